@@ -1,0 +1,13 @@
+.PHONY: test bless lint types bench
+test:  ## the whole suite
+	python -m pytest
+bless:  ## rewrite the golden files from what the tool prints now; read the diff
+	python -m pytest tests/test_golden.py --bless
+lint:  ## ruff, style and format
+	ruff check . && ruff format --check .
+types:  ## mypy, over the tree as it will be installed
+	@rm -rf build/types && mkdir -p build/types/ptir_tools
+	@ln -s $(CURDIR)/ptir_tools/* $(CURDIR)/grammars $(CURDIR)/passes build/types/ptir_tools/
+	cd build/types && python -m mypy --config-file ../../pyproject.toml
+bench:  ## ratios to peers; needs the extra `bench`
+	python -m tests.bench

@@ -1,0 +1,129 @@
+"""The Lark grammars of the languages, their only loader, and how a syntax error is told.
+
+`<name>.lark` defines a language (LALR, contextual lexer). `<name>.tables` is its parse table, made from it by the build
+step; without the file, or with that of another Lark, the table is computed at load.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Span
+
+if TYPE_CHECKING:
+    import lark
+    import lark.lexer
+else:
+    lark = lazy("lark")
+
+HERE = Path(__file__).parent
+
+
+def grammar_text(name: str) -> str:
+    """The grammar's source."""
+    return (HERE / f"{name}.lark").read_text(encoding="utf-8")
+
+
+def starts(name: str) -> list[str]:
+    """The start rules of a grammar: those of its first line, `// start: a b`."""
+    first = grammar_text(name).partition("\n")[0]
+    return first.removeprefix("// start:").split() if first.startswith("// start:") else ["start"]
+
+
+def _build(name: str, transformer: Any = None) -> lark.Lark:
+    return lark.Lark(
+        grammar_text(name),
+        start=starts(name),
+        parser="lalr",
+        propagate_positions=True,
+        maybe_placeholders=False,
+        transformer=transformer,
+        source_path=str(HERE / f"{name}.lark"),
+    )
+
+
+def tables(name: str) -> str:
+    """The text of `<name>.tables` as the build step writes it."""
+    data, memo = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
+    return json.dumps({"lark": lark.__version__, "data": data, "memo": memo}, separators=(",", ":"))
+
+
+def load(name: str, transformer: Any = None) -> lark.Lark:
+    """The parser of a grammar; `transformer` is applied while parsing, so that no tree is built where it has a method."""
+    saved = _saved(name)
+    if saved is None:
+        return _build(name, transformer)
+    kinds = {"Rule": lark.grammar.Rule, "TerminalDef": lark.lexer.TerminalDef}
+    return lark.Lark.deserialize(saved["data"], kinds, saved["memo"], transformer)
+
+
+@cache
+def _saved(name: str) -> Any:
+    path = HERE / f"{name}.tables"
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return saved if saved.get("lark") == lark.__version__ else None
+
+
+def report(
+    error: Exception,
+    diagnostics: Diagnostics,
+    code: str,
+    names: Mapping[str, str],
+    *,
+    offset: int = 0,
+    help: str | None = None,
+) -> Span:
+    """Report a Lark syntax error: what was found, what could have stood there. Returns its span.
+
+    `names` says terminals in the language's own words; `offset` is where the parsed text begins in the source.
+    """
+    source = diagnostics.source
+    text = source.text if source else ""
+    if isinstance(error, lark.exceptions.UnexpectedToken):
+        token = error.token
+        at = len(text) if token.type == "$END" or token.start_pos is None else token.start_pos + offset
+        found = "end of input" if token.type == "$END" else f"`{_shown(str(token))}`"
+        expected: Iterable[str] = error.accepts or error.expected
+        width = 0 if token.type == "$END" else max(1, len(str(token)))
+    elif isinstance(error, lark.exceptions.UnexpectedCharacters):
+        at, width = error.pos_in_stream + offset, 1
+        found = f"`{_shown(text[at : at + 1])}`" if at < len(text) else "end of input"
+        expected = error.allowed or ()
+    else:
+        raise error
+    span = Span(at, min(len(text), at + width))
+    words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in expected if e != "$END"})
+    wanted = f", expected {_listing(words)}" if words else ""
+    diagnostics.error(code, f"found {found}{wanted}", span, help=help)
+    return span
+
+
+def _shown(text: str) -> str:
+    line = text.partition("\n")[0]
+    return line if len(line) <= 30 else line[:29] + "…"
+
+
+def _listing(words: list[str]) -> str:
+    if len(words) > 6:
+        return ", ".join(words[:6]) + ", …"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def write_tables() -> None:
+    """What the build step does: write `<name>.tables` for every grammar."""
+    for path in sorted(HERE.glob("*.lark")):
+        (HERE / f"{path.stem}.tables").write_text(tables(path.stem), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(write_tables())

@@ -1,0 +1,1 @@
+"""From one dialect to another, with PTIR as the hub."""

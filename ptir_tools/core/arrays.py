@@ -1,0 +1,193 @@
+"""Bytes to arrays and back, and the one place where elements are converted between dtypes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import F16, F32, F64, DType, Kind
+from ptir_tools.core.ir import Literal
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType
+
+if TYPE_CHECKING:
+    import ml_dtypes
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+else:
+    np = lazy("numpy")
+    ml_dtypes = lazy("ml_dtypes")
+    Array = Any
+
+
+@cache
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype that holds `dtype` in memory: one element per array item, 4-bit ones too."""
+    found: np.dtype[Any] = np.dtype(getattr(np, dtype.numpy, None) or getattr(ml_dtypes, dtype.numpy))
+    return found
+
+
+def unpack(data: bytes, dtype: DType, count: int) -> Array:
+    """`count` elements from little-endian bytes. Raises Violation("LiteralSizeMismatch") when the size is wrong."""
+    want = dtype.packed_bytes(count)
+    if len(data) != want:
+        raise Violation("LiteralSizeMismatch", f"{count} elements of {dtype} are {want} bytes, got {len(data)}")
+    if dtype.bits == 4:
+        raw = np.frombuffer(data, np.uint8)
+        nibbles = np.stack([raw & 15, raw >> 4], -1).reshape(-1)[:count]
+        if dtype.kind is Kind.INT:
+            return ((nibbles ^ 8).astype(np.int8) - np.int8(8)).astype(numpy_dtype(dtype))
+        return nibbles.astype(numpy_dtype(dtype))
+    if dtype.kind is Kind.BOOL:
+        return np.asarray(np.frombuffer(data, np.uint8) != 0)
+    return np.frombuffer(data, numpy_dtype(dtype).newbyteorder("<")).astype(numpy_dtype(dtype), copy=False)
+
+
+def pack(array: Array, dtype: DType) -> bytes:
+    """Little-endian bytes of `array`, row-major; 4-bit values two to a byte, low nibble first."""
+    if dtype.bits == 4:
+        nibbles = array.reshape(-1).astype(np.int8).view(np.uint8) & 15
+        if nibbles.size % 2:
+            nibbles = np.append(nibbles, np.uint8(0))
+        return bytes(nibbles[0::2] | nibbles[1::2] << 4)
+    return np.ascontiguousarray(array, numpy_dtype(dtype)).tobytes()
+
+
+def from_literal(literal: Literal) -> Array:
+    """The read-only array of a literal with a static type; a splat takes no memory of its own.
+
+    Raises Violation("MissingPayload") when the payload is not there.
+    """
+    t = literal.type
+    if literal.data is None:
+        raise Violation("MissingPayload", f"the payload of this {t} constant is not in the file")
+    if literal.splat:
+        return np.broadcast_to(unpack(literal.data, t.dtype, 1).reshape(()), t.static_shape)
+    return unpack(literal.data, t.dtype, t.count).reshape(t.static_shape)
+
+
+def to_literal(array: Array, t: TensorType) -> Literal:
+    """The literal of type `t` with the elements of `array`; one whose elements all have the same bits becomes a splat."""
+    array = np.asarray(array, numpy_dtype(t.dtype)).reshape(t.static_shape)
+    if array.size > 1 and same_bits(array, np.broadcast_to(first := array[(0,) * array.ndim], array.shape)):
+        return Literal(t, pack(np.asarray(first), t.dtype), splat=True)
+    return Literal(t, pack(array, t.dtype))
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Whether two arrays of one dtype and shape hold the same bits: -0.0 is not 0.0, a NaN equals itself."""
+    bits = np.dtype(f"u{min(a.dtype.itemsize, 8)}")
+    return bool(np.array_equal(np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)))
+
+
+def zeros(t: TensorType) -> Array:
+    """A fresh array of zeros of the static type `t`."""
+    return np.zeros(t.static_shape, numpy_dtype(t.dtype))
+
+
+def widen(array: Array) -> Array:
+    """`array` in the precision in which the reference computes: floats in float64, complex in complex128, integers as
+    they are (they wrap in their own dtype), 4-bit integers in int8 or uint8."""
+    kind, name = array.dtype.kind, array.dtype.name
+    if kind == "c":
+        return array.astype(np.complex128)
+    if kind == "f" or name.startswith(("float8", "bfloat16")):
+        return array.astype(np.float64)
+    if name in ("int4", "uint4"):
+        return array.astype(np.int8 if name == "int4" else np.uint8)
+    return array
+
+
+def narrow(array: Array, dtype: DType) -> Array:
+    """`array`, computed in the precision of `widen`, as `dtype`: floats rounded once to nearest even, integers wrapped."""
+    target = numpy_dtype(dtype)
+    if array.dtype == target:
+        return array
+    if dtype.is_float:
+        return round_float(array, dtype)
+    if dtype.bits == 4:
+        low = array.astype(np.int8).view(np.uint8) & 15
+        return ((low ^ 8).astype(np.int8) - np.int8(8)).astype(target) if dtype.is_signed else low.astype(target)
+    with np.errstate(all="ignore"):
+        return array.astype(target)
+
+
+def round_float(array: Array, dtype: DType) -> Array:
+    """Floats or integers to the float `dtype`, rounded once, to nearest even; what fp8_e4m3 cannot hold is NaN.
+
+    ml_dtypes goes through float32, which would round float64 twice: the first step rounds to odd instead.
+    """
+    target = numpy_dtype(dtype)
+    with np.errstate(all="ignore"):
+        if dtype in (F32, F64):
+            return array.astype(target)
+        if array.dtype.kind in "iu":
+            array = _integer_to_f64_odd(array)
+        if array.dtype == np.float64 and dtype is not F16:
+            array = _f64_to_f32_odd(array)
+        return array.astype(target)
+
+
+def _integer_to_f64_odd(array: Array) -> Array:
+    """Integers to float64; those that do not fit are rounded to odd in steps of 2048."""
+    if array.dtype.itemsize < 8:
+        return array.astype(np.float64)
+    coarse = (array >> 11 | (array & 2047 != 0)) << 11
+    return np.where(array.astype(np.float64).__abs__() < 2.0**53, array, coarse).astype(np.float64)
+
+
+def _f64_to_f32_odd(array: Array) -> Array:
+    """float64 to float32; what does not fit gets its last bit set, so that rounding again is rounding once."""
+    near = array.astype(np.float32)
+    back = near.astype(np.float64)
+    inexact = (back != array) & ~np.isnan(array)
+    toward_zero = np.where(inexact & (np.abs(back) > np.abs(array)), np.nextafter(near, np.float32(0)), near)
+    odd = (toward_zero.view(np.uint32) | np.uint32(1)).view(np.float32)
+    return np.where(inexact, odd, near)
+
+
+def cast(array: Array, source: DType, target: DType) -> Array:
+    """Elementwise conversion by the contract's cast table ("DTypes and casting").
+
+    Float to float rounds to nearest even; float to integer truncates, saturates, NaN gives 0; integer to integer
+    saturates; anything to i1 is `x != 0` (NaN is 1); i1 gives 0 or 1. Complex to real raises
+    Violation("DTypeNotSupported").
+    """
+    if source is target:
+        return array
+    want = numpy_dtype(target)
+    if target.kind is Kind.BOOL:
+        return np.asarray(widen(array) != 0)
+    if source.is_complex and not target.is_complex:
+        raise Violation("DTypeNotSupported", f"cast of {source} to {target} would drop the imaginary part")
+    if target.is_complex:
+        with np.errstate(all="ignore"):
+            return widen(array).astype(want)
+    if target.is_float:
+        return round_float(array.astype(np.float32) if source.kind is Kind.BOOL else widen(array), target)
+    if source.is_float:
+        return saturate_float(widen(array), target)
+    if source.kind is Kind.BOOL:
+        return array.astype(np.int8).astype(want)
+    return saturate_integer(widen(array), target)
+
+
+def saturate_integer(array: Array, target: DType) -> Array:
+    """Integers clamped into the range of the integer dtype `target`."""
+    info = np.iinfo(array.dtype)
+    low, high = max(target.min, int(info.min)), min(target.max, int(info.max))
+    return np.clip(array, np.array(low, array.dtype), np.array(high, array.dtype)).astype(numpy_dtype(target))
+
+
+def saturate_float(array: Array, target: DType) -> Array:
+    """float64 truncated toward zero and clamped into the range of the integer dtype `target`; NaN gives 0."""
+    low, high = float(target.min), float(target.max)
+    with np.errstate(all="ignore"):
+        whole = np.trunc(np.where(np.isnan(array), 0.0, array))
+        work = np.dtype(np.uint64 if target.max > 2**63 - 1 else np.int64)
+        inside = np.clip(whole, low, np.nextafter(high, 0) if target.bits == 64 else high).astype(work)
+        exact = np.where(whole >= high, np.array(target.max, work), inside)
+        exact = np.where(whole <= low, np.array(target.min, work), exact)
+        return exact.astype(numpy_dtype(target))

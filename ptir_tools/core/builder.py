@@ -1,0 +1,69 @@
+"""Programs from Python: ops appended one by one, result types inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.ir import Function, Operand, Program, Region, Value
+from ptir_tools.core.opdef import OPS, create, operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import UNTYPED, Type
+
+
+class Builder:
+    """Appends ops of one dialect to a block. Names are made unique: a taken `x` becomes `x_1`."""
+
+    def __init__(self, dialect: Dialect, block: Region) -> None:
+        self.dialect = dialect
+        self.block = block
+        self.loc: Loc = 0  # given to the ops that follow
+        self._taken = {v.name for v in block.params}
+        self._taken.update(v.name for op in block.body for v in op.results)
+        self._next = 0
+
+    def name(self, wish: str = "") -> str:
+        """An unused name: `wish`, or `wish_1`, `wish_2`, … when it is taken; `vN` without a wish."""
+        name, n = wish or f"v{self._next}", 0
+        while name in self._taken:
+            n += 1
+            name = f"{wish}_{n}" if wish else f"v{self._next + n}"
+        if not wish:
+            self._next += n + 1
+        self._taken.add(name)
+        return name
+
+    def param(self, t: Type, name: str = "") -> Value:
+        """A new parameter of the block."""
+        v = Value(t, self.name(name))
+        self.block.params.append(v)
+        return v
+
+    def op(
+        self,
+        short: str,
+        *groups: Operand | Sequence[Operand] | None,
+        name: str = "",
+        regions: Sequence[Region] = (),
+        types: Sequence[Type] | None = None,
+        **attrs: Any,
+    ) -> Value:
+        """Append the op and return its (first) result. Raises Violation when it is not well typed."""
+        defn = OPS[f"{self.dialect.name}.{short}"]
+        new = create(defn, groups, attrs, regions=regions, types=types, loc=self.loc)
+        for v in new.results:
+            v.name = self.name(name)
+        self.block.body.append(new)
+        return new.results[0] if new.results else Value(UNTYPED, "", new)
+
+    def results(self, *values: Operand) -> None:
+        """Set what the block returns, and declare those types."""
+        self.block.results = list(values)
+        self.block.result_types = [operand_type(x) for x in values]
+
+
+def single_function(dialect: Dialect, name: str = "main") -> tuple[Program, Builder]:
+    """An empty program with one entry function, and a builder at its end."""
+    function = Function(name)
+    return Program(dialect, [function], entry=name), Builder(dialect, function)

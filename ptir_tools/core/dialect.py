@@ -1,0 +1,129 @@
+"""What a dialect tells the toolkit about itself, and how its texts are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program, Region, Value
+from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.opdef import OPS, OpDef
+from ptir_tools.core.source import Source
+from ptir_tools.core.types import Type
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What the caller may choose about reading, verifying and writing; each dialect takes what is its own."""
+
+    limits: Limits = LIMITS
+    profile: str = "seed"  # Tiny: strict or seed
+    target: str | None = None  # PTO: a3 or a5, over the module's own
+    hazards: bool = True  # PTO: the hazard check is part of verify
+    placeholders: dict[str, str] = field(default_factory=dict)  # PTIR snippets: {{name}}
+    elide_constants: int | None = None  # writing: constants of more elements become dense<?>
+
+
+@dataclass(slots=True, frozen=True)
+class Codes:
+    """The dialect's own code for what the generic verifier and the readers find."""
+
+    syntax: str = "SyntaxError"
+    undefined: str = "UndefinedValue"
+    redefined: str = "RedefinedValue"
+    unknown_op: str = "UnknownOp"
+    operand_count: str = "OperandCountMismatch"
+    unknown_attribute: str = "UnknownAttribute"
+    missing_attribute: str = "MissingAttribute"
+    result_type: str = "ResultTypeMismatch"
+    undefined_result: str = "UndefinedValue"
+    unbound: str = "UnboundSymbol"
+
+
+@dataclass(slots=True, frozen=True)
+class Code:
+    """A diagnostic code for `ptir explain`: what it means, and a wrong and a right program (text in `format`)."""
+
+    code: str
+    meaning: str
+    wrong: str = ""
+    right: str = ""
+    format: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Dialect:
+    """One IR. `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normaliser);
+    `check` runs after it, on programs without errors so far; `pipeline` is what `ptir opt` runs by default."""
+
+    name: str
+    codes: Codes = field(default_factory=Codes)
+    constant: str = ""
+    pipeline: str = ""
+    type_text: Callable[[Type], str] = str
+    legalize: Callable[[Program, Diagnostics, Options], None] | None = None
+    check: Callable[[Program, Diagnostics, Options], None] | None = None
+    explain: tuple[Code, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<dialect {self.name}>"
+
+    @property
+    def ops(self) -> dict[str, OpDef]:
+        """Its declared ops by short name, in order of declaration."""
+        prefix = self.name + "."
+        return {d.short: d for d in OPS.values() if d.name.startswith(prefix)}
+
+
+Reader = Callable[[Source, Diagnostics, Options], Program | None]
+Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
+
+
+@dataclass(slots=True, frozen=True)
+class Format:
+    """A serialisation. A reader reports errors to the collector and may then return None or a partial program;
+    a writer yields pieces of text and reports what the format cannot say."""
+
+    name: str
+    dialect: str
+    read: Reader | None
+    write: Writer | None
+
+
+class Scope:
+    """The names of one function while it is read: every definition once, before its uses."""
+
+    __slots__ = ("codes", "diagnostics", "sigil", "values")
+
+    def __init__(self, codes: Codes, diagnostics: Diagnostics, sigil: str = "%") -> None:
+        self.codes = codes
+        self.diagnostics = diagnostics
+        self.sigil = sigil
+        self.values: dict[str, tuple[Value, int]] = {}
+
+    def define(self, value: Value, at: int) -> None:
+        """Bind `value.name`; reports a name that is taken, and then keeps the first."""
+        if (before := self.values.get(value.name)) is not None:
+            shown = self.sigil + value.name
+            self.diagnostics.error(
+                self.codes.redefined, f"{shown} is defined twice", at, labels=[(before[1], "first defined here")]
+            )
+            return
+        self.values[value.name] = (value, at)
+
+    def lookup(self, name: str) -> Value | None:
+        """The value called `name`, or None."""
+        found = self.values.get(name)
+        return found[0] if found else None
+
+
+def undefined_uses(block: Region) -> Iterator[tuple[int, Value]]:
+    """(index of the op, value) for every use in `block` of a value that is not defined before it; for programs not read
+    from text. Index len(body) stands for the results."""
+    defined = set(block.params)
+    for i, op in enumerate(block.body):
+        for v in op.values():
+            if v not in defined:
+                yield i, v
+        defined.update(op.results)

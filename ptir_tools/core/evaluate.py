@@ -1,0 +1,110 @@
+"""The one evaluator: an op's declared body, with its regions as callables. Folding and the reference engine both use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.limits import LIMITS, Limits
+
+# A run-time value: an array, a Python tuple for a tuple type, or what a dialect's executor makes of its own types.
+Data = Any
+Env = dict[Value, Data]
+
+
+@dataclass(slots=True)
+class Context:
+    """What bodies may know beside their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
+    `streams` numbers the random ops of a program; `state` belongs to the dialect's executor; `observe` sees every op."""
+
+    seed: int = 0
+    indices: tuple[int, ...] = ()
+    limits: Limits = LIMITS
+    streams: dict[Op, int] = field(default_factory=dict)
+    state: Any = None
+    observe: Callable[[Op, tuple[Data, ...]], None] | None = None
+    op: Op | None = None  # the op being evaluated
+    failed: Op | None = None  # the innermost op whose body raised
+    ends: dict[Region, dict[int, list[Value]]] = field(default_factory=dict)  # per block: values last used by op i
+
+
+def read(x: Operand, env: Env) -> Data:
+    """The data of an operand."""
+    if isinstance(x, Value):
+        return env[x]
+    if isinstance(x, Element):
+        return env[x.value][x.index]
+    if isinstance(x, Literal):
+        return arrays.from_literal(x)
+    raise TypeError(x)
+
+
+def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None = None) -> tuple[Data, ...]:
+    """The results of `op` on `operands`, one array (or other data) per operand. `env` is what its regions may capture.
+
+    Raises Violation for what the contract calls an error at run time; `context.failed` is then the op that did.
+    """
+    d = op.defn
+    keywords = d.named(op.attrs)
+    for name, region in zip(d.regions, op.regions, strict=True):
+        keywords[name] = _callable(region, context, env)
+    for name, wanted in d.wants.items():
+        types = tuple(v.type for v in op.results)
+        keywords[name] = context if wanted == "Context" else types if len(types) != 1 else types[0]
+    before, context.op = context.op, op
+    try:
+        answer = d.body(*d.split(op.attrs, operands), **keywords)
+    except Violation:
+        context.failed = context.failed or op
+        raise
+    finally:
+        context.op = before
+    results = answer if len(op.results) != 1 else (answer,)
+    results = () if results is None else results
+    if context.observe is not None:
+        context.observe(op, results)
+    return results
+
+
+def _callable(region: Region, context: Context, env: Env | None) -> Callable[..., tuple[Data, ...]]:
+    def call(*arguments: Data) -> tuple[Data, ...]:
+        return run_block(region, arguments, context, None if region.isolated else env)
+
+    return call
+
+
+def run_block(block: Region, arguments: Sequence[Data], context: Context, env: Env | None = None) -> tuple[Data, ...]:
+    """The results of `block` on `arguments`. A value's data is dropped after its last use when the block is isolated."""
+    local: Env = {} if env is None else dict(env)
+    local.update(zip(block.params, arguments, strict=True))
+    if (last := context.ends.get(block)) is None:
+        context.ends[block] = last = _last_uses(block) if env is None else {}
+    for i, op in enumerate(block.body):
+        results = evaluate(op, [read(x, local) for x in op.operands], context, local)
+        local.update(zip(op.results, results, strict=True))
+        for v in last.get(i, ()):
+            local.pop(v, None)
+    return tuple(read(x, local) for x in block.results)
+
+
+def _last_uses(block: Region) -> dict[int, list[Value]]:
+    last: dict[Value, int] = {}
+    for i, op in enumerate(block.body):
+        for v in (*op.values(), *op.results):
+            last[v] = i
+        for r in op.regions:
+            if not r.isolated:
+                for inner in r.ops():
+                    last.update(dict.fromkeys(inner.values(), i))
+                last.update(dict.fromkeys((x for x in r.results if isinstance(x, Value)), i))
+    for x in block.results:
+        if not isinstance(x, Literal):
+            last.pop(x if isinstance(x, Value) else x.value, None)
+    ends: dict[int, list[Value]] = {}
+    for v, i in last.items():
+        ends.setdefault(i, []).append(v)
+    return ends

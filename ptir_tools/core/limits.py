@@ -1,0 +1,35 @@
+"""Every limit of the toolkit, in one record. A command that hits one exits with 3; each has a flag."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """Upper bounds on what a program may ask of the tool. Counts are items, sizes are bytes, times are seconds."""
+
+    file_bytes: int = 256 << 20
+    nesting: int = 256  # regions, types, JSON values
+    ops: int = 10_000_000
+    operands: int = 10_000  # of one op
+    rank: int = 64
+    name_length: int = 4096
+    string_length: int = 1 << 20
+    integer_digits: int = 4000  # CPython refuses to convert more than 4300
+    elements: int = 2**63 - 1  # of one tensor; counted exactly
+    literal_bytes: int = 1 << 30
+    fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as what it replaces
+    iterations: int = 1_000_000  # of one loop at run time
+    rewrites_per_op: int = 64  # of the greedy driver, on average, before it calls two rules circular
+    pieces: int = 128  # Tiny: ExcessivePiecewise
+    memory: int | None = None  # run: planned peak plus inputs; None is half of the machine's
+
+
+LIMITS = Limits()
+
+
+class LimitExceeded(Exception):
+    """A limit of `Limits` was hit. `flag` is the command-line option that raises it."""
+
+    def __init__(self, message: str, flag: str | None = None) -> None:
+        super().__init__(message)
+        self.flag = flag

@@ -1,0 +1,297 @@
+"""The op declaration: one decorated function says all there is to say about an op.
+
+The positional parameters are the operand groups, the keyword-only ones the attributes, the docstring the manual, the body
+the meaning in NumPy, `infer` the type rule with its constraints. Parameter annotations are read as text:
+
+* a positional parameter is one operand; annotated `Many` (or written `*xs`) it is any number of them, `Maybe` one or none;
+* a keyword-only parameter annotated `Region` is a region (in the body: a callable), `Context` the evaluation context and
+  `Result` the declared result type or types; those two are for bodies alone. All other keyword-only parameters are attributes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from types import FunctionType
+from typing import Any, TypeVar
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import POISON, TupleType, Type
+
+
+class Trait(Flag):
+    """What passes may assume of an op."""
+
+    NONE = 0
+    PURE = auto()  # no effect; may be merged, moved and dropped
+    COMMUTES = auto()  # its two operands may be swapped
+    ELEMENTWISE = auto()  # element i of the result depends on element i of the operands alone
+    MOVEMENT = auto()  # rearranges elements, computes nothing
+    CONSTANT = auto()  # its attribute `value` is its result
+    RANDOM = auto()  # reads a random stream
+    READS = auto()  # reads memory
+    WRITES = auto()  # writes memory
+    WAITS = auto()  # waits for events
+    ASYNC = auto()  # may return an event
+
+
+PURE = Trait.PURE
+COMMUTES = Trait.COMMUTES
+ELEMENTWISE = Trait.ELEMENTWISE
+MOVEMENT = Trait.MOVEMENT
+CONSTANT = Trait.CONSTANT
+RANDOM = Trait.RANDOM
+READS = Trait.READS
+WRITES = Trait.WRITES
+WAITS = Trait.WAITS
+ASYNC = Trait.ASYNC
+
+# Annotations of operand groups; see the module's docstring.
+Many = tuple[Any, ...]
+Maybe = Any
+
+ONE, MAYBE, MANY = "one", "maybe", "many"
+SEGMENTS = "segments"  # the implicit attribute that holds group lengths when one count cannot tell them
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
+
+
+@dataclass(slots=True, frozen=True)
+class Group:
+    """An operand group: `kind` is ONE, MAYBE or MANY."""
+
+    name: str
+    kind: str
+
+
+@dataclass(slots=True, frozen=True)
+class Attr:
+    """An attribute: `kind` is its annotation's text, `default` is REQUIRED when the text must give it."""
+
+    name: str
+    kind: str
+    default: Any
+
+
+@dataclass(slots=True, eq=False)
+class OpDef:
+    """A declared op. `infer(*groups of types, **attributes, **regions)` gives the result type, or a tuple of them."""
+
+    name: str
+    groups: tuple[Group, ...]
+    attrs: tuple[Attr, ...]
+    regions: tuple[str, ...]
+    infer: Callable[..., Any]
+    body: Callable[..., Any]
+    traits: Trait
+    doc: str
+    check: Callable[[Op], None] | None
+    fold: Callable[[Op], Operand | None] | None
+    solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
+    family: str
+    wants: dict[str, str]
+    implemented: bool
+    attr_index: dict[str, int] = field(default_factory=dict)
+    float_attrs: bool = False
+    cache: dict[Any, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    @property
+    def short(self) -> str:
+        """The name without the dialect: `add` of `ptir.add`."""
+        return self.name.partition(".")[2]
+
+    def key(self, attrs: tuple[Any, ...]) -> Any:
+        """Equal exactly for attributes of equal kinds and bits."""
+        return exact(attrs) if self.float_attrs else attrs
+
+    def lengths(self, attrs: tuple[Any, ...], count: int) -> tuple[int, ...] | None:
+        """How many operands each group takes of `count`, or None when they do not fit."""
+        if SEGMENTS in self.attr_index:
+            lengths: tuple[int, ...] = attrs[self.attr_index[SEGMENTS]]
+            return lengths if len(lengths) == len(self.groups) and sum(lengths) == count else None
+        free = [g.kind for g in self.groups if g.kind != ONE]
+        rest = count - (len(self.groups) - len(free))
+        if rest < 0 or (rest > 0 and not free) or (rest > 1 and free == [MAYBE]):
+            return None
+        return tuple(1 if g.kind == ONE else rest for g in self.groups)
+
+    def split(self, attrs: tuple[Any, ...], items: Sequence[Any]) -> list[Any]:
+        """`items`, one per operand, as arguments: an item per ONE group, a tuple per MANY, an item or None per MAYBE.
+
+        Raises Violation("OperandCountMismatch") when the count is wrong.
+        """
+        if (lengths := self.lengths(attrs, len(items))) is None:
+            raise Violation("OperandCountMismatch", f"{self.short} takes {self.arity_text()}, got {len(items)}")
+        arguments: list[Any] = []
+        at = 0
+        for group, n in zip(self.groups, lengths, strict=True):
+            part = items[at : at + n]
+            at += n
+            arguments.append(tuple(part) if group.kind == MANY else part[0] if n else None)
+        return arguments
+
+    def arity_text(self) -> str:
+        """`2 operands`, `at least 1 operand`, …"""
+        least = sum(g.kind == ONE for g in self.groups)
+        noun = "operand" if least == 1 else "operands"
+        return f"{least} {noun}" if all(g.kind == ONE for g in self.groups) else f"at least {least} {noun}"
+
+    def named(self, attrs: tuple[Any, ...]) -> dict[str, Any]:
+        """The attributes by name, without the implicit one."""
+        return {a.name: v for a, v in zip(self.attrs, attrs, strict=True) if a.name != SEGMENTS}
+
+    def fill(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Attributes in declaration order with defaults. Raises Violation for one that is missing or not declared."""
+        for name in given:
+            if name not in self.attr_index:
+                known = ", ".join(a.name for a in self.attrs if a.name != SEGMENTS) or "none"
+                raise Violation("UnknownAttribute", f"{self.short} has no attribute `{name}` (it has: {known})", at=name)
+        values = []
+        for a in self.attrs:
+            value = given.get(a.name, a.default)
+            if value is REQUIRED:
+                raise Violation("MissingAttribute", f"{self.short} needs the attribute `{a.name}`")
+            values.append(value)
+        return tuple(values)
+
+    def result_types(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...] = ()) -> tuple[Type, ...]:
+        """The result types for these operand types, memoised. Raises Violation when a constraint is broken."""
+        if regions:
+            return self._infer(types, attrs, regions)
+        key = (types, exact(attrs) if self.float_attrs else attrs)
+        found = self.cache.get(key)
+        if found is None:
+            try:
+                found = self._infer(types, attrs, ())
+            except Violation as violation:
+                found = violation
+            self.cache[key] = found
+        if isinstance(found, Violation):
+            raise found
+        return found
+
+    def _infer(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...]) -> tuple[Type, ...]:
+        named = self.named(attrs) | dict(zip(self.regions, regions, strict=True))
+        answer = self.infer(*self.split(attrs, types), **named)
+        return answer if isinstance(answer, tuple) else (answer,)
+
+
+def exact(x: Any) -> Any:
+    """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
+    if isinstance(x, tuple):
+        return tuple(map(exact, x))
+    if isinstance(x, float):
+        return ("float", struct.pack("<d", x))
+    if isinstance(x, bool):
+        return ("bool", x)
+    return x.key if isinstance(x, Literal) else x
+
+
+OPS: dict[str, OpDef] = {}
+_BODY_ONLY = ("Context", "Result")
+F = TypeVar("F", bound=FunctionType)
+
+
+def op(
+    name: str,
+    *,
+    infer: Callable[..., Any],
+    traits: Trait = Trait.NONE,
+    check: Callable[[Op], None] | None = None,
+    fold: Callable[[Op], Operand | None] | None = None,
+    solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
+    family: str = "",
+    implemented: bool = True,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
+
+    `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
+    `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `family` groups
+    ops that are one kind in a serialisation or a pattern root; `implemented=False` says that the body is still empty.
+    """
+
+    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+        code, notes = fn.__code__, fn.__annotations__
+        positional = code.co_varnames[: code.co_argcount]
+        groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in positional]
+        keyword = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        if code.co_flags & 4:  # *xs
+            groups.append(Group(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], MANY))
+        defaults = fn.__kwdefaults__ or {}
+        kinds = {k: str(notes.get(k, "")) for k in keyword}
+        attrs = [Attr(k, t, defaults.get(k, REQUIRED)) for k, t in kinds.items() if t != "Region" and t not in _BODY_ONLY]
+        if sum(g.kind != ONE for g in groups) > 1:
+            attrs.append(Attr(SEGMENTS, "tuple[int, ...]", REQUIRED))
+        OPS[name] = OpDef(
+            name,
+            tuple(groups),
+            tuple(attrs),
+            tuple(k for k, t in kinds.items() if t == "Region"),
+            infer,
+            fn,
+            traits,
+            fn.__doc__ or "",
+            check,
+            fold,
+            solve,
+            family or name.partition(".")[2],
+            {k: t for k, t in kinds.items() if t in _BODY_ONLY},
+            implemented,
+            {a.name: i for i, a in enumerate(attrs)},
+            any("float" in a.kind or "Scalar" in a.kind or "Attrs" in a.kind or "Literal" in a.kind for a in attrs),
+        )
+        return fn
+
+    return declare
+
+
+def operand_type(x: Operand) -> Type:
+    """The type of an operand. Raises Violation("TupleIndexOutOfRange") for an element that is not there."""
+    if not isinstance(x, Element):
+        return x.type
+    t = x.value.type
+    if t is POISON:
+        return POISON
+    if not isinstance(t, TupleType):
+        raise Violation("TupleIndexOutOfRange", f"%{x.value.name} is {t}, not a tuple", at=f"%{x.value.name}")
+    if not 0 <= x.index < len(t.elements):
+        at = f"%{x.value.name}[{x.index}]"
+        raise Violation("TupleIndexOutOfRange", f"%{x.value.name} has {len(t.elements)} elements, no [{x.index}]", at=at)
+    return t.elements[x.index]
+
+
+def create(
+    defn: OpDef,
+    groups: Sequence[Operand | Sequence[Operand] | None] = (),
+    attrs: dict[str, Any] | None = None,
+    *,
+    regions: Sequence[Region] = (),
+    types: Sequence[Type] | None = None,
+    names: Sequence[str] = (),
+    loc: Loc = 0,
+) -> Op:
+    """A new op from one argument per operand group. `types` None infers the result types.
+
+    Raises Violation when the operands, attributes or types do not fit the declaration.
+    """
+    operands: list[Operand] = []
+    lengths: list[int] = []
+    for g in groups:
+        part: Sequence[Operand] = () if g is None else (g,) if isinstance(g, (Value, Element, Literal)) else g
+        operands.extend(part)
+        lengths.append(len(part))
+    given = dict(attrs or {})
+    if SEGMENTS in defn.attr_index:
+        given[SEGMENTS] = tuple(lengths)
+    filled = defn.fill(given)
+    if types is None:
+        types = defn.result_types(tuple(map(operand_type, operands)), filled, tuple(regions))
+    new = Op(defn, tuple(operands), filled, (), tuple(regions), loc)
+    new.results = tuple(Value(t, names[i] if i < len(names) else "", new) for i, t in enumerate(types))
+    return new

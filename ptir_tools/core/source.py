@@ -1,0 +1,82 @@
+"""Where text came from, and what part of it a thing is about."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+# A location is one integer, because a program of a million ops has a million of them: 0 is unknown; a positive one packs
+# (start, length) of the text; a negative one packs (container, index) of a JSON array, resolved by `Source.json_span`.
+Loc = int
+LENGTH_BITS = 24
+LENGTH_MASK = (1 << LENGTH_BITS) - 1
+INDEX_BITS = 32
+
+
+class Span(NamedTuple):
+    """A half-open range of code points of one source."""
+
+    start: int
+    end: int
+
+
+def pack(start: int, end: int) -> Loc:
+    """The location of text[start:end]. `start` is stored plus one, so that no location is 0."""
+    return (start + 1) << LENGTH_BITS | min(end - start, LENGTH_MASK)
+
+
+def pack_json(container: int, index: int) -> Loc:
+    """The location of element `index` of the JSON array `Source.containers[container]`."""
+    return -1 - (container << INDEX_BITS | index)
+
+
+JsonPath = tuple[str | int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """A text with its name. Lines and columns are 1-based; a column counts code points."""
+
+    name: str
+    text: str
+    containers: list[JsonPath] = field(default_factory=list)
+    json_span: Callable[[JsonPath], Span | None] | None = None
+    _lines: list[int] | None = None
+
+    @property
+    def lines(self) -> list[int]:
+        """Start offset of every line."""
+        if self._lines is None:
+            starts, at = [0], self.text.find("\n")
+            while at >= 0:
+                starts.append(at + 1)
+                at = self.text.find("\n", at + 1)
+            self._lines = starts
+        return self._lines
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """(line, column) of a code point."""
+        line = bisect_right(self.lines, offset)
+        return line, offset - self.lines[line - 1] + 1
+
+    def line_text(self, line: int) -> str:
+        """The text of a line without its end."""
+        start = self.lines[line - 1]
+        end = self.lines[line] - 1 if line < len(self.lines) else len(self.text)
+        return self.text[start:end].removesuffix("\r")
+
+    def add_container(self, path: JsonPath) -> int:
+        """Name a JSON array whose elements will be located by `pack_json`."""
+        self.containers.append(path)
+        return len(self.containers) - 1
+
+    def span(self, loc: Loc) -> Span | None:
+        """The span of a location, or None when it is unknown."""
+        if loc > 0:
+            start = (loc >> LENGTH_BITS) - 1
+            return Span(start, start + (loc & LENGTH_MASK))
+        if loc < 0 and self.json_span is not None:
+            packed = -1 - loc
+            path = self.containers[packed >> INDEX_BITS]
+            return self.json_span((*path, packed & ((1 << INDEX_BITS) - 1)))
+        return None

@@ -1,0 +1,145 @@
+"""Symbolic extents: which a program has, and replacing them by numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Op, Program, Region
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, _interned
+
+Lookup = Callable[[Sym], Any]
+
+
+def substitute(x: Any, lookup: Lookup) -> Any:
+    """`x` (an attribute value or a type) with every symbol replaced by what `lookup` gives."""
+    if isinstance(x, Sym):
+        return x if x is UNKNOWN else lookup(x)
+    if isinstance(x, tuple):
+        return tuple(substitute(e, lookup) for e in x)
+    if isinstance(x, Type):
+        parts = [getattr(x, f.name) for f in fields(x)]
+        new = [substitute(p, lookup) for p in parts]
+        return x if new == parts else _interned(type(x), *new)
+    return x
+
+
+def mentioned(x: Any) -> Iterator[Sym]:
+    """The symbols in an attribute value or a type, in order."""
+    if isinstance(x, Sym):
+        if x is not UNKNOWN:
+            yield x
+    elif isinstance(x, tuple):
+        for e in x:
+            yield from mentioned(e)
+    elif isinstance(x, Type):
+        for f in fields(x):
+            yield from mentioned(getattr(x, f.name))
+
+
+def symbols(program: Program) -> list[str]:
+    """The names of the program's symbols, in order of first appearance."""
+    found: dict[str, None] = {}
+    for x in _everything(program):
+        found.update((s.name, None) for s in mentioned(x))
+    return list(found)
+
+
+def _everything(program: Program) -> Iterable[Any]:
+    for block in program.blocks():
+        yield from (p.type for p in block.params)
+        for op in block.body:
+            yield from op.attrs
+            yield from (v.type for v in op.results)
+        yield from block.result_types
+
+
+def bind(program: Program, numbers: Mapping[str, int]) -> None:
+    """Replace symbols by numbers in the whole program, in place. Names that do not occur are ignored."""
+
+    def lookup(s: Sym) -> Any:
+        return numbers.get(s.name, s)
+
+    for block in program.blocks():
+        _bind_block(block, lookup)
+
+
+def _bind_block(block: Region, lookup: Lookup) -> None:
+    for p in block.params:
+        p.type = substitute(p.type, lookup)
+    for op in block.body:
+        _bind_op(op, lookup)
+    block.result_types = [substitute(t, lookup) for t in block.result_types]
+
+
+def _bind_op(op: Op, lookup: Lookup) -> None:
+    op.attrs = substitute(op.attrs, lookup)
+    for v in op.results:
+        v.type = substitute(v.type, lookup)
+
+
+def unify(declared: Type, actual: Type, numbers: dict[str, int], what: str) -> None:
+    """Add to `numbers` what makes `declared` the static type `actual`.
+
+    Raises Violation("DynamicDimensionMismatch") when a symbol would need two values or an extent differs.
+    """
+    if isinstance(declared, TupleType) and isinstance(actual, TupleType):
+        for a, b in zip(declared.elements, actual.elements, strict=True):
+            unify(a, b, numbers, what)
+    if not (isinstance(declared, TensorType) and isinstance(actual, TensorType)):
+        return
+    for axis, (d, n) in enumerate(zip(declared.shape, actual.shape, strict=True)):
+        if not isinstance(n, int) or d is UNKNOWN:
+            continue
+        want = numbers.setdefault(d.name, n) if isinstance(d, Sym) else d
+        if want != n:
+            which = f"{d} is {want}" if isinstance(d, Sym) else str(d)
+            raise Violation("DynamicDimensionMismatch", f"{what}: axis {axis} has extent {n}, expected {which}")
+
+
+def specialize(program: Program, numbers: dict[str, int]) -> None:
+    """Make every type of the entry function and of what it reaches static, in place, starting from `numbers` (which grows).
+
+    Raises Violation: "DynamicDimensionMismatch" for a clash, "UnboundSymbol" for a symbol that nothing determines, and
+    whatever a type rule finds once it sees the numbers.
+    """
+
+    def lookup(s: Sym) -> Any:
+        return numbers.get(s.name, s)
+
+    done: set[Region] = set()
+
+    def block(b: Region) -> None:
+        done.add(b)
+        for p in b.params:
+            p.type = substitute(p.type, lookup)
+        for op in b.body:
+            for r in op.regions:
+                if r not in done:
+                    block(r)
+            infer(op)
+        b.result_types = [substitute(t, lookup) for t in b.result_types]
+
+    def infer(op: Op) -> None:
+        _bind_op(op, lookup)
+        types = tuple(operand_type(x) for x in op.operands)
+        if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
+            numbers.update(op.defn.solve(types, op.defn.named(op.attrs)))
+            _bind_op(op, lookup)
+        for v, t in zip(op.results, op.defn.result_types(types, op.attrs, op.regions), strict=True):
+            unify(v.type, t, numbers, f"result of {op.defn.short}")
+            v.type = substitute(v.type, lookup)
+
+    block(program.main)
+    left = [s.name for b in done for x in _block_types(b) for s in mentioned(x)]
+    if left:
+        names = ", ".join(dict.fromkeys(left))
+        raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT")
+
+
+def _block_types(b: Region) -> Iterator[Type]:
+    yield from (p.type for p in b.params)
+    yield from (v.type for op in b.body for v in op.results)

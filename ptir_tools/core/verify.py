@@ -1,0 +1,143 @@
+"""The generic verifier: one walk over every block, then the dialect's own check.
+
+Per op, in this order: operands defined, operand count, the type rule with its constraints, declared against inferred result
+types, the op's own check. Per block: result count and types. A value in error poisons its users, which stay silent.
+"""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Op, Program, Region, Value
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, Sym, TensorType, TupleType, Type
+
+# The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
+_RENAMED = {
+    "OperandCountMismatch": "operand_count",
+    "UnknownAttribute": "unknown_attribute",
+    "MissingAttribute": "missing_attribute",
+    "ResultTypeMismatch": "result_type",
+}
+
+
+def verify(program: Program, diagnostics: Diagnostics, options: Options | None = None) -> bool:
+    """Report every error of `program` to `diagnostics`; True when there is none. Fills in types that are left open."""
+    options = options or Options()
+    before = diagnostics.errors
+    if program.dialect.legalize is not None:
+        program.dialect.legalize(program, diagnostics, options)
+    visible: set[Value] = set()
+    for block in [*program.functions, *program.regions]:
+        _Walk(program, diagnostics).block(block, visible)
+    if diagnostics.errors == before and program.dialect.check is not None:
+        program.dialect.check(program, diagnostics, options)
+    return diagnostics.errors == before
+
+
+def compatible(declared: Type, inferred: Type) -> bool:
+    """Whether a value declared so may hold what the rule infers. An UNKNOWN extent on either side fits any."""
+    if declared is inferred or declared is POISON or inferred is POISON:
+        return True
+    if isinstance(declared, TupleType) and isinstance(inferred, TupleType):
+        pairs = zip(declared.elements, inferred.elements, strict=False)
+        return len(declared.elements) == len(inferred.elements) and all(compatible(a, b) for a, b in pairs)
+    if isinstance(declared, TensorType) and isinstance(inferred, TensorType):
+        if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):
+            return False
+        return all(a is b or a == b or UNKNOWN in (a, b) for a, b in zip(declared.shape, inferred.shape, strict=True))
+    return False
+
+
+def symbolic_clash(declared: Type, inferred: Type) -> bool:
+    """Whether two types differ only where at least one extent is a symbol."""
+    if not (isinstance(declared, TensorType) and isinstance(inferred, TensorType)):
+        return False
+    if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):
+        return False
+    differing = [(a, b) for a, b in zip(declared.shape, inferred.shape, strict=True) if a != b]
+    return bool(differing) and all(isinstance(a, Sym) or isinstance(b, Sym) for a, b in differing)
+
+
+class _Walk:
+    def __init__(self, program: Program, diagnostics: Diagnostics) -> None:
+        self.dialect = program.dialect
+        self.codes = program.dialect.codes
+        self.diagnostics = diagnostics
+
+    def block(self, block: Region, outer: set[Value]) -> None:
+        visible = set() if block.isolated else set(outer)
+        visible.update(block.params)
+        for op in block.body:
+            self.op(op, visible)
+            visible.update(op.results)
+        self.results(block, visible)
+
+    def op(self, op: Op, visible: set[Value]) -> None:
+        try:
+            if self.poisoned(op, visible):
+                return self.poison(op)
+            types = tuple([operand_type(x) if isinstance(x, Element) else x.type for x in op.operands])
+            inferred = op.defn.result_types(types, op.attrs, op.regions)
+            self.declare(op, inferred)
+            if op.defn.check is not None:
+                op.defn.check(op)
+        except Violation as violation:
+            self.violation(violation, op)
+            self.poison(op)
+        for r in op.regions:
+            if not r.isolated:
+                self.block(r, visible)
+
+    def poisoned(self, op: Op, visible: set[Value]) -> bool:
+        """Whether an operand is in error; an operand that is not defined yet is reported."""
+        bad = False
+        for v in op.values():
+            if v not in visible:
+                raise Violation(self.codes.undefined, f"%{v.name} is used before it is defined", at=f"%{v.name}")
+            bad = bad or v.type is POISON
+        return bad
+
+    def poison(self, op: Op) -> None:
+        for v in op.results:
+            v.type = POISON
+
+    def declare(self, op: Op, inferred: tuple[Type, ...]) -> None:
+        """Fill in result types that are left open; refuse declared ones that the rule does not give."""
+        results = op.results
+        if len(results) != len(inferred):
+            raise Violation(self.codes.result_type, f"{op.defn.short} has {len(inferred)} results, {len(results)} are declared")
+        for v, t in zip(results, inferred, strict=True):
+            if v.type is t:
+                continue
+            if v.type is UNTYPED:
+                v.type = t
+            elif not compatible(v.type, t):
+                code = "DynamicDimensionMismatch" if symbolic_clash(v.type, t) else self.codes.result_type
+                text = self.dialect.type_text
+                raise Violation(code, f"{op.defn.short} gives {text(t)}, declared {text(v.type)}")
+
+    def violation(self, violation: Violation, op: Op) -> None:
+        if (renamed := _RENAMED.get(violation.code)) is not None:
+            violation = Violation(getattr(self.codes, renamed), violation.message, help=violation.help, at=violation.at)
+        self.diagnostics.violation(violation, op.loc)
+
+    def results(self, block: Region, visible: set[Value]) -> None:
+        """Results are defined, and of the declared number and types."""
+        text = self.dialect.type_text
+        if block.result_types and len(block.results) != len(block.result_types):
+            found, want = len(block.results), len(block.result_types)
+            self.diagnostics.error(self.codes.result_type, f"{found} results, {want} are declared", block.loc)
+            return
+        for i, x in enumerate(block.results):
+            try:
+                v = x if isinstance(x, Value) else x.value if isinstance(x, Element) else None
+                if v is not None and v not in visible:
+                    raise Violation(self.codes.undefined_result, f"result {i} is %{v.name}, which is not defined")
+                t = operand_type(x)
+                if block.result_types and not compatible(block.result_types[i], t):
+                    declared = block.result_types[i]
+                    code = "DynamicDimensionMismatch" if symbolic_clash(declared, t) else self.codes.result_type
+                    raise Violation(code, f"result {i} is {text(t)}, declared {text(declared)}")
+            except Violation as violation:
+                self.diagnostics.violation(violation, block.loc)

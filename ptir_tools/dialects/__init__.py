@@ -1,0 +1,46 @@
+"""The four dialects and their serialisations. Nothing here is imported before a program needs it."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from ptir_tools.core.dialect import Dialect, Format
+from ptir_tools.core.lazy import lazy
+
+DIALECTS = ("ptir", "pto", "mind", "tiny")
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """Where a format lives: the dialect it serialises and the module that exports it as `FORMAT`."""
+
+    name: str
+    dialect: str
+    module: str
+    readable: bool = True
+
+
+# In the order in which --help lists them.
+FORMATS: dict[str, Entry] = {
+    e.name: e
+    for e in (
+        Entry("ptir", "ptir", "ptir_tools.dialects.ptir.text"),
+        Entry("ptir-dump", "ptir", "ptir_tools.dialects.ptir.dump"),
+        Entry("ptir-json", "ptir", "ptir_tools.dialects.ptir.json"),
+        Entry("pto", "pto", "ptir_tools.dialects.pto.text"),
+        Entry("mind", "mind", "ptir_tools.dialects.mind.text"),
+        Entry("tiny", "tiny", "ptir_tools.dialects.tiny.json"),
+        Entry("mind-json", "mind", "ptir_tools.dialects.mind.records", readable=False),
+    )
+}
+
+
+def load_format(name: str) -> Format:
+    """The format called `name`. Raises KeyError for an unknown name."""
+    return cast(Format, lazy(FORMATS[name].module).FORMAT)
+
+
+def load_dialect(name: str) -> Dialect:
+    """The dialect called `name`, its ops declared. Raises KeyError for an unknown name."""
+    if name not in DIALECTS:
+        raise KeyError(name)
+    return cast(Dialect, lazy(f"ptir_tools.dialects.{name}").DIALECT)

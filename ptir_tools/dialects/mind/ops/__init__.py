@@ -1,0 +1,1 @@
+"""Ops of the mind dialect, grouped as its specification groups them."""

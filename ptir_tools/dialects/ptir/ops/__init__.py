@@ -1,0 +1,1 @@
+"""Ops of the ptir dialect, grouped as its specification groups them."""

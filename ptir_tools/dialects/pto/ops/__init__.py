@@ -1,0 +1,1 @@
+"""Ops of the pto dialect, grouped as its specification groups them."""

@@ -1,0 +1,1 @@
+"""Ops of the tiny dialect, grouped as its specification groups them."""

@@ -1,0 +1,1 @@
+"""PTIR with C tile kernels where they cover it, NumPy steps elsewhere."""

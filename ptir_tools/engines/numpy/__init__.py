@@ -1,0 +1,1 @@
+"""PTIR on whole NumPy arrays, planned into one arena."""

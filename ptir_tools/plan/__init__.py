@@ -1,0 +1,1 @@
+"""A place in memory for every value."""

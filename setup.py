@@ -1,0 +1,39 @@
+"""What pyproject.toml cannot say: how to compile the kernels and make the parse tables."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+TABLES = "import ptir_tools; ptir_tools.__path__.append('.'); from ptir_tools import grammars; grammars.write_tables()"
+
+
+class BuildTables(build_py):
+    """Writes grammars/*.tables first; without them every load computes its table."""
+
+    def run(self) -> None:
+        subprocess.run([sys.executable, "-c", TABLES], cwd=HERE, check=False)
+        super().run()
+
+
+FLAGS = ["/O2", "/std:c11"] if sys.platform == "win32" else ["-O3", "-std=gnu11", "-Wall", "-Wextra"]
+
+setup(
+    cmdclass={"build_py": BuildTables},
+    ext_modules=[
+        Extension(
+            "ptir_tools._native",
+            sources=["ptir_tools/native/module.c", "ptir_tools/native/kernels.c"],
+            depends=["ptir_tools/native/kernels.h"],
+            include_dirs=["ptir_tools/native"],
+            extra_compile_args=FLAGS,
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],
+            py_limited_api=True,
+            optional=True,  # no compiler, no kernels: the NumPy engine serves
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
