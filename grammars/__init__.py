@@ -6,10 +6,8 @@ step; without the file, or with that of another Lark, the table is computed at l
 
 from __future__ import annotations
 
-import json
-import sys
+import marshal
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +47,10 @@ def _build(name: str, transformer: Any = None) -> lark.Lark:
     )
 
 
-def tables(name: str) -> str:
-    """The text of `<name>.tables` as the build step writes it."""
+def tables(name: str) -> bytes:
+    """The content of `<name>.tables` as the build step writes it: Lark's own serialisation, with the version that made it."""
     data, memo = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
-    return json.dumps({"lark": lark.__version__, "data": data, "memo": memo}, separators=(",", ":"))
+    return lark.__version__.encode() + b"\n" + marshal.dumps((data, memo), 4)
 
 
 def load(name: str, transformer: Any = None) -> lark.Lark:
@@ -60,18 +58,19 @@ def load(name: str, transformer: Any = None) -> lark.Lark:
     saved = _saved(name)
     if saved is None:
         return _build(name, transformer)
-    kinds = {"Rule": lark.grammar.Rule, "TerminalDef": lark.lexer.TerminalDef}
-    return lark.Lark.deserialize(saved["data"], kinds, saved["memo"], transformer)
+    made: lark.Lark = lark.Lark._load_from_dict(*saved, transformer=transformer)
+    return made
 
 
-@cache
-def _saved(name: str) -> Any:
-    path = HERE / f"{name}.tables"
+def _saved(name: str) -> tuple[Any, Any] | None:
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        version, _, body = (HERE / f"{name}.tables").read_bytes().partition(b"\n")
+        if version.decode() != lark.__version__:
+            return None
+        data, memo = marshal.loads(body)
+    except (OSError, ValueError, EOFError, TypeError):
         return None
-    return saved if saved.get("lark") == lark.__version__ else None
+    return data, memo
 
 
 def report(
@@ -96,7 +95,7 @@ def report(
         expected: Iterable[str] = error.accepts or error.expected
         width = 0 if token.type == "$END" else max(1, len(str(token)))
     elif isinstance(error, lark.exceptions.UnexpectedCharacters):
-        at, width = error.pos_in_stream + offset, 1
+        at, width = (error.pos_in_stream or 0) + offset, 1
         found = f"`{_shown(text[at : at + 1])}`" if at < len(text) else "end of input"
         expected = error.allowed or ()
     else:
@@ -122,8 +121,8 @@ def _listing(words: list[str]) -> str:
 def write_tables() -> None:
     """What the build step does: write `<name>.tables` for every grammar."""
     for path in sorted(HERE.glob("*.lark")):
-        (HERE / f"{path.stem}.tables").write_text(tables(path.stem), encoding="utf-8")
+        (HERE / f"{path.stem}.tables").write_bytes(tables(path.stem))
 
 
 if __name__ == "__main__":
-    sys.exit(write_tables())
+    write_tables()
