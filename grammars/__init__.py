@@ -58,7 +58,7 @@ def load(name: str, transformer: Any = None) -> lark.Lark:
     saved = _saved(name)
     if saved is None:
         return _build(name, transformer)
-    made: lark.Lark = lark.Lark._load_from_dict(*saved, transformer=transformer)
+    made: lark.Lark = lark.Lark._load_from_dict(*saved, transformer=transformer)  # type: ignore[no-untyped-call]
     return made
 
 
