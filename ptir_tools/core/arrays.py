@@ -92,9 +92,10 @@ def widen(array: Array) -> Array:
     they are (they wrap in their own dtype), 4-bit integers in int8 or uint8."""
     kind, name = array.dtype.kind, array.dtype.name
     if kind == "c":
-        return array.astype(np.complex128)
+        return array.astype(np.complex128, copy=False)
     if kind == "f" or name.startswith(("float8", "bfloat16")):
-        return array.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signaling NaN
+            return array.astype(np.float64, copy=False)
     if name in ("int4", "uint4"):
         return array.astype(np.int8 if name == "int4" else np.uint8)
     return array

@@ -54,6 +54,7 @@ ASYNC = Trait.ASYNC
 Many = tuple[Any, ...]
 Maybe = Any
 
+CO_VARARGS = 4  # as inspect.CO_VARARGS
 ONE, MAYBE, MANY = "one", "maybe", "many"
 SEGMENTS = "segments"  # the implicit attribute that holds group lengths when one count cannot tell them
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
@@ -92,6 +93,7 @@ class OpDef:
     fold: Callable[[Op], Operand | None] | None
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
     family: str
+    star: bool  # the last group is written *xs
     wants: dict[str, str]
     implemented: bool
     attr_index: dict[str, int] = field(default_factory=dict)
@@ -133,7 +135,10 @@ class OpDef:
         for group, n in zip(self.groups, lengths, strict=True):
             part = items[at : at + n]
             at += n
-            arguments.append(tuple(part) if group.kind == MANY else part[0] if n else None)
+            if self.star and group is self.groups[-1]:
+                arguments.extend(part)
+            else:
+                arguments.append(tuple(part) if group.kind == MANY else part[0] if n else None)
         return arguments
 
     def arity_text(self) -> str:
@@ -221,7 +226,7 @@ def op(
         positional = code.co_varnames[: code.co_argcount]
         groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in positional]
         keyword = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-        if code.co_flags & 4:  # *xs
+        if code.co_flags & CO_VARARGS:  # *xs
             groups.append(Group(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], MANY))
         defaults = fn.__kwdefaults__ or {}
         kinds = {k: str(notes.get(k, "")) for k in keyword}
@@ -241,6 +246,7 @@ def op(
             fold,
             solve,
             family or name.partition(".")[2],
+            bool(code.co_flags & CO_VARARGS),
             {k: t for k, t in kinds.items() if t in _BODY_ONLY},
             implemented,
             {a.name: i for i, a in enumerate(attrs)},

@@ -124,11 +124,11 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
         b.result_types = [substitute(t, lookup) for t in b.result_types]
 
     def infer(op: Op) -> None:
-        _bind_op(op, lookup)
+        op.attrs = substitute(op.attrs, lookup)
         types = tuple(operand_type(x) for x in op.operands)
         if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
             numbers.update(op.defn.solve(types, op.defn.named(op.attrs)))
-            _bind_op(op, lookup)
+            op.attrs = substitute(op.attrs, lookup)
         for v, t in zip(op.results, op.defn.result_types(types, op.attrs, op.regions), strict=True):
             unify(v.type, t, numbers, f"result of {op.defn.short}")
             v.type = substitute(v.type, lookup)

@@ -1,0 +1,278 @@
+"""The core by itself, on a toy dialect: types, spans, declarations, the verifier, symbols, evaluation, cloning."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, Violation, find_in, require
+from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.dtypes import F32, F64, I1
+from ptir_tools.core.evaluate import Context, run_block
+from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Region, Value, clone
+from ptir_tools.core.opdef import OPS, PURE, create, exact, op
+from ptir_tools.core.source import Source, Span, pack, pack_json
+from ptir_tools.core.symbols import bind, specialize, symbols
+from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, TensorType, leaves, sym, tensor, tuple_of
+from ptir_tools.core.verify import compatible, verify
+
+Many = tuple[Any, ...]
+
+
+def same(x: TensorType, y: TensorType) -> TensorType:
+    require(x is y, "ToyMismatch", f"{x} and {y} differ", at="%y")
+    return x
+
+
+@op("toy.add", infer=same, traits=PURE)
+def add(x: Any, y: Any) -> Any:
+    """Sum."""
+    return x + y
+
+
+def joined(*xs: TensorType, axis: int = 0) -> TensorType:
+    return xs[0].with_shape((UNKNOWN, *xs[0].shape[1:]))
+
+
+@op("toy.join", infer=joined, traits=PURE)
+def join(*xs: Any, axis: int = 0) -> Any:
+    """Concatenation."""
+    return np.concatenate(xs, axis)
+
+
+def picked(a: Many, b: Many, *, scale: float = 1.0) -> tuple[TensorType, ...]:
+    return (a[0], b[0])
+
+
+@op("toy.pick", infer=picked)
+def pick(a: Many, b: Many, *, scale: float = 1.0) -> Any:
+    """The first of each group, scaled."""
+    return a[0] * scale, b[0] * scale
+
+
+def repeated(x: TensorType, *, body: Region, times: int) -> TensorType:
+    return x
+
+
+@op("toy.repeat", infer=repeated)
+def repeat(x: Any, *, body: Region, times: int) -> Any:
+    """`body` applied `times` times."""
+    for _ in range(times):
+        (x,) = body(x)
+    return x
+
+
+TOY = Dialect("toy", constant="")
+V = tensor(F32, (2,))
+
+
+def program() -> tuple[Program, Builder]:
+    return single_function(TOY)
+
+
+def codes(p: Program) -> list[str]:
+    d = Diagnostics(p.source)
+    verify(p, d)
+    return [x.code for x in d]
+
+
+def test_equal_types_are_the_same_object() -> None:
+    assert tensor(F32, [2, sym("N")]) is tensor(F32, (2, sym("N")))
+    assert tensor(F32, (2,)) is not tensor(F64, (2,))
+    assert leaves(tuple_of([V, tuple_of([V])])) == (V, V)
+
+
+def test_types_print_as_ptir_spells_them() -> None:
+    assert str(tensor(F32, (sym("N"), 4))) == "tensor<f32, ?Nx4>"
+    assert str(tensor(I1)) == "tensor<i1>"
+    assert str(tensor(F32, (sym("max"),))) == 'tensor<f32, ?"max">'
+    assert str(tuple_of([V, V])) == "(tensor<f32, 2>, tensor<f32, 2>)"
+
+
+def test_attribute_keys_go_by_kind_and_bits() -> None:
+    assert exact((1, 1.0, True)) != exact((True, 1.0, 1))
+    assert exact((0.0,)) != exact((-0.0,))
+    assert exact((math.nan,)) == exact((math.nan,))
+
+
+def test_positions_count_lines_and_code_points_from_one() -> None:
+    s = Source("f", "ab\r\ncé\nd")
+    assert s.position(s.text.index("é")) == (2, 2)
+    assert s.line_text(1) == "ab" and s.line_text(3) == "d"
+    assert s.span(pack(0, 2)) == Span(0, 2) and s.span(0) is None
+
+
+def test_json_locations_are_resolved_on_demand() -> None:
+    s = Source("f", "[1]", json_span=lambda path: Span(1, 2) if path == ("a", 3) else None)
+    c = s.add_container(("a",))
+    assert s.span(pack_json(c, 3)) == Span(1, 2) and s.span(pack_json(c, 4)) is None
+
+
+def test_a_needle_is_a_whole_word_and_the_rightmost() -> None:
+    s = Source("f", "%x = add %x, %xy")
+    assert find_in(s, Span(0, 16), "%x") == Span(9, 11)
+
+
+def test_diagnostics_sort_by_place_and_reject() -> None:
+    d = Diagnostics(Source("f", "abc\ndef"))
+    d.warning("W", "late", Span(4, 5))
+    d.error("E", "early", Span(1, 2))
+    assert [x.code for x in d.sorted()] == ["E", "W"] and d.errors == 1
+    assert d.sorted()[1].where == ("f", 2, 1) and d.sorted()[1].severity is Severity.WARNING
+    with pytest.raises(Rejected, match="f:1:2: early"):
+        d.raise_if_errors()
+
+
+def test_a_declaration_is_read_from_the_signature() -> None:
+    d = OPS["toy.pick"]
+    assert [(g.name, g.kind) for g in d.groups] == [("a", "many"), ("b", "many")]
+    assert [a.name for a in d.attrs] == ["scale", "segments"] and d.float_attrs
+    assert OPS["toy.join"].groups[0].kind == "many" and OPS["toy.repeat"].regions == ("body",)
+
+
+def test_groups_and_several_results() -> None:
+    x, y = Value(V, "x"), Value(V, "y")
+    made = create(OPS["toy.pick"], [[x, x], [y]], {"scale": 2.0})
+    assert made.attr("segments") == (2, 1) and [r.type for r in made.results] == [V, V]
+    f = Function("f", [x, y], [made], list(made.results))
+    got = run_block(f, [np.float32([1, 2]), np.float32([3, 4])], Context())
+    assert [g.tolist() for g in got] == [[2, 4], [6, 8]]
+
+
+def test_unknown_missing_and_counted() -> None:
+    x = Value(V, "x")
+    for groups, attrs, message in (
+        ([x], {}, "add takes 2 operands, got 1"),
+        ([x, x], {"k": 1}, "add has no attribute `k`"),
+    ):
+        with pytest.raises(Violation, match=message):
+            create(OPS["toy.add"], groups, attrs)
+    with pytest.raises(Violation, match="needs the attribute `times`"):
+        create(OPS["toy.repeat"], [x], {}, regions=[Region()])
+
+
+def test_the_verifier_fills_open_types_and_refuses_wrong_ones() -> None:
+    p, b = program()
+    x = b.param(V, "x")
+    s = b.op("add", x, x, types=[UNTYPED])
+    b.results(x)
+    b.block.results[0] = s
+    assert codes(p) == [] and s.type is V
+    s.type = tensor(F64, (2,))
+    assert codes(p) == ["ResultTypeMismatch"]
+
+
+def test_an_error_silences_what_depends_on_it() -> None:
+    p, b = program()
+    x, y = b.param(V, "x"), b.param(tensor(F32, (3,)), "y")
+    bad = b.op("add", x, y, types=[V])
+    after = b.op("add", bad, y, types=[V])
+    b.results(after)
+    assert codes(p) == ["ToyMismatch"] and after.type is POISON
+
+
+def test_uses_before_definition_and_elements_of_non_tuples() -> None:
+    p, b = program()
+    x = b.param(V, "x")
+    late = Value(V, "late")
+    b.op("add", x, late, types=[V])
+    b.op("add", Element(x, 0), x, types=[V])
+    assert codes(p) == ["UndefinedValue", "TupleIndexOutOfRange"]
+
+
+def test_results_are_checked_against_the_declaration() -> None:
+    p, b = program()
+    x = b.param(V, "x")
+    b.block.results, b.block.result_types = [x], [V, V]
+    assert codes(p) == ["ResultTypeMismatch"]
+    b.block.result_types = [tensor(F32, (sym("N"),))]
+    assert codes(p) == ["DynamicDimensionMismatch"]
+
+
+def test_unknown_extents_fit_any() -> None:
+    assert compatible(tensor(F32, (sym("N"),)), tensor(F32, (UNKNOWN,)))
+    assert not compatible(tensor(F32, (sym("N"),)), tensor(F32, (sym("M"),)))
+
+
+def test_symbols_are_bound_and_inferred() -> None:
+    p, b = program()
+    x = b.param(tensor(F32, (sym("N"), sym("M"))), "x")
+    y = b.op("join", x, x, types=[tensor(F32, (sym("T"), sym("M")))])
+    b.results(y)
+    assert symbols(p) == ["N", "M", "T"]
+    bind(p, {"M": 5})
+    assert x.type is tensor(F32, (sym("N"), 5))
+    with pytest.raises(Violation, match="no value for T"):
+        specialize(clone(p), {"N": 2})
+    specialize(p, {"N": 2, "T": 4})
+    assert y.type is tensor(F32, (4, 5))
+
+
+def test_a_symbol_with_two_values_is_refused() -> None:
+    p, b = program()
+    x = b.param(tensor(F32, (sym("N"),)), "x")
+    b.op("add", x, x, types=[tensor(F32, (sym("M"),))])
+    with pytest.raises(Violation, match="axis 0 has extent 3, expected \\?M is 4"):
+        specialize(p, {"N": 3, "M": 4})
+
+
+def test_regions_run_as_callables() -> None:
+    a = Value(V, "a")
+    double = create(OPS["toy.add"], [a, a])
+    body = Region("r", [a], [double], [double.result], [V])
+    p, b = program()
+    x = b.param(V, "x")
+    y = b.op("repeat", x, regions=[body], times=3)
+    b.results(y)
+    p.regions.append(body)
+    assert codes(p) == []
+    assert run_block(p.main, [np.float32([1, 2])], Context())[0].tolist() == [8, 16]
+
+
+def test_a_failing_body_is_named() -> None:
+    @op("toy.fail", infer=lambda x: x)
+    def fail(x: Any) -> Any:
+        raise Violation("Toy", "no")
+
+    p, b = program()
+    x = b.param(V, "x")
+    b.op("fail", x)
+    context = Context()
+    with pytest.raises(Violation):
+        run_block(p.main, [np.float32([1, 2])], context)
+    assert context.failed is p.main.body[0]
+    del OPS["toy.fail"]
+
+
+def test_a_clone_shares_nothing_but_literals() -> None:
+    p, b = program()
+    x = b.param(V, "x")
+    literal = Literal(V, bytes(8))
+    y = b.op("add", x, literal)
+    b.results(y)
+    q = clone(p)
+    assert q.main.body[0].operands[0] is q.main.params[0] is not x
+    assert q.main.body[0].operands[1] is literal and q.main.results[0] is q.main.body[0].result
+    assert q.main.body[0].result.op is q.main.body[0]
+
+
+def test_missing_payloads_equal_only_themselves() -> None:
+    a, b = Literal(V, None), Literal(V, None)
+    assert a.same(a) and not a.same(b)
+    assert Literal(V, bytes(8)).same(Literal(V, bytes(8)))
+
+
+def test_the_builder_keeps_names_apart() -> None:
+    _, b = program()
+    x = b.param(V, "x")
+    assert [b.op("add", x, x, name="x").name, b.op("add", x, x, name="x").name, b.op("add", x, x).name] == ["x_1", "x_2", "v0"]
+
+
+def test_ops_are_walked_with_their_nested_regions() -> None:
+    inner = Op(OPS["toy.add"])
+    outer = Op(OPS["toy.repeat"], regions=(Region(body=[inner], isolated=False),))
+    assert list(Region(body=[outer]).ops()) == [outer, inner]
