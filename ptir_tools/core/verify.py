@@ -69,9 +69,26 @@ class _Walk:
         visible = set() if block.isolated else set(outer)
         visible.update(block.params)
         for op in block.body:
-            self.op(op, visible)
-            visible.update(op.results)
+            if not self.known(op, visible):
+                self.op(op, visible)
+                visible.update(op.results)
         self.results(block, visible)
+
+    def known(self, op: Op, visible: set[Value]) -> bool:
+        """The short way for what has been found good before: the same signature, on values that are defined."""
+        d, results = op.defn, op.results
+        if d.check is not None or d.float_attrs or op.regions or len(results) != 1:
+            return False
+        types = []
+        for x in op.operands:
+            if x.__class__ is not Value or x not in visible:
+                return False
+            types.append(x.type)
+        found = d.cache.get((tuple(types), op.attrs))
+        if found.__class__ is not tuple or found[0] is not results[0].type:
+            return False
+        visible.add(results[0])
+        return True
 
     def op(self, op: Op, visible: set[Value]) -> None:
         try:
