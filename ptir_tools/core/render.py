@@ -1,0 +1,229 @@
+"""How diagnostics look: as text with the source line and carets, as one line each, as JSON lines, as SARIF."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostic, Severity
+from ptir_tools.core.source import Source, Span
+
+TAB = 4
+MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut round the place
+_CONTEXT = 60  # code points kept left of the place when a line is cut
+_CODES = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "bold": "1", "gutter": "1;34"}
+
+
+@dataclass(slots=True, frozen=True)
+class Painter:
+    """Wraps text in ANSI colors, or leaves it alone."""
+
+    color: bool = False
+
+    def __call__(self, text: str, style: str) -> str:
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and text else text
+
+
+@dataclass(slots=True, frozen=True)
+class _Mark:
+    """A place to underline on one line: 0-based code points [start, end), and what to say there."""
+
+    line: int
+    start: int
+    end: int
+    text: str
+    primary: bool
+
+
+def text(diagnostic: Diagnostic, *, color: bool = False) -> str:
+    """The full form: message, place, source lines with carets, notes, help; without a line end."""
+    d, paint = diagnostic, Painter(color)
+    lines = [paint(f"{d.severity}[{d.code}]", d.severity) + paint(f": {_clean(d.message)}", "bold")]
+    if d.source is not None:
+        where = d.source.name if d.span is None else "{}:{}:{}".format(*d.where)
+        marks = _marks(d)
+        gutter = len(str(max((m.line for m in marks), default=0)))
+        lines.append(f"{' ' * gutter}{paint('-->', 'gutter')} {_clean(where)}")
+        lines.extend(_snippet(d.source, marks, gutter, paint, d.severity))
+    else:
+        gutter = 1
+    lines.extend(f"{' ' * gutter} {paint('=', 'gutter')} {paint('note', 'bold')}: {_clean(n)}" for n in d.notes)
+    if d.help:
+        first, *rest = d.help.split("\n")
+        lines.append(f"{' ' * gutter} {paint('=', 'gutter')} {paint('help', 'help')}: {_clean(first)}")
+        lines.extend(f"{' ' * gutter}         {_clean(r)}" for r in rest)
+    return "\n".join(lines)
+
+
+def short(diagnostic: Diagnostic) -> str:
+    """`file:line:col: error[CODE]: message`, on one line."""
+    d = diagnostic
+    place = "{}:{}:{}: ".format(*d.where) if d.source else ""
+    return _clean(f"{place}{d.severity}[{d.code}]: {d.message}".replace("\n", " "))
+
+
+def record(diagnostic: Diagnostic) -> dict[str, Any]:
+    """The diagnostic as JSON data. Positions are 1-based, in code points; null when there is none."""
+    d = diagnostic
+    place = _place(d.source, d.span)
+    labels = [{"message": label.text, **_place(d.source, label.span)} for label in d.labels]
+    more: dict[str, Any] = {"labels": labels} if labels else {}
+    if d.fix is not None:
+        more["fix"] = {"replacement": d.fix.text, **_place(d.source, d.fix.span)}
+    file = d.source.name if d.source else None
+    head = {"severity": str(d.severity), "code": d.code, "message": d.message, "file": file}
+    return {**head, **place, "notes": list(d.notes), "help": d.help, **more}
+
+
+def json_line(diagnostic: Diagnostic) -> str:
+    """The diagnostic as one line of JSON."""
+    return json.dumps(record(diagnostic), ensure_ascii=False)
+
+
+def sarif(diagnostics: Iterable[Diagnostic], version: str) -> str:
+    """All diagnostics as one SARIF 2.1.0 log. Columns count UTF-16 code units, as the standard's default asks."""
+    results, codes = [], {}
+    for d in diagnostics:
+        codes[d.code] = None
+        results.append(_sarif_result(d))
+    driver = {"name": "ptir", "version": version, "rules": [{"id": c} for c in codes]}
+    run = {"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": results}
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, ensure_ascii=False, indent=2)
+
+
+def _sarif_result(d: Diagnostic) -> dict[str, Any]:
+    said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+    result: dict[str, Any] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": said}}
+    if d.source is not None:
+        result["locations"] = [_sarif_location(d.source, d.span)]
+        related = [_sarif_location(d.source, label.span) | {"message": {"text": label.text}} for label in d.labels]
+        result |= {"relatedLocations": related} if related else {}
+    return result
+
+
+def _sarif_location(source: Source, span: Span | None) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": source.name}}
+    if span is not None:
+        (line, column), (end_line, end_column) = _utf16(source, span.start), _utf16(source, span.end)
+        region = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
+        physical["region"] = region
+    return {"physicalLocation": physical}
+
+
+def _utf16(source: Source, offset: int) -> tuple[int, int]:
+    line, column = source.position(offset)
+    before = source.text[offset - column + 1 : offset]
+    return line, column + sum(ord(c) > 0xFFFF for c in before)
+
+
+def _place(source: Source | None, span: Span | None) -> dict[str, int | None]:
+    names = ("line", "column", "end_line", "end_column")
+    if source is None or span is None:
+        return dict.fromkeys(names)
+    return dict(zip(names, (*source.position(span.start), *source.position(span.end)), strict=True))
+
+
+def _marks(d: Diagnostic) -> list[_Mark]:
+    """What to underline, line by line; on one line the primary place comes first."""
+    if d.source is None or d.span is None:
+        return []
+    marks = [_mark(d.source, d.span, "", True)]
+    marks.extend(_mark(d.source, label.span, label.text, False) for label in d.labels)
+    return sorted(marks, key=lambda m: (m.line, not m.primary, m.start))
+
+
+def _mark(source: Source, span: Span, said: str, primary: bool) -> _Mark:
+    line, column = source.position(span.start)
+    length = len(source.line_text(line))
+    start = min(column - 1, length)
+    end = min(start + max(1, span.end - span.start), max(length, start + 1))
+    return _Mark(line, start, end, said, primary)
+
+
+def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter, severity: Severity) -> Iterator[str]:
+    """The marked source lines, each followed by its marks; `...` stands for lines between that are left out."""
+    if not marks:
+        return
+    bar = paint("|", "gutter")
+    empty = f"{' ' * gutter} {bar}"
+    yield empty
+    last = marks[0].line
+    for i, mark in enumerate(marks):
+        raw = source.line_text(mark.line)
+        cut = _cut(raw, [m for m in marks if m.line == mark.line])
+        if i == 0 or mark.line != last:
+            if mark.line > last + 1:
+                yield paint("...", "gutter")
+            yield f"{paint(str(mark.line).rjust(gutter), 'gutter')} {bar} {_show(raw, cut)}".rstrip()
+        last = mark.line
+        yield f"{empty} {_underline(raw, cut, mark, paint, severity)}"
+
+
+def _cut(raw: str, marks: Sequence[_Mark]) -> tuple[int, int]:
+    """The part of a line to show: all of it, or a window round its first mark."""
+    if len(raw) <= MAX_WIDTH:
+        return 0, len(raw)
+    start = max(0, min(m.start for m in marks) - _CONTEXT)
+    return start, min(len(raw), start + MAX_WIDTH)
+
+
+def _show(raw: str, cut: tuple[int, int]) -> str:
+    start, end = cut
+    shown = "".join(_glyph(c, at) for c, at in _columns(raw[start:end]))
+    return ("…" if start else "") + shown + ("…" if end < len(raw) else "")
+
+
+def _underline(raw: str, cut: tuple[int, int], mark: _Mark, paint: Painter, severity: Severity) -> str:
+    start, end = (min(max(x, cut[0]), cut[1]) for x in (mark.start, mark.end))
+    left = _width(raw[cut[0] : start], 0)
+    width = max(1, _width(raw[start:end], left))
+    pad = " " * (left + (cut[0] > 0))
+    line = ("^" if mark.primary else "-") * width
+    said = f" {_clean(mark.text)}" if mark.text else ""
+    return pad + paint(line + said, severity if mark.primary else "gutter")
+
+
+def _columns(piece: str) -> Iterator[tuple[str, int]]:
+    """Each character with the display column at which it stands."""
+    at = 0
+    for c in piece:
+        yield c, at
+        at += _char_width(c, at)
+
+
+def _width(piece: str, at: int) -> int:
+    """Display columns of `piece` when it starts at column `at`."""
+    if piece.isascii() and piece.isprintable():
+        return len(piece)
+    start = at
+    for c in piece:
+        at += _char_width(c, at)
+    return at - start
+
+
+def _char_width(c: str, at: int) -> int:
+    if c == "\t":
+        return TAB - at % TAB
+    if unicodedata.category(c) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(c) in "WF" else 1
+
+
+def _glyph(c: str, at: int) -> str:
+    """What is shown for a character: blanks for a tab, a stand-in for what would move or recolor the terminal."""
+    if c == "\t":
+        return " " * _char_width(c, at)
+    if c < " ":
+        return chr(0x2400 + ord(c))
+    return "\ufffd" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c
+
+
+def _clean(message: str) -> str:
+    """A message that cannot drive the terminal: control characters of the program's text are shown, not sent."""
+    if message.isascii() and message.isprintable():
+        return message
+    return "".join(_glyph(c, 0) for c in message)
