@@ -1,0 +1,260 @@
+"""JSON with comments: values at the speed of `json.loads`, a span for every node on demand, and precise syntax errors.
+
+The language is grammars/json.lark. It runs only when a text is refused, to say why; a test holds both readings together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools import grammars
+from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.source import JsonPath, Source, Span
+
+if TYPE_CHECKING:
+    import lark
+else:
+    lark = lazy("lark")
+
+# As the last step of a path: the key itself, not its value.
+KEY = "\0key"
+
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
+_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+_INTEGER = re.compile(r"-?[0-9]+")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Any:
+    """The Python value of a JSON text, and `source.json_span` for its nodes; None after errors, which are reported.
+
+    Refused: duplicate keys, NaN and Infinity, numbers beyond float64, lone surrogates. Raises LimitExceeded for a value
+    nested too deep and for an integer of too many digits.
+    """
+    text = blank_comments(source.text) if "/" in source.text else source.text
+    source.json_span = Spans(text)
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        if not (_SURROGATE.search(text) and _has_surrogate(value)):
+            return value
+    _Diagnosis(source, diagnostics, code, limits).run()
+    return None
+
+
+def blank_comments(text: str) -> str:
+    """`text` with blanks in place of its comments: every position stays what it was."""
+    return _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("duplicate key")
+    return made
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("beyond float64")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LIMITS.integer_digits:
+        raise ValueError("too many digits")
+    return int(digits)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_int=_integer, parse_constant=_refuse)
+
+
+def _has_surrogate(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+class Spans:
+    """Where the nodes of a valid JSON text are. Each container is looked into once, when first asked about."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.scan = json.JSONDecoder().raw_decode
+        self.children: dict[int, dict[str | int, tuple[Span, Span]]] = {}
+
+    def __call__(self, path: JsonPath) -> Span | None:
+        """The span of the node at `path`, or of its nearest ancestor that exists; None in a text that is not JSON."""
+        try:
+            key = found = self._value(_end(_BLANKS, self.text, 0))
+            for step in path:
+                if step == KEY:
+                    return key
+                child = self._inside(found).get(step)
+                if child is None:
+                    break
+                key, found = child
+            return found
+        except (ValueError, RecursionError):
+            return None
+
+    def _value(self, at: int) -> Span:
+        return Span(at, self.scan(self.text, at)[1])
+
+    def _inside(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
+        """(span of the key, span of the value) of every child; an element is its own key."""
+        if span.start not in self.children:
+            first = self.text[span.start]
+            read = self._members if first == "{" else self._elements if first == "[" else lambda span: {}
+            self.children[span.start] = read(span)
+        return self.children[span.start]
+
+    def _members(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
+        found: dict[str | int, tuple[Span, Span]] = {}
+        at = _end(_BLANKS, self.text, span.start + 1)
+        while self.text[at] != "}":
+            name, end = self.scan(self.text, at)
+            value = self._value(_end(_COLON, self.text, end))
+            found[name] = Span(at, end), value
+            at = _end(_COMMA, self.text, value.end)
+        return found
+
+    def _elements(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
+        found: dict[str | int, tuple[Span, Span]] = {}
+        at = _end(_BLANKS, self.text, span.start + 1)
+        while self.text[at] != "]":
+            value = self._value(at)
+            found[len(found)] = value, value
+            at = _end(_COMMA, self.text, value.end)
+        return found
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    matched = pattern.match(text, at)
+    return matched.end() if matched else at
+
+
+_NAMES = {
+    "STRING": "a string",
+    "NUMBER": "a number",
+    "INTEGERS": "an array",
+    "CONSTANT": "a number",
+    "TRUE": "`true`",
+    "FALSE": "`false`",
+    "NULL": "`null`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "COLON": "`:`",
+    "_COMMA": "`,`",
+    "TRAILING": "`,`",
+    "_BLANK": "a blank",
+}
+
+
+class _Diagnosis:
+    """One reading of a refused text by the grammar: everything that is wrong with it, at its place.
+
+    It is the parser's transformer: the methods called like rules and terminals check what the grammar leaves open, and a
+    node becomes its depth.
+    """
+
+    def __init__(self, source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> None:
+        self.source, self.diagnostics, self.code, self.limits = source, diagnostics, code, limits
+
+    def run(self) -> None:
+        self.diagnostics.source = self.diagnostics.source or self.source
+        before = self.diagnostics.errors
+        try:
+            grammars.load("json", self).parse(self.source.text, on_error=self.recover)
+        except lark.exceptions.UnexpectedInput as error:
+            if self.diagnostics.errors == before:  # else it follows from what was reported
+                grammars.report(error, self.diagnostics, self.code, _NAMES)
+        if self.diagnostics.errors == before:
+            self.error("this is not a JSON value that can be read", Span(0, 1))
+
+    def recover(self, error: Exception) -> bool:
+        """A missing comma is supplied; nothing else is guessed."""
+        if not isinstance(error, lark.exceptions.UnexpectedToken) or "_COMMA" not in error.accepts:
+            return False
+        token = error.token
+        if token.type in ("$END", "COLON", "RBRACE", "RSQB", "_COMMA", "TRAILING"):
+            return False
+        end = len(blank_comments(self.source.text)[: token.start_pos].rstrip())
+        message = f"`,` is missing before `{str(token)[:20]}`"
+        self.error(message, Span(end - 1, end), help="separate members and elements by commas", fix=Fix(Span(end, end), ","))
+        error.interactive_parser.feed_token(lark.Token("_COMMA", ","))
+        error.interactive_parser.feed_token(token)
+        return True
+
+    def error(self, message: str, span: Span, **more: Any) -> None:
+        self.diagnostics.error(self.code, message, span, **more)
+
+    def object(self, children: list[Any]) -> int:
+        seen: dict[str, lark.Token] = {}
+        for key, _ in (c for c in children if isinstance(c, tuple)):
+            if (first := seen.setdefault(json.loads(key), key)) is not key:
+                self.error(f"the key {key} is given twice", _span(key), labels=[(_span(first), "first given here")])
+        return self.array([c[1] if isinstance(c, tuple) else c for c in children])
+
+    def pair(self, children: list[Any]) -> tuple[lark.Token, Any]:
+        return children[0], children[-1]
+
+    def array(self, children: list[Any]) -> int:
+        depth = 1 + max((c for c in children if isinstance(c, int)), default=0)
+        if depth > self.limits.nesting:
+            raise LimitExceeded(f"{self.source.name}: JSON nested deeper than {self.limits.nesting}", "--max-nesting")
+        return depth
+
+    def TRAILING(self, token: lark.Token) -> lark.Token:
+        span = _span(token)
+        self.error("a comma before the closing bracket", span, help="drop the comma", fix=Fix(span, ""))
+        return token
+
+    def CONSTANT(self, token: lark.Token) -> lark.Token:
+        self.error(f"JSON has no {token}", _span(token), help="gpt.rs writes null for a float that is not finite")
+        return token
+
+    def NUMBER(self, token: lark.Token) -> lark.Token:
+        if _INTEGER.fullmatch(token):
+            self.check_length(token)
+        elif float(token) in (float("inf"), float("-inf")):
+            self.error(f"{token} is beyond float64", _span(token))
+        return token
+
+    def INTEGERS(self, token: lark.Token) -> int:
+        if len(token) > self.limits.integer_digits:
+            for digits in _INTEGER.findall(token):
+                self.check_length(digits)
+        return 1
+
+    def check_length(self, digits: str) -> None:
+        if len(digits) > self.limits.integer_digits:
+            message = f"{self.source.name}: an integer of {len(digits)} digits"
+            raise LimitExceeded(message, "--max-integer-digits")
+
+    def STRING(self, token: lark.Token) -> lark.Token:
+        if _SURROGATE.search(token) and _has_surrogate(json.loads(token)):
+            self.error("half of a surrogate pair", _span(token), help=r"write both halves: \ud83d\ude00")
+        return token
+
+
+def _span(token: lark.Token) -> Span:
+    start = token.start_pos or 0
+    return Span(start, start + len(token))
