@@ -1,1 +1,210 @@
-"""Passes: one per file, `<dialect>/<name>.py`; those that no dialect owns stand at the top."""
+"""Passes: one per file, `<dialect>/<name>.py`; those that no dialect owns stand at the top. This module runs them.
+
+A pass is a module with `run(program, context) -> None`, whose docstring's first line is its help, and, where it takes options,
+`OPTIONS`, a dict of their defaults (an option has the type of its default).
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import StrEnum
+from importlib import import_module
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
+from ptir_tools.core.ir import Program, Region, collector_paused
+from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.pipeline import Step, parse, point
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.verify import verify
+
+FIXPOINT = "fixpoint"
+_FIXPOINT_OPTIONS = {"n": 4}
+
+
+class Floats(StrEnum):
+    """What rewrites may change in floating point: nothing; the sign of a zero and NaN payloads; roundings and more."""
+
+    STRICT = "strict"
+    DEFAULT = "default"
+    FAST = "fast"
+
+
+class PassFailure(Exception):
+    """A pass made a program that does not verify: a fault of the toolkit. `faults` are the verifier's findings."""
+
+    def __init__(self, name: str, faults: Diagnostics) -> None:
+        first = next((d.message for d in faults if d.severity is Severity.ERROR), "?")
+        super().__init__(f"after pass `{name}`: {first}")
+        self.name = name
+        self.faults = faults
+
+
+class Hook:
+    """What may watch a pipeline; the methods do nothing unless overridden."""
+
+    def before(self, step: Step, program: Program) -> None:
+        """`step` is about to run."""
+
+    def after(self, step: Step, program: Program, changed: bool) -> None:
+        """`step` has run; `changed` says whether it edited anything."""
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What passes are given, and where they leave what they did.
+
+    `options` are those of the pass that runs. `statistics[pass]` counts rewrites, folds, erased ops and each rule by name.
+    `log` is handed a record per rewrite. `seed` shuffles the greedy driver's worklist (tests).
+    """
+
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    limits: Limits = LIMITS
+    floats: Floats = Floats.DEFAULT
+    options: dict[str, Any] = field(default_factory=dict)
+    verify_each: bool = True
+    expensive_checks: bool = False
+    max_iterations: int | None = None
+    seed: int | None = None
+    log: Callable[[dict[str, Any]], None] | None = None
+    hooks: list[Hook] = field(default_factory=list)
+    statistics: dict[str, Counter[str]] = field(default_factory=dict)
+    timings: list[tuple[str, float]] = field(default_factory=list)
+    running: str = ""
+    edits: int = 0
+
+    def count(self, what: str, n: int = 1) -> None:
+        """Add `n` to the statistic `what` of the pass that runs."""
+        self.statistics.setdefault(self.running, Counter())[what] += n
+
+    def rewriters(self, program: Program) -> Iterator[Rewriter]:
+        """A rewriter for each function and each shared region, finished when the loop goes on; functions first."""
+        for block in (*program.functions, *program.regions):
+            with self.rewriter(program, block) as rewriter:
+                yield rewriter
+                self.edits += rewriter.edits
+
+    def rewriter(self, program: Program, block: Region) -> Rewriter:
+        """A rewriter of one block that reports dropped hints to this context."""
+        return Rewriter(block, program.dialect, self.diagnostics)
+
+
+def names(dialect: str) -> list[str]:
+    """The passes that a program of `dialect` can run, sorted."""
+    found: set[str] = set()
+    for package in ("ptir_tools.passes", f"ptir_tools.passes.{dialect}"):
+        found.update(m.name.replace("_", "-") for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
+    return sorted(found)
+
+
+def lookup(name: str, dialect: str) -> ModuleType:
+    """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
+    if name not in names(dialect) or "_" in name:
+        raise KeyError(name)
+    file = name.replace("-", "_")
+    own = {m.name for m in pkgutil.iter_modules(import_module(f"ptir_tools.passes.{dialect}").__path__)}
+    return import_module(f"ptir_tools.passes.{dialect}.{file}" if file in own else f"ptir_tools.passes.{file}")
+
+
+def help_of(name: str, dialect: str) -> str:
+    """The first line of the pass's docstring."""
+    return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
+
+
+def parse_pipeline(text: str, dialect: str) -> tuple[Step, ...]:
+    """The steps of `text`, every name and option checked. Raises UsageError that points into the text."""
+    steps = parse(text)
+    known = [*names(dialect), FIXPOINT]
+    for step in steps:
+        _check_step(step, text, dialect, known)
+    return steps
+
+
+def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
+    if step.name not in known:
+        raise point(text, step.at, _unknown(step.name, dialect, known))
+    if (step.body is not None) != (step.name == FIXPOINT):
+        raise point(text, step.at, f"`{step.name}` takes {'passes' if step.name == FIXPOINT else 'no passes'} in parentheses")
+    try:
+        _options(step, dialect)
+    except UsageError as error:
+        raise point(text, step.at, str(error)) from None
+    for inner in step.body or ():
+        _check_step(inner, text, dialect, known)
+
+
+def _unknown(name: str, dialect: str, known: list[str]) -> str:
+    for other in ("ptir", "pto", "mind", "tiny"):
+        if other != dialect and name in names(other):
+            return f"pass `{name}` is for {other} programs, this one is {dialect}"
+    near = get_close_matches(name, known, n=1)
+    return f"unknown pass `{name}`" + (f"; did you mean `{near[0]}`?" if near else "")
+
+
+def _options(step: Step, dialect: str) -> dict[str, Any]:
+    """The options of `step` with the types of their defaults. Raises UsageError for an unknown one or a bad value."""
+    defaults = _FIXPOINT_OPTIONS if step.name == FIXPOINT else getattr(lookup(step.name, dialect), "OPTIONS", {})
+    given = dict(defaults)
+    for name, value in step.options.items():
+        if name not in defaults:
+            known = ", ".join(defaults) or "none"
+            raise UsageError(f"pass `{step.name}` has no option `{name}` (it has: {known})")
+        given[name] = _value(name, value, defaults[name])
+    return given
+
+
+def _value(name: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise UsageError(f"option `{name}` is true or false, not `{text}`")
+        return text == "true"
+    try:
+        return type(default)(text)
+    except ValueError:
+        raise UsageError(f"option `{name}` needs a number, not `{text}`") from None
+
+
+def run_pipeline(program: Program, pipeline: str, context: PassContext | None = None) -> PassContext:
+    """Run the passes of `pipeline` on `program`, which verifies; returns the context.
+
+    Raises UsageError for a pipeline that makes no sense, PassFailure when a pass breaks the program.
+    """
+    context = context or PassContext()
+    steps = parse_pipeline(pipeline, program.dialect.name)
+    with collector_paused():
+        _run_steps(program, steps, context)
+    return context
+
+
+def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) -> None:
+    for step in steps:
+        if step.body is None:
+            _run_step(program, step, context)
+            continue
+        for _ in range(_options(step, program.dialect.name)["n"]):
+            edits = context.edits
+            _run_steps(program, step.body, context)
+            if context.edits == edits:
+                break
+
+
+def _run_step(program: Program, step: Step, context: PassContext) -> None:
+    for hook in context.hooks:
+        hook.before(step, program)
+    context.running = step.name
+    context.options = _options(step, program.dialect.name)
+    edits, start = context.edits, perf_counter()
+    lookup(step.name, program.dialect.name).run(program, context)
+    context.timings.append((step.name, perf_counter() - start))
+    if context.verify_each:
+        faults = Diagnostics(program.source)
+        if not verify(program, faults):
+            raise PassFailure(step.name, faults)
+    for hook in context.hooks:
+        hook.after(step, program, context.edits != edits)

@@ -1,0 +1,100 @@
+"""The order of the ops of several blocks, under insertion, removal and comparison in constant time.
+
+Each op has a slot; slots are linked and carry sparse labels, so that "before" is a comparison of two integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptir_tools.core.ir import Op, Region
+
+_GAP = 1 << 32
+
+
+class Order:
+    """Doubly linked slots. Slot `heads[block]` is that block's sentinel: the one before its first and after its last op."""
+
+    __slots__ = ("blocks", "heads", "labels", "next", "ops", "prev", "slots")
+
+    def __init__(self) -> None:
+        self.slots: dict[Op, int] = {}
+        self.heads: dict[Region, int] = {}
+        self.ops: list[Op | None] = []
+        self.blocks: list[Region] = []
+        self.next: list[int] = []
+        self.prev: list[int] = []
+        self.labels: list[int] = []
+
+    def add_block(self, block: Region) -> None:
+        """Take in `block` with the ops of its body."""
+        head, n = len(self.ops), len(block.body)
+        self.heads[block] = head
+        self.ops.append(None)
+        self.ops.extend(block.body)
+        self.blocks.extend([block] * (n + 1))
+        self.slots.update(zip(block.body, range(head + 1, head + n + 1), strict=True))
+        self.next.extend(range(head + 1, head + n + 1))
+        self.next.append(head)
+        self.prev.append(head + n)
+        self.prev.extend(range(head, head + n))
+        self.labels.extend(range(0, (n + 1) * _GAP, _GAP))
+
+    def __contains__(self, op: Op) -> bool:
+        return op in self.slots
+
+    def block_of(self, op: Op) -> Region:
+        """The block in which `op` stands."""
+        return self.blocks[self.slots[op]]
+
+    def before(self, a: Op, b: Op) -> bool:
+        """Whether `a` stands before `b`; both are in one block."""
+        return self.labels[self.slots[a]] < self.labels[self.slots[b]]
+
+    def body(self, block: Region) -> Iterator[Op]:
+        """The ops of `block` in order. The op just yielded may be removed, others may be inserted."""
+        at = self.next[self.heads[block]]
+        while (op := self.ops[at]) is not None:
+            following = self.next[at]
+            yield op
+            at = self.next[at] if op in self.slots else following
+
+    def insert(self, op: Op, block: Region, before: Op | None) -> None:
+        """Put `op` before `before`, or at the end of `block`."""
+        at = self.heads[block] if before is None else self.slots[before]
+        left = self.prev[at]
+        slot = len(self.ops)
+        self.ops.append(op)
+        self.blocks.append(block)
+        self.slots[op] = slot
+        self.labels.append(self._label_between(left, at))
+        self.next.append(at)
+        self.prev.append(left)
+        self.next[left] = slot
+        self.prev[at] = slot
+
+    def remove(self, op: Op) -> None:
+        """Take `op` out."""
+        slot = self.slots.pop(op)
+        left, right = self.prev[slot], self.next[slot]
+        self.next[left] = right
+        self.prev[right] = left
+
+    def _label_between(self, left: int, right: int) -> int:
+        labels = self.labels
+        if self.ops[right] is None:
+            return labels[left] + _GAP
+        if labels[right] - labels[left] < 2:
+            self._spread(left)
+        return (labels[left] + labels[right]) // 2
+
+    def _spread(self, start: int) -> None:
+        """Make room after `start`: relabel the shortest run that is sparse enough (Dietz and Sleator; amortized O(log n))."""
+        labels, run, at = self.labels, [], self.next[start]
+        low = labels[start]
+        while self.ops[at] is not None and labels[at] - low <= (len(run) + 1) ** 2:
+            run.append(at)
+            at = self.next[at]
+        room = (len(run) + 1) * _GAP if self.ops[at] is None else labels[at] - low
+        for i, slot in enumerate(run, 1):
+            labels[slot] = low + room * i // (len(run) + 1)

@@ -1,0 +1,170 @@
+"""The rewriter: edits keep users, order, results, hints and names right."""
+
+import random
+
+import pytest
+
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.ir import Function, Hint, Op, Program, Region
+from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.order import Order
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir import DIALECT
+
+SQUARE = tensor(F32, (3, 3))
+
+
+def chain(length: int) -> tuple[Program, Builder]:
+    """x, then `length` transposes, each of the one before; the last is returned."""
+    program, b = single_function(DIALECT)
+    v = b.param(SQUARE, "x")
+    for i in range(length):
+        v = b.op("transpose", v, perm=(1, 0), name=f"t{i}")
+    b.results(v)
+    return program, b
+
+
+def rewriter(program: Program) -> Rewriter:
+    return Rewriter(program.main, program.dialect)
+
+
+def test_users_uses_and_definitions():
+    program, b = chain(2)
+    x, (t0, t1) = program.main.params[0], program.main.body
+    rw = rewriter(program)
+    assert rw.users_of(x) == [t0] and rw.users_of(t0.result) == [t1] and rw.users_of(t1.result) == []
+    assert rw.is_result(t1.result) and not rw.is_result(x)
+    assert rw.inst_of(x) is None and rw.inst_of(t0.result) is t0
+    assert rw.value_of(t0) is t0.result and rw.type_of(x) is SQUARE and rw.operands(t1) == (t0.result,)
+    assert rw.dominates(x, t0) and rw.dominates(t0.result, t1) and not rw.dominates(t1.result, t0)
+    assert rw.verify() == []
+
+
+def test_replace_reaches_results_and_erase_frees_operands():
+    program, _ = chain(2)
+    x, (t0, t1) = program.main.params[0], program.main.body
+    with rewriter(program) as rw:
+        rw.replace_all_uses(t1.result, x)
+        rw.erase(t1)
+        assert rw.unused(t0) and rw.uses(x) == 2
+        rw.erase(t0)
+        assert rw.verify() == []
+    assert program.main.body == [] and program.main.results == [x]
+
+
+def test_replacement_must_have_the_identical_type():
+    program, b = single_function(DIALECT)
+    x = b.param(tensor(F32, (2, 3)), "x")
+    y = b.op("transpose", x, perm=(1, 0))
+    b.results(y)
+    with pytest.raises(TypeError):
+        rewriter(program).replace_all_uses(y, x)
+
+
+def test_used_op_cannot_be_erased():
+    program, _ = chain(1)
+    with pytest.raises(ValueError, match="used"):
+        rewriter(program).erase(program.main.body[0])
+
+
+def test_version_counts_changes_of_operands():
+    program, _ = chain(2)
+    x, (t0, t1) = program.main.params[0], program.main.body
+    rw = rewriter(program)
+    rw.replace_all_uses(t0.result, x)
+    assert (rw.version(t0), rw.version(t1)) == (0, 1)
+    rw.set_operands(t1, (t0.result,))
+    assert rw.version(t1) == 2 and rw.uses(t0.result) == 1 and rw.verify() == []
+
+
+def test_new_value_takes_the_name_of_what_it_replaces():
+    program, _ = chain(1)
+    x, t0 = program.main.params[0], program.main.body[0]
+    with rewriter(program) as rw:
+        new = rw.build(t0, "transpose", x, perm=(1, 0))
+        between = rw.build(rw.inst_of(new), "transpose", x, perm=(0, 1))
+        rw.replace_all_uses(t0.result, new)
+        rw.erase(t0)
+    assert new.name == "t0" and between.name == "0"
+    assert [op.result for op in program.main.body] == [between, new]
+
+
+def test_hint_is_dropped_when_its_value_changes():
+    program, b = chain(3)
+    f = program.main
+    f.hints = [Hint(i, "ElementwiseDag", p, (f.body[i].result,)) for i, p in enumerate(("Optional", "Required"))]
+    found = Diagnostics()
+    rw = Rewriter(f, program.dialect, found)
+    rw.replace_all_uses(f.body[0].result, f.params[0])
+    rw.replace_all_uses(f.body[1].result, f.params[0])
+    assert f.hints == []
+    assert [(d.severity, d.code) for d in found] == [("note", "HintDropped"), ("warning", "HintDropped")]
+    assert "%t0" in found.items[0].message
+
+
+def test_listener_hears_inserted_changed_and_freed_ops():
+    program, _ = chain(2)
+    x, (t0, t1) = program.main.params[0], program.main.body
+    rw = rewriter(program)
+    heard: list[Op] = []
+    rw.listen = heard.append
+    rw.replace_all_uses(t0.result, x)
+    assert heard == [t1, t0]
+    new = rw.build(t1, "transpose", x, perm=(1, 0))
+    assert heard[-1] is new.op
+
+
+def test_replaced_value_may_feed_its_replacement():
+    program, _ = chain(1)
+    t0 = program.main.body[0]
+    rw = rewriter(program)
+    new = rw.insert_before(t0, create(OPS["ptir.transpose"], (t0.result,), {"perm": (1, 0)}))
+    rw.replace_all_uses(t0.result, new)
+    assert new.op is not None and new.op.operands == (t0.result,) and rw.uses(t0.result) == 1
+
+
+def transposes(n: int) -> list[Op]:
+    x = single_function(DIALECT)[1].param(SQUARE)
+    return [create(OPS["ptir.transpose"], (x,), {"perm": (1, 0)}) for _ in range(n)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_agrees_with_a_plain_list(seed: int):
+    rng = random.Random(seed)
+    ops = transposes(600)
+    block = Region(body=ops[:3])
+    order, plain = Order(), ops[:3]
+    order.add_block(block)
+    for op in ops[3:]:
+        at = rng.choice((0, len(plain) - 1, rng.randrange(len(plain))))
+        order.insert(op, block, plain[at])
+        plain.insert(at, op)
+        if rng.random() < 0.2:
+            order.remove(plain.pop(rng.randrange(len(plain))))
+    assert list(order.body(block)) == plain
+    labels = [order.labels[order.slots[op]] for op in plain]
+    assert labels == sorted(set(labels))
+
+
+def test_order_survives_many_insertions_at_one_place():
+    ops = transposes(20_000)
+    block = Region(body=ops[:2])
+    order = Order()
+    order.add_block(block)
+    at = ops[1]
+    for op in ops[2:]:
+        order.insert(op, block, at)
+        at = op
+    assert list(order.body(block)) == [ops[0], *reversed(ops[2:]), ops[1]]
+    assert all(order.before(a, b) for a, b in zip(ops[3:], ops[2:], strict=False))
+
+
+def test_function_without_edits_is_left_alone():
+    program, _ = chain(2)
+    body = list(program.main.body)
+    with rewriter(program):
+        pass
+    assert program.main.body == body and isinstance(program.main, Function)
