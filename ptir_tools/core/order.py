@@ -90,7 +90,8 @@ class Order:
 
     def _spread(self, start: int) -> None:
         """Make room after `start`: relabel the shortest run that is sparse enough (Dietz and Sleator; amortized O(log n))."""
-        labels, run, at = self.labels, [], self.next[start]
+        labels, at = self.labels, self.next[start]
+        run: list[int] = []
         low = labels[start]
         while self.ops[at] is not None and labels[at] - low <= (len(run) + 1) ** 2:
             run.append(at)

@@ -24,13 +24,14 @@ User = Op | Region  # a region uses what it returns
 
 
 class Rewriter:
-    """Edits of `block`. `listen` is told every op that was inserted, got other operands, or lost a use of its results."""
+    """Edits of `block`. `listen(op, True)` is called when `op` was inserted or got other operands, `listen(op, False)` when
+    its results lost a use."""
 
     def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None) -> None:
         self.block = block
         self.dialect = dialect
         self.diagnostics = diagnostics
-        self.listen: Callable[[Op], None] | None = None
+        self.listen: Callable[[Op, bool], None] | None = None
         self.edits = 0  # how many changes there were
         self.order = Order()
         self.owner: dict[Region, Op] = {}  # the op that a nested block belongs to
@@ -271,7 +272,7 @@ class Rewriter:
         self._new.update(op.results)
         self.edits += 1
         if self.listen is not None:
-            self.listen(op)
+            self.listen(op, True)
         return op.results[0]
 
     def build(
@@ -297,7 +298,7 @@ class Rewriter:
     def _changed(self, op: Op) -> None:
         self._versions[op] = self._versions.get(op, 0) + 1
         if self.listen is not None:
-            self.listen(op)
+            self.listen(op, True)
 
     def _remove_use(self, x: Operand) -> None:
         if (v := _names(x)) is not None:
@@ -306,7 +307,7 @@ class Rewriter:
 
     def _lost_use(self, v: Value) -> None:
         if self.listen is not None and v.op is not None and v.op in self.order:
-            self.listen(v.op)
+            self.listen(v.op, False)
 
     def _drop_hints(self, v: Value, why: str) -> None:
         if not self._hints or not (hints := self._hints.get(v)) or not isinstance(self.block, Function):

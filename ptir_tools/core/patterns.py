@@ -1,0 +1,231 @@
+"""Rewrite patterns: the untyped base, typed patterns over a view of an op, and sets of them indexed by root.
+
+Specification: PTIR rewrite system, "Pattern system" and "PatternSet". Rules written as text are in `core.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.opdef import MANY, OPS, OpDef, operand_type
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TensorType, Type, leaves
+
+
+class Effect(IntEnum):
+    """What a rewrite may change in floating-point results (integers never change), least first."""
+
+    EXACT = 0  # not a bit, NaNs counting as one value
+    ZERO_SIGN = 1  # the sign of a zero
+    NAN_PAYLOAD = 2  # which NaN comes out
+    ROUNDING = 3  # the last bits
+    RANGE = 4  # a NaN or infinity may become a number, or the other way round
+    INTEGERS = 5  # no bound: the rewrite is for integers alone
+
+
+# What defines an operand, as far as choosing patterns goes: an op's declaration, the class Literal, or None for a parameter.
+Origin = OpDef | type[Literal] | None
+
+
+class Pattern:
+    """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
+
+    `depth`: how many levels of definitions, the root's included, decide whether it matches.
+    """
+
+    name = ""
+    roots: tuple[str, ...] = ()
+    benefit = 1
+    depth = 2
+    effect = Effect.EXACT
+
+    def admits(self, origins: Sequence[Origin]) -> bool:
+        """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
+        return True
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        """Rewrite at `root` through `rw`, or change nothing and return False."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class OpView:
+    """A typed view of an op: operands by group name, attributes by name.
+
+    `view.x` is the operand `x` (a tuple for a variadic group), `view.perm` the attribute `perm`.
+    """
+
+    __slots__ = ("root", "rw")
+
+    def __init__(self, root: Op, rw: Rewriter) -> None:
+        self.root = root
+        self.rw = rw
+
+    def __getattr__(self, name: str) -> Any:
+        d = self.root.defn
+        if name in d.attr_index:
+            return self.root.attr(name)
+        for group, part in zip(d.groups, d.split(self.root.attrs, self.root.operands), strict=True):
+            if group.name == name:
+                return part
+        raise AttributeError(f"{d.name} has no operand or attribute `{name}`")
+
+    @property
+    def result(self) -> Value:
+        """The first result."""
+        return self.root.results[0]
+
+    @property
+    def result_tensor(self) -> TensorType | None:
+        """The type of the first result when it is a tensor."""
+        t = self.root.results[0].type
+        return t if isinstance(t, TensorType) else None
+
+    def operand_value(self, index: int) -> Value | None:
+        """Operand `index` when it is a value."""
+        x = self.root.operands[index]
+        return x if isinstance(x, Value) else None
+
+    def defined_by(self, x: Operand, short: str) -> OpView | None:
+        """The view of the op that defines `x`, when it is a `short` of the same dialect."""
+        op = x.op if isinstance(x, Value) else None
+        if op is None or op.defn.name != f"{self.rw.dialect.name}.{short}":
+            return None
+        return OpView(op, self.rw)
+
+    def replace(self, by: Operand) -> bool:
+        """Let the users of the result use `by`, and erase the root. True."""
+        self.rw.replace_all_uses(self.result, by)
+        self.rw.erase(self.root)
+        return True
+
+
+class OpRewritePattern(Pattern):
+    """A pattern over the view of its root: a cheap `may_match`, then `rewrite`."""
+
+    def may_match(self, op: OpView) -> bool:
+        """Whether it is worth trying."""
+        return True
+
+    def rewrite(self, op: OpView) -> bool:
+        """Rewrite, or change nothing and return False."""
+        raise NotImplementedError(type(self).__name__)
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        view = OpView(root, rw)
+        return self.may_match(view) and self.rewrite(view)
+
+
+@dataclass(slots=True)
+class FunctionPattern(Pattern):
+    """A typed pattern made of one function; see `rewrites`."""
+
+    function: Callable[[OpView], bool]
+    name: str
+    roots: tuple[str, ...]
+    operands: frozenset[str]
+    benefit: int
+    depth: int
+    effect: Effect
+
+    def admits(self, origins: Sequence[Origin]) -> bool:
+        return not self.operands or any(isinstance(o, OpDef) and o.name in self.operands for o in origins)
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        return self.function(OpView(root, rw))
+
+
+def rewrites(
+    *roots: str,
+    operands: Iterable[str] = (),
+    benefit: int = 1,
+    depth: int = 2,
+    effect: Effect = Effect.EXACT,
+) -> Callable[[Callable[[OpView], bool]], FunctionPattern]:
+    """Make a pattern of a function of the root's view; its name is the function's with hyphens.
+
+    `operands`: names of ops one of which must define an operand, else the function is not called.
+    """
+
+    def declare(function: Callable[[OpView], bool]) -> FunctionPattern:
+        name = function.__name__.replace("_", "-")
+        return FunctionPattern(function, name, roots, frozenset(operands), benefit, depth, effect)
+
+    return declare
+
+
+@dataclass(slots=True)
+class PatternSet:
+    """Patterns in the making."""
+
+    store: list[Pattern] = field(default_factory=list)
+
+    def add(self, *patterns: Pattern) -> PatternSet:
+        """Add `patterns`; equal benefits keep this order."""
+        self.store.extend(patterns)
+        return self
+
+    def freeze(self) -> FrozenPatternSet:
+        """The set indexed by root, each list sorted by benefit, highest first."""
+        return FrozenPatternSet(self.store)
+
+
+class FrozenPatternSet:
+    """Patterns by root op. `depth` is the deepest pattern's."""
+
+    __slots__ = ("_memo", "by_root", "depth", "patterns")
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self.patterns = sorted(patterns, key=lambda p: -p.benefit)
+        self.depth = max((p.depth for p in self.patterns), default=1)
+        self.by_root: dict[str, list[Pattern]] = {}
+        for p in self.patterns:
+            for root in p.roots:
+                for d in named(root):
+                    self.by_root.setdefault(d.name, []).append(p)
+        self._memo: dict[tuple[Any, ...], tuple[Pattern, ...]] = {}
+
+    def candidates(self, op: Op) -> tuple[Pattern, ...]:
+        """The patterns that may match `op`, judged by what defines its operands; highest benefit first."""
+        operands = op.operands
+        key = (op.defn, *map(origin, operands)) if len(operands) < 5 else (op.defn, len(operands))
+        found = self._memo.get(key)
+        if found is None:
+            patterns = self.by_root.get(op.defn.name, ())
+            origins = [origin(x) for x in operands]
+            found = tuple(p for p in patterns if len(operands) >= 5 or p.admits(origins))
+            self._memo[key] = found
+        return found
+
+
+def origin(x: Operand) -> Origin:
+    """What defines `x`. The op behind an element of a tuple counts as well."""
+    if isinstance(x, Literal):
+        return Literal
+    v = x if isinstance(x, Value) else x.value
+    return None if v.op is None else v.op.defn
+
+
+def named(name: str) -> list[OpDef]:
+    """The op of that full name, or the ops of the family; `ptir.compare` stands for all six. Raises KeyError for neither."""
+    if (d := OPS.get(name)) is not None:
+        return [d]
+    dialect, _, family = name.partition(".")
+    found = [d for d in OPS.values() if d.family == family and d.name.startswith(dialect + ".")]
+    if not found:
+        raise KeyError(name)
+    return found
+
+
+def has_floats(op: Op) -> bool:
+    """Whether `op` reads or makes floating-point numbers."""
+    types: list[Type] = [*(v.type for v in op.results), *map(operand_type, op.operands)]
+    return any(isinstance(t, TensorType) and (t.dtype.is_float or t.dtype.is_complex) for whole in types for t in leaves(whole))
+
+
+def variadic(d: OpDef) -> bool:
+    """Whether all operands of `d` are one group."""
+    return len(d.groups) == 1 and d.groups[0].kind == MANY

@@ -1,0 +1,358 @@
+"""Rewrite rules as text, one a line, compiled to patterns.
+
+    name: left => right if condition  [effect]
+
+The left side is an op with operands and attributes: a name binds an operand, after `attribute=` an attribute; the same name
+twice must bind the same thing; `_` binds nothing; a number matches a constant all of whose elements are that number, also
+through broadcasts; `(y := op(x))` names an inner result. An attribute that is not mentioned has its default. The op may be a
+family (`elementwise_unary`): on the right the same name is the op that was matched, with its attributes. A commutative op
+matches both orders. The right side is a name, a number (a constant of the root's type) or ops whose attributes are Python
+expressions over what was bound, as is the condition; both see the functions given as `helpers`. The effect says what may
+change in floating point (`core.patterns.Effect`); none is EXACT. The type of the right side must be that of the root.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.opdef import COMMUTES, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
+from ptir_tools.core.patterns import Effect, Origin, Pattern, named, variadic
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TensorType
+from ptir_tools.core.verify import compatible
+
+Env = dict[str, Any]
+Match = Callable[[Operand, Env], bool]
+Splat = Callable[[TensorType, Any], Op]  # the op that makes a constant with all elements equal
+_LINE = re.compile(
+    r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>[a-z-]+)\])?\s*$"
+)
+    r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>\w[\w-]*)\])?\s*$"
+)
+
+
+def rules(text: str, dialect: Dialect, helpers: Mapping[str, Any], splat: Splat, benefit: int = 1) -> list[Pattern]:
+    """The patterns of a rule list; blank lines and `#` comments are skipped. Raises ValueError for a rule that makes no sense."""
+    patterns: list[Pattern] = []
+    for line in text.splitlines():
+        if not (line := line.strip()) or line.startswith("#"):
+            continue
+        if (m := _LINE.match(line)) is None:
+            raise ValueError(f"not a rule: {line}")
+        patterns += _Compiler(m["name"], dialect, helpers, splat).patterns(m, benefit)
+    return patterns
+
+
+@dataclass(slots=True, eq=False)
+class RulePattern(Pattern):
+    """One orientation of a rule."""
+
+    name: str
+    roots: tuple[str, ...]
+    benefit: int
+    depth: int
+    effect: Effect
+    wants: Sequence[frozenset[OpDef | type[Literal]] | None]
+    match: Callable[[Op, Env], bool]
+    condition: Callable[[Env], Any]
+    build: Callable[[Env, _Site], Operand]
+    text: str
+
+    def admits(self, origins: Sequence[Origin]) -> bool:
+        return len(origins) == len(self.wants) and all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        env: Env = {"root": root, "rw": rw}
+        if not self.match(root, env) or not self.condition(env):
+            return False
+        result = root.results[0]
+        site = _Site(result)
+        try:
+            by = self.build(env, site)
+        except Violation:
+            return False
+        if operand_type(by) is not result.type and not site.declare(by):
+            return False
+        for op in site.ops:
+            rw.insert_before(root, op)
+        rw.replace_all_uses(result, by)
+        rw.erase(root)
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class _Site:
+    """The ops of a right side in the making: nothing is inserted before the whole is known to be well typed."""
+
+    result: Value
+    ops: list[Op] = field(default_factory=list)
+
+    def declare(self, by: Operand) -> bool:
+        """Give the new value the root's type where its rule leaves extents open; False when the types differ."""
+        if not (isinstance(by, Value) and self.ops and by.op is self.ops[-1] and compatible(self.result.type, by.type)):
+            return False
+        by.type = self.result.type
+        return True
+
+
+class _Compiler:
+    """Compiles one rule; a commutative op with two different operands gives two patterns."""
+
+    def __init__(self, name: str, dialect: Dialect, helpers: Mapping[str, Any], splat: Splat) -> None:
+        self.name = name
+        self.dialect = dialect
+        self.helpers = dict(helpers)
+        self.splat = splat
+        self.bound: set[str] = {"root", "rw"}
+
+    def error(self, message: str) -> ValueError:
+        return ValueError(f"rule {self.name}: {message}")
+
+    def patterns(self, m: re.Match[str], benefit: int) -> Iterator[Pattern]:
+        left = _parse(m["left"])
+        if not isinstance(left, ast.Call):
+            raise self.error("the left side is not an op")
+        effect = Effect[(m["effect"] or "exact").upper().replace("-", "_")]
+        for oriented in dict.fromkeys(ast.unparse(x) for x in self.orders(left)):
+            call = _parse(oriented)
+            self.bound = {"root", "rw"}
+            match = self.op(call)
+            roots = tuple(d.name for d in self.defns(call))
+            wants = [self.wanted(a) for a in call.args]
+            condition = self.expression(_parse(m["cond"])) if m["cond"] else lambda env: True
+            build = self.right(_parse(m["right"]), top=True)
+            yield RulePattern(self.name, roots, benefit, _depth(call), effect, wants, match, condition, build, m.group())
+
+    # Left sides
+
+    def defns(self, call: ast.Call) -> list[OpDef]:
+        if not isinstance(call.func, ast.Name):
+            raise self.error("an op is a plain name")
+        try:
+            return named(f"{self.dialect.name}.{call.func.id}")
+        except KeyError:
+            raise self.error(f"no op or family `{call.func.id}`") from None
+
+    def orders(self, node: ast.expr) -> list[ast.expr]:
+        """`node` with the operands of commutative ops in every order."""
+        if isinstance(node, ast.NamedExpr):
+            return [ast.NamedExpr(node.target, x) for x in self.orders(node.value)]
+        if not isinstance(node, ast.Call):
+            return [node]
+        found: list[ast.expr] = []
+        for args in product(*map(self.orders, node.args)):
+            ways = [args, args[::-1]] if len(args) == 2 and all(COMMUTES in d.traits for d in self.defns(node)) else [args]
+            found += [ast.Call(node.func, list(way), node.keywords) for way in ways]
+        return found
+
+    def wanted(self, node: ast.expr) -> frozenset[Any] | None:
+        """What may define an operand that `node` matches; None is anything."""
+        node = node.value if isinstance(node, ast.NamedExpr) else node
+        if isinstance(node, ast.Call):
+            return frozenset(self.defns(node))
+        return None if isinstance(node, ast.Name) else frozenset((Literal, *self.constants()))
+
+    def constants(self) -> list[OpDef]:
+        broadcast = OPS.get(f"{self.dialect.name}.broadcast_to")
+        return [OPS[self.dialect.constant], *([broadcast] if broadcast else [])]
+
+    def operand(self, node: ast.expr) -> Match:
+        if isinstance(node, ast.Name):
+            return self.variable(node.id)
+        if isinstance(node, ast.NamedExpr):
+            inner, bind = self.operand(node.value), self.variable(node.target.id)
+            return lambda x, env: inner(x, env) and bind(x, env)
+        if isinstance(node, ast.Call):
+            inner_op, defns = self.op(node), frozenset(self.defns(node))
+            return lambda x, env: isinstance(x, Value) and x.op is not None and x.op.defn in defns and inner_op(x.op, env)
+        number = ast.literal_eval(node)
+        return lambda x, env: is_number(scalar_of(x), number)
+
+    def variable(self, name: str) -> Match:
+        if name == "_":
+            return lambda x, env: True
+        if name in self.bound:
+            return lambda x, env: same_operand(env[name], x)
+        self.bound.add(name)
+
+        def bind(x: Operand, env: Env) -> bool:
+            env[name] = x
+            return True
+
+        return bind
+
+    def op(self, call: ast.Call) -> Callable[[Op, Env], bool]:
+        """Matches the operands and attributes of an op that is already known to be one of the right ones."""
+        defns = self.defns(call)
+        family = call.func.id if len(defns) > 1 and isinstance(call.func, ast.Name) else ""
+        operands = [self.operand(a) for a in call.args]
+        attributes = self.attributes(call, defns[0], bool(family))
+        if family:
+            self.bound.add(family)
+
+        def match(op: Op, env: Env) -> bool:
+            if len(op.operands) != len(operands) or not all(test(op.attrs, env) for test in attributes):
+                return False
+            if family:
+                env[family] = op
+            return all(m(x, env) for m, x in zip(operands, op.operands, strict=True))
+
+        return match
+
+    def attributes(self, call: ast.Call, d: OpDef, family: bool) -> list[Callable[[tuple[Any, ...], Env], bool]]:
+        given = {k.arg: k.value for k in call.keywords if k.arg}
+        if unknown := given.keys() - d.attr_index.keys():
+            raise self.error(f"{d.short} has no attribute `{min(unknown)}`")
+        tests = []
+        for i, a in enumerate(d.attrs):
+            if a.name in given:
+                tests.append(self.attribute(i, given[a.name]))
+            elif not family:
+                if a.default is REQUIRED or isinstance(a.default, Derived):
+                    raise self.error(f"`{d.short}` needs its attribute `{a.name}` here")
+                tests.append(_equals(i, a.default))
+        return tests
+
+    def attribute(self, i: int, node: ast.expr) -> Callable[[tuple[Any, ...], Env], bool]:
+        if not isinstance(node, ast.Name):
+            return _equals(i, ast.literal_eval(node))
+        name = node.id
+        if name in self.bound:
+            return lambda attrs, env: bool(exact(env[name]) == exact(attrs[i]))
+        self.bound.add(name)
+
+        def bind(attrs: tuple[Any, ...], env: Env) -> bool:
+            env[name] = attrs[i]
+            return True
+
+        return bind
+
+    # Right sides and conditions
+
+    def expression(self, node: ast.expr) -> Callable[[Env], Any]:
+        """A Python expression over what the left side binds."""
+        used = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & self.bound)
+        parameters = [ast.arg(n) for n in used]
+        arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+        code = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, node)))
+        function = eval(compile(code, f"<rule {self.name}>", "eval"), self.helpers)  # our own rule texts, never a program's
+        return lambda env: function(*[env[n] for n in used])
+
+    def right(self, node: ast.expr, top: bool = False) -> Callable[[Env, _Site], Operand]:
+        if isinstance(node, ast.Name):
+            name = node.id
+            if name not in self.bound:
+                raise self.error(f"`{name}` is not bound")
+            return lambda env, site: env[name]
+        if isinstance(node, ast.Call):
+            return self.new_op(node)
+        if not top:
+            raise self.error("a number inside the right side has no type")
+        return self.number(ast.literal_eval(node))
+
+    def number(self, number: Any) -> Callable[[Env, _Site], Operand]:
+        def build(env: Env, site: _Site) -> Operand:
+            if not isinstance(site.result.type, TensorType):
+                raise Violation("TypeMismatch", "a number needs a tensor type")
+            site.ops.append(self.splat(site.result.type, number))
+            return site.ops[-1].results[0]
+
+        return build
+
+    def new_op(self, call: ast.Call) -> Callable[[Env, _Site], Operand]:
+        defns = self.defns(call)
+        family = call.func.id if len(defns) > 1 and isinstance(call.func, ast.Name) else ""
+        if family and family not in self.bound:
+            raise self.error(f"the family `{family}` is not matched on the left")
+        operands = [self.right(a) for a in call.args]
+        attributes = {k.arg: self.expression(k.value) for k in call.keywords if k.arg}
+
+        def build(env: Env, site: _Site) -> Operand:
+            d = env[family].defn if family else defns[0]
+            given = d.named(env[family].attrs) if family else {}
+            given |= {name: f(env) for name, f in attributes.items()}
+            built = [b(env, site) for b in operands]
+            new = create(d, [built] if variadic(d) else built, given)
+            site.ops.append(new)
+            return new.results[0]
+
+        return build
+
+
+def _parse(text: str) -> Any:
+    return ast.parse(text, mode="eval").body
+
+
+def _depth(node: ast.expr) -> int:
+    """Levels of definitions that a left side looks at; a number may stand behind a broadcast."""
+    if isinstance(node, ast.NamedExpr):
+        return _depth(node.value)
+    if isinstance(node, ast.Call):
+        return 1 + max(map(_depth, node.args), default=0)
+    return 0 if isinstance(node, ast.Name) else 2
+
+
+def _equals(i: int, value: Any) -> Callable[[tuple[Any, ...], Env], bool]:
+    return lambda attrs, env: bool(exact(attrs[i]) == exact(value))
+
+
+def same_operand(a: Any, b: Operand) -> bool:
+    """Whether two operands are certainly equal: one value, one element, or constants of equal bits."""
+    if a is b:
+        return True
+    if isinstance(a, Element) and isinstance(b, Element):
+        return a.value is b.value and a.index == b.index
+    return isinstance(a, Literal) and a.same(b)
+
+
+def scalar_of(x: Operand) -> Any:
+    """The one number that all elements of a constant have, as a Python number; None for everything else.
+
+    Looks through broadcasts, as captured programs write their scalars.
+    """
+    while isinstance(x, Value) and x.op is not None and x.op.defn.short == "broadcast_to":
+        x = x.op.operands[0]
+    literal = literal_of(x)
+    if literal is None or literal.data is None:
+        return None
+    if not literal.splat and (not literal.type.is_static or literal.type.count != 1):
+        return None
+    return _number(literal.type.dtype, literal.data)
+
+
+def literal_of(x: Operand) -> Literal | None:
+    """The constant that `x` is, inline or made by a constant op."""
+    if isinstance(x, Literal):
+        return x
+    if isinstance(x, Value) and x.op is not None and x.op.defn.short == "constant":
+        value: Literal = x.op.attrs[0]
+        return value
+    return None
+
+
+_NUMBERS: dict[tuple[DType, bytes], Any] = {}
+
+
+def _number(dtype: DType, data: bytes) -> Any:
+    if (found := _NUMBERS.get((dtype, data))) is None:
+        found = _NUMBERS[dtype, data] = arrays.unpack(data, dtype, 1).astype(object)[0]
+    return found
+
+
+def is_number(found: Any, number: Any) -> bool:
+    """Whether the constant `found` is the `number` of a rule: an integer matches any kind, a float its own sign of zero too."""
+    if found is None or isinstance(found, bool) is not isinstance(number, bool):
+        return False
+    if isinstance(number, float):
+        return isinstance(found, float) and bool(exact(found) == exact(number))
+    return bool(found == number)
