@@ -1,1 +1,131 @@
-"""Execution."""
+"""Execution. `run` takes a verified program of any dialect and arrays by name, and gives arrays by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Function, Op, Program, clone
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.opdef import RANDOM
+from ptir_tools.engines import ports
+from ptir_tools.engines.choose import Executable, prepare
+from ptir_tools.engines.options import ENGINES, RunOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+__all__ = ["ENGINES", "RunOptions", "run", "specialized"]
+
+
+def run(
+    program: Program,
+    inputs: Mapping[str, Array] | Sequence[Array],
+    options: RunOptions | None = None,
+    diagnostics: Diagnostics | None = None,
+) -> dict[str, Array]:
+    """The outputs of `program` on `inputs`, by name and in order. The program is verified and is not changed.
+
+    Raises UsageError for inputs that do not fit and an engine that cannot run it, LimitExceeded before anything is allocated
+    when memory would not do (or later for iterations and time), and Rejected for what goes wrong in the program; its
+    diagnostics carry code and place, and are kept in `diagnostics`, too.
+    """
+    options = options or RunOptions()
+    diagnostics = Diagnostics(program.source) if diagnostics is None else diagnostics
+    given = ports.order(ports.signature(program, options.function), inputs)
+    with rejecting(diagnostics, Context()):
+        static = specialized(program, given, options)
+        executable = prepare(static, options, diagnostics)
+    require_memory(executable.memory, options.limits)
+    return execute(executable, static, given, options, diagnostics)
+
+
+def execute(
+    executable: Executable, static: Program, given: Sequence[Array], options: RunOptions, diagnostics: Diagnostics
+) -> dict[str, Array]:
+    """One run of a prepared program on arrays that fit its parameters."""
+    context = Context(seed=options.seed, limits=options.limits, streams=streams(executable.function))
+    context.observe = observer(options)
+    leaves = iter(given)
+    arguments = [ports.nest(p.type, leaves) for p in static.main.params]
+    with np.errstate(all="ignore"), rejecting(diagnostics, context):
+        results = executable(arguments, context)
+    names = [p.name for p in ports.results(static)]
+    return dict(zip(names, map(np.asarray, ports.flatten(results)), strict=True))
+
+
+def specialized(program: Program, given: Sequence[Array], options: RunOptions) -> Program:
+    """`program` with the chosen entry, its symbols bound from bindings, the program's own `dims` and the inputs' shapes.
+
+    Raises Violation as `core.symbols.specialize` does.
+    """
+    main = ports.entry(program, options.function)
+    if not symbols.symbols(program):
+        return program if main is program.main else entered(clone(program), main.name)
+    static = entered(clone(program), main.name)
+    numbers = {**static.attrs.get("dims", {}), **options.bindings}
+    symbols.bind(static, numbers)
+    ports.bind_shapes(ports.signature(static), given, numbers)
+    symbols.specialize(static, numbers)
+    return static
+
+
+def entered(program: Program, entry: str) -> Program:
+    """`program`, its entry changed in place."""
+    program.entry = entry
+    return program
+
+
+def streams(function: Function) -> dict[Op, int]:
+    """The number of each random op that `function` reaches, in order of the text."""
+    return {op: k for k, op in enumerate(op for r in ports.reached(function) for op in r.body if op.defn.traits & RANDOM)}
+
+
+def observer(options: RunOptions) -> Any:
+    """What the engine calls after every op: the caller's observer, and the check of the time limit; None for neither."""
+    if options.timeout is None:
+        return options.observe
+    deadline = time.monotonic() + options.timeout
+
+    def observe(op: Op, results: tuple[Any, ...]) -> None:
+        if time.monotonic() > deadline:
+            raise LimitExceeded(f"stopped after {options.timeout} s", "--timeout")
+        if options.observe is not None:
+            options.observe(op, results)
+
+    return observe
+
+
+@contextmanager
+def rejecting(diagnostics: Diagnostics, context: Context) -> Iterator[None]:
+    """Turn a Violation into a diagnostic at the op that raised it, and that into Rejected."""
+    try:
+        yield
+    except Violation as violation:
+        diagnostics.violation(violation, context.failed.loc if context.failed else None)
+        raise Rejected(diagnostics.sorted()) from violation
+
+
+def require_memory(need: int, limits: Limits) -> None:
+    """Raise LimitExceeded when `need` bytes are above the limit (by default half of the machine's memory)."""
+    limit = limits.memory if limits.memory is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if need > limit:
+        raise LimitExceeded(f"needs {size_text(need)} of memory, the limit is {size_text(limit)}", "--max-memory")
+
+
+def size_text(count: int) -> str:
+    """Bytes for people: `4.0 EiB`."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{count} bytes" if not power else f"{count / 1024**power:.1f} {units[power]}"

@@ -1,1 +1,9 @@
-"""A place in memory for every value."""
+"""Buffer planning: where every value of a program lives in memory, and how much that takes.
+
+Parameters and constants live outside, results are handed out, everything else shares one arena per function.
+"""
+
+from ptir_tools.plan.record import BlockPlan, Plan, plan, plan_block
+from ptir_tools.plan.write import to_csv, to_json, to_text
+
+__all__ = ["BlockPlan", "Plan", "plan", "plan_block", "to_csv", "to_json", "to_text"]

@@ -1,0 +1,191 @@
+"""How far two engines may differ: a running error analysis beside a reference run.
+
+For every float value a bound on the absolute error of any element is carried along, from the unit roundoff of its dtype, the
+length of reductions, and the magnitudes that this run sees. It is a bound in the largest norm, to first order, in which the
+terms of a sum are taken as independent; results of a region start from the worst relative error so far. It never says that more
+than half the digits may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf, sqrt
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.evaluate import read
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import MOVEMENT
+from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type, leaves
+from ptir_tools.engines.ports import flatten
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_BITS = {"fp8_e4m3": 4, "fp8_e5m2": 3, "bf16": 8, "f16": 11, "f32": 24, "f64": 53, "cf32": 24, "cf64": 53}
+SLACK = 4  # both engines err, and library functions are off by a few units
+
+
+def roundoff(dtype: DType) -> float:
+    """The unit roundoff of a float dtype; 0 for integers and i1."""
+    return 2.0 ** -_BITS[dtype.name] if dtype.name in _BITS else 0.0
+
+
+@dataclass(slots=True)
+class Size:
+    """What the run has seen of a value: largest and smallest nonzero magnitude, element count, and the error bound."""
+
+    high: float = 0.0
+    low: float = inf
+    count: int = 1
+    error: float = 0.0
+    unit: float = 0.0
+
+    @property
+    def relative(self) -> float:
+        return self.error / self.high if self.high else 0.0
+
+
+def measure(array: Any, dtype: DType, error: float = 0.0) -> Size:
+    """The size of an array's finite part."""
+    if not (dtype.is_float or dtype.is_complex):
+        return Size(float(np.max(np.abs(array.astype(np.float64)), initial=0)), 1.0, max(array.size, 1))
+    magnitude = np.abs(array if dtype.is_complex else array.astype(np.float64))
+    finite = magnitude[np.isfinite(magnitude)]
+    low = float(np.min(finite, initial=inf, where=finite > 0))
+    return Size(float(np.max(finite, initial=0)), low, max(array.size, 1), error, roundoff(dtype))
+
+
+@dataclass(slots=True)
+class Analysis:
+    """An observer of a reference run. `of(operand)` is then the bound for it."""
+
+    sizes: dict[tuple[Value, int], Size] = field(default_factory=dict)
+    worst: float = 0.0
+
+    def parameters(self, block: Region, arguments: Sequence[Any]) -> None:
+        """Note the inputs, leaf by leaf; they are exact."""
+        places = [(p, i) for p in block.params for i in range(len(leaf_dtypes(p.type)))]
+        for (p, i), array in zip(places, arguments, strict=True):
+            self.sizes[p, i] = measure(array, leaf_dtypes(p.type)[i])
+
+    def __call__(self, op: Op, results: tuple[Any, ...]) -> None:
+        operands = [s for x in op.operands for s in self.of(x)]
+        for v, data in zip(op.results, results, strict=True):
+            for i, (array, dtype) in enumerate(zip(flatten(data), leaf_dtypes(v.type), strict=True)):
+                out = measure(np.asarray(array), dtype)
+                if out.unit:
+                    out.error = self.error(op, operands, out)
+                    self.worst = max(self.worst, out.relative)
+                self.sizes[v, i] = out
+
+    def error(self, op: Op, operands: list[Size], out: Size) -> float:
+        """The bound for one result of `op`."""
+        if op.regions:
+            return (self.worst + out.unit) * out.high
+        rule = _RULES.get(op.defn.short.lower())
+        if rule is None:
+            rule = _same if op.defn.traits & MOVEMENT else _default
+        found = rule(operands, out) if operands else out.unit * out.high
+        return min(found, sqrt(out.unit) * out.high) if found == found else sqrt(out.unit) * out.high
+
+    def of(self, x: Operand) -> list[Size]:
+        """The sizes of an operand's leaves; for a region's parameter, the worst relative error so far."""
+        if isinstance(x, Literal):
+            return [measure(read(x, {}), x.type.dtype)]
+        if isinstance(x, Element):
+            return [self.sizes.get((x.value, x.index), Size(1.0, 1.0, 1, self.worst))]
+        return [self.sizes.get((x, i), Size(1.0, 1.0, 1, self.worst, roundoff(d))) for i, d in enumerate(leaf_dtypes(x.type))]
+
+
+def leaf_dtypes(t: Type) -> list[DType]:
+    """The dtypes of a type's leaves."""
+    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, (TensorType, ScalarType, MemRefType))]
+
+
+Rule = Callable[[list[Size], Size], float]
+
+
+def _same(xs: list[Size], out: Size) -> float:
+    return max(x.error for x in xs)
+
+
+def _rounded(xs: list[Size], out: Size) -> float:
+    return max(x.error for x in xs) + out.unit * out.high
+
+
+def _add(xs: list[Size], out: Size) -> float:
+    return sum(x.error for x in xs) + out.unit * out.high
+
+
+def _mul(xs: list[Size], out: Size) -> float:
+    a, b = xs[0], xs[-1]
+    return a.error * b.high + b.error * a.high + out.unit * out.high
+
+
+def _div(xs: list[Size], out: Size) -> float:
+    a, b = xs[0], xs[-1]
+    return (a.error + b.error * out.high) / b.low + out.unit * out.high
+
+
+def _exp(xs: list[Size], out: Size) -> float:
+    return (xs[0].error + 2 * out.unit) * out.high
+
+
+def _bounded_slope(xs: list[Size], out: Size) -> float:
+    return 1.13 * xs[0].error + 2 * out.unit * out.high
+
+
+def _log(xs: list[Size], out: Size) -> float:
+    return xs[0].error / xs[0].low + 2 * out.unit * max(out.high, 1.0)
+
+
+def _inverse(xs: list[Size], out: Size) -> float:
+    return (xs[0].error / xs[0].low + 2 * out.unit) * out.high
+
+
+def _sum(xs: list[Size], out: Size) -> float:
+    x, n = xs[0], max(xs[0].count / out.count, 1)
+    scale = max(out.high, sqrt(n) * x.high)
+    return x.error * sqrt(n) + x.relative * out.high + (n * min(x.unit, _ACCUMULATED) + out.unit) * scale
+
+
+def _dot(xs: list[Size], out: Size) -> float:
+    a, b = xs[:2]
+    n = max(sqrt(a.count * b.count / out.count), 1)
+    scale = max(out.high, sqrt(n) * a.high * b.high)
+    return (a.relative + b.relative + n * min(a.unit, _ACCUMULATED) + 2 * out.unit) * scale
+
+
+def _normalize(xs: list[Size], out: Size) -> float:
+    """Layer norm: the relative errors of its operands, and of a few sums."""
+    return (8 * sum(x.relative for x in xs) + (8 + sqrt(xs[0].count)) * out.unit) * out.high
+
+
+def _default(xs: list[Size], out: Size) -> float:
+    """Any other op: every relative error of its operands, and a sum over as many elements as there are per result."""
+    n = max(max(x.count for x in xs) / out.count, 1)
+    return (4 * sum(x.relative for x in xs) + (n + 4) * out.unit) * max(out.high, max(x.high for x in xs))
+
+
+_ACCUMULATED = 2.0**-24  # narrow floats are accumulated in f32
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("neg", "abs", "maximum", "minimum", "select", "clamp", "reduce_max", "reduce_min", "relu"), _same),
+    **dict.fromkeys(("stop_gradient", "take", "gather", "dynamic_slice", "dynamic_update_slice", "top_k"), _same),
+    **dict.fromkeys(("tanh", "erf", "sigmoid"), _bounded_slope),
+    **dict.fromkeys(("rsqrt", "reciprocal"), _inverse),
+    **dict.fromkeys(("sum", "reduce_sum", "mean", "reduce_window", "segment_reduce", "scatter_add"), _sum),
+    **dict.fromkeys(("dot_general", "matmul", "dot", "conv2d"), _dot),
+    **dict.fromkeys(("add", "sub"), _add),
+    "cast": _rounded,
+    "mul": _mul,
+    "div": _div,
+    "exp": _exp,
+    "log": _log,
+    "layer_norm": _normalize,
+}

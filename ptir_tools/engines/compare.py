@@ -1,0 +1,170 @@
+"""Comparing outputs: engines with the reference, programs before and after a change, results with a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Type
+from ptir_tools.engines import execute, ports, rejecting, require_memory, run, specialized
+from ptir_tools.engines.bounds import SLACK, Analysis, leaf_dtypes, measure
+from ptir_tools.engines.choose import prepare
+from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.options import RunOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+@dataclass(slots=True, frozen=True)
+class Tolerance:
+    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+EXACT = Tolerance()
+
+
+@dataclass(slots=True, frozen=True)
+class Divergence:
+    """The first element that is too far off, and the smallest absolute and relative tolerance that would have passed (None
+    when none would: a NaN or an infinity on one side alone, another dtype or shape)."""
+
+    name: str
+    index: tuple[int, ...]
+    expected: Any
+    actual: Any
+    count: int
+    absolute: float | None
+    relative: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.name}: {self.reason}"
+        where = f"{self.name}[{', '.join(map(str, self.index))}]" if self.index else self.name
+        needed = "" if self.absolute is None else f"; passes with atol {self.absolute:.3g} or rtol {self.relative:.3g}"
+        return f"{where} is {self.actual}, expected {self.expected} ({self.count} elements differ{needed})"
+
+
+def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
+    """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN; integers and i1
+    are compared bit for bit."""
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        got, want = (f"{a.dtype}{list(a.shape)}" for a in (actual, expected))
+        return Divergence(name, (), None, None, expected.size, None, None, f"got {got}, expected {want}")
+    a, b = _wide(expected), _wide(actual)
+    if a.dtype.kind in "iub":
+        off, gap, size = a != b, None, None
+    else:
+        with np.errstate(all="ignore"):
+            gap, size = np.abs(a - b), np.abs(a)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            off = ~same & ~(gap <= tolerance.absolute + tolerance.relative * size)
+    if not np.any(off):
+        return None
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), a.shape))
+    absolute, relative = _needed(gap, size, same) if gap is not None else (None, None)
+    return Divergence(name, at, expected[at], actual[at], int(np.count_nonzero(off)), absolute, relative)
+
+
+def _wide(array: Array) -> Array:
+    kind = array.dtype.kind
+    return array if kind in "iub" else array.astype(np.complex128 if kind == "c" else np.float64)
+
+
+def _needed(gap: Any, size: Any, same: Any) -> tuple[float | None, float | None]:
+    """The smallest absolute and relative tolerance that pass everywhere; None where there is none."""
+    rest, base = gap[~same], size[~same]
+    with np.errstate(all="ignore"):
+        found = float(np.max(rest, initial=0)), float(np.max(rest / base, initial=0))
+    return tuple(x if np.isfinite(x) else None for x in found)  # type: ignore[return-value]
+
+
+def reference_outputs(
+    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
+) -> tuple[dict[str, Array], dict[str, Tolerance]]:
+    """The reference's outputs, and how far any other engine may be off: per output, from dtypes and reduction lengths.
+
+    Raises as `engines.run` does.
+    """
+    options = replace(options, engine="reference")
+    if program.dialect.name == "pto":
+        outputs = run(program, inputs, options)
+        return outputs, _by_extent(outputs, {p.name: p.type for p in ports.signature(program, options.function)})
+    diagnostics, analysis = Diagnostics(program.source), Analysis()
+    given = ports.order(ports.signature(program, options.function), inputs)
+    with rejecting(diagnostics, Context()):
+        static = specialized(program, given, options)
+        executable = prepare(static, options, diagnostics)
+    require_memory(executable.memory, options.limits)
+    analysis.parameters(executable.function, given)
+    outputs = execute(executable, static, given, replace(options, observe=analysis), diagnostics)
+    sizes = (size for x in executable.function.results for size in analysis.of(x))
+    return outputs, {name: Tolerance(SLACK * s.error, SLACK * s.unit) for name, s in zip(outputs, sizes, strict=True)}
+
+
+def _by_extent(outputs: Mapping[str, Array], types: Mapping[str, Type]) -> dict[str, Tolerance]:
+    """Tolerances for a program that only the tile executor runs: as for sums over the longest extent."""
+    n = max((extent for a in outputs.values() for extent in a.shape), default=1)
+    sizes = {name: measure(a, leaf_dtypes(types[name])[0]) for name, a in outputs.items()}
+    return {name: Tolerance(SLACK * n * s.unit * s.high, SLACK * s.unit) for name, s in sizes.items()}
+
+
+@dataclass(slots=True)
+class Check:
+    """What `check` found: `diverged` is empty when before and after agree. `inputs` are those of the failing run; `sizes` what
+    open symbols were set to."""
+
+    diverged: list[Divergence] = field(default_factory=list)
+    inputs: dict[str, Array] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+
+
+def check(before: Program, after: Program, runs: int = 3, seed: int = 0, options: RunOptions | None = None) -> Check:
+    """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
+
+    Symbols that nothing binds get distinct small sizes. Stops at the first run that differs. Raises as `engines.run` does: a
+    program that cannot run has not been checked.
+    """
+    options = options or RunOptions()
+    found = Check(sizes=small_sizes(before, options.bindings))
+    options = replace(options, bindings={**options.bindings, **found.sizes})
+    for i in range(runs):
+        inputs = random_inputs(before, seed + i, function=options.function, bindings=options.bindings)
+        expected, tolerances = reference_outputs(before, inputs, options)
+        actual = run(after, list(inputs.values()), replace(options, engine="reference"))
+        found.runs, found.inputs = i + 1, inputs
+        found.diverged = compare(expected, actual, tolerances)
+        if found.diverged:
+            break
+    return found
+
+
+def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:
+    """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too."""
+    if len(expected) != len(actual):
+        reason = f"{len(actual)} outputs, expected {len(expected)}"
+        return [Divergence("outputs", (), None, None, 0, None, None, reason)]
+    pairs = zip(expected.items(), actual.values(), strict=True)
+    found = (diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs)
+    return [d for d in found if d is not None]
+
+
+def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]:
+    """Distinct small sizes for the symbols of `program` that `bindings` and its `dims` leave open."""
+    bound = {**program.attrs.get("dims", {}), **bindings}
+    return {name: 2 + i for i, name in enumerate(n for n in symbols.symbols(program) if n not in bound)}

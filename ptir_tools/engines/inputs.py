@@ -1,0 +1,227 @@
+"""Random inputs that a program can take: indices inside what they index, divisors that are not 0.
+
+What an input must satisfy is found by walking the program backward from the ops that index or divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays, symbols
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import DType, Kind
+from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import MOVEMENT, operand_type
+from ptir_tools.core.types import MemRefType, Shape, TensorType, Type
+from ptir_tools.engines.ports import Port, entry, signature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+__all__ = ["Port", "random_array", "random_inputs", "signature"]
+
+# Bits of the significand: floats are drawn from the multiples of 2**-bits in [-1, 1), so that every dtype holds them exactly.
+_PRECISION = {"fp8_e4m3": 4, "fp8_e5m2": 3, "bf16": 8, "f16": 11, "f32": 24, "f64": 53, "cf32": 24, "cf64": 53}
+
+
+@dataclass(slots=True, frozen=True)
+class Need:
+    """What is asked of a value: below `bounds` (one for all elements, or one each of a vector), and not 0."""
+
+    bounds: tuple[int, ...] = ()
+    nonzero: bool = False
+
+    def __or__(self, other: Need) -> Need:
+        both = self.bounds or other.bounds
+        if self.bounds and other.bounds:
+            same = len(self.bounds) == len(other.bounds)
+            both = tuple(map(min, self.bounds, other.bounds)) if same else (min(*self.bounds, *other.bounds),)
+        return Need(both, self.nonzero or other.nonzero)
+
+    def loosely(self) -> Need:
+        """What holds for every element, whichever way they are moved."""
+        return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
+
+
+NOTHING = Need()
+Needs = dict[tuple[Value, int], Need]
+
+
+def random_inputs(
+    program: Program,
+    seed: int = 0,
+    given: Mapping[str, Array] | None = None,
+    function: str | None = None,
+    bindings: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
+    (unsigned [0, 16)), indices inside their extent, divisors not 0.
+
+    Each input has its own stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and
+    the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that stays open.
+    """
+    given = given or {}
+    ports = signature(program, function)
+    numbers: dict[str, int] = {**program.attrs.get("dims", {}), **(bindings or {})}
+    for p in ports:
+        if p.name in given and isinstance(p.type, TensorType):
+            symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`")
+    needs = _needs(program, function, numbers)
+    made = {}
+    for position, (p, need) in enumerate(zip(ports, needs, strict=True)):
+        if p.name not in given:
+            t = symbols.substitute(p.type, lambda s: numbers.get(s.name, s))
+            if left := dict.fromkeys(s.name for s in symbols.mentioned(t)):
+                raise Violation("UnboundSymbol", f"no value for {', '.join(left)}", help="give it with --bind NAME=INT")
+            made[p.name] = random_array(_dtype(t), _shape(t), seed, position, need)
+    return made
+
+
+def _dtype(t: Type) -> DType:
+    found: DType = t.dtype  # type: ignore[attr-defined]
+    return found
+
+
+def _shape(t: Type) -> tuple[int, ...]:
+    shape: Shape = t.shape if isinstance(t, (TensorType, MemRefType)) else ()
+    return tuple(d for d in shape if isinstance(d, int))
+
+
+def random_array(dtype: DType, shape: tuple[int, ...], seed: int, position: int, need: Need = NOTHING) -> Array:
+    """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`."""
+    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, position]))
+    if need.bounds:
+        bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
+        drawn = stream.integers(0, np.maximum(np.array(bounds, np.int64), 1), shape)
+    elif dtype.is_complex:
+        drawn = _uniform(stream, shape, dtype) + 1j * _uniform(stream, shape, dtype)
+    elif dtype.is_float:
+        drawn = _uniform(stream, shape, dtype)
+    elif dtype.kind is Kind.BOOL:
+        drawn = stream.integers(0, 2, shape)
+    else:
+        drawn = stream.integers(-8, 8, shape) if dtype.is_signed else stream.integers(0, 16, shape)
+    if need.nonzero:
+        drawn = np.where(drawn == 0, 1, drawn)
+    return np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype)))
+
+
+def _uniform(stream: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    one = 1 << _PRECISION[dtype.name]
+    return stream.integers(-one, one, shape) / one
+
+
+def _needs(program: Program, function: str | None, numbers: dict[str, int]) -> list[Need]:
+    """What is asked of each input port, in order."""
+    main = entry(program, function)
+    found = _walk(main, [], numbers)
+    counts = [len(list(_paths(p.type))) for p in main.params]
+    return [found.get((p, i), NOTHING) for p, n in zip(main.params, counts, strict=True) for i in range(n)]
+
+
+def _paths(t: Type) -> Iterable[Type]:
+    elements = getattr(t, "elements", None)
+    return (t,) if elements is None else (leaf for e in elements for leaf in _paths(e))
+
+
+def _walk(block: Region, asked: list[Need], numbers: dict[str, int]) -> Needs:
+    """What `block` asks of its values when its callers ask `asked` of its results."""
+    needs: Needs = {}
+    for x, need in zip(block.results, asked, strict=False):
+        _ask(needs, x, need)
+    for op in reversed(block.body):
+        for i, need in _direct(op, numbers):
+            _ask(needs, op.operands[i], need)
+        if op.regions:
+            _through_regions(op, needs, numbers)
+        elif op.results and (need := needs.get((op.results[0], 0), NOTHING)) != NOTHING:
+            for x, part in zip(op.operands, _passed(op, need), strict=False):
+                _ask(needs, x, part)
+    return needs
+
+
+def _ask(needs: Needs, x: Operand, need: Need) -> None:
+    if need == NOTHING or not isinstance(x, (Value, Element)):
+        return
+    key = (x, 0) if isinstance(x, Value) else (x.value, x.index)
+    needs[key] = needs.get(key, NOTHING) | need
+
+
+def _through_regions(op: Op, needs: Needs, numbers: dict[str, int]) -> None:
+    """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
+    asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(list(_paths(op.results[0].type))))] if op.results else []
+    for r in op.regions:
+        inner = _walk(r, asked if len(r.results) == len(asked) else [], numbers)
+        first = len(op.operands) - len(r.params)
+        for k, p in enumerate(r.params):
+            if first + k >= 0:
+                _ask(needs, op.operands[first + k], inner.get((p, 0), NOTHING).loosely())
+
+
+def _direct(op: Op, numbers: dict[str, int]) -> list[tuple[int, Need]]:
+    """What `op` itself asks of its operands: (position, need)."""
+    found = []
+    if (divisor := _DIVISORS.get(op.name)) is not None:
+        found.append((divisor, Need(nonzero=True)))
+    if (rule := _INDEXES.get(op.name)) is not None:
+        t = symbols.substitute(operand_type(op.operands[0]), lambda s: numbers.get(s.name, s))
+        shape = tuple(d if isinstance(d, int) else 1 for d in t.shape)
+        i, bounds = rule(op, shape)
+        found.append((i, Need(bounds)))
+    return found
+
+
+def _sliced(position: int) -> Callable[[Op, tuple[int, ...]], tuple[int, tuple[int, ...]]]:
+    def rule(op: Op, shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        sizes = (s if isinstance(s, int) else 1 for s in op.attr("sizes"))
+        return position, tuple(max(n - s + 1, 1) for n, s in zip(shape, sizes, strict=True))
+
+    return rule
+
+
+_INDEXES: dict[str, Callable[[Op, tuple[int, ...]], tuple[int, tuple[int, ...]]]] = {
+    "ptir.take": lambda op, shape: (1, shape[:1]),
+    "ptir.gather": lambda op, shape: (1, (shape[op.attr("axis")],)),
+    "ptir.scatter_reduce": lambda op, shape: (1, (shape[op.attr("axis")],)),
+    "ptir.scatter_add": lambda op, shape: (1, (min((shape[d] for d in op.attr("scatter_dims_to_operand_dims")), default=1),)),
+    "ptir.segment_reduce": lambda op, shape: (1, (op.attr("num_segments"),)),
+    "ptir.dynamic_slice": _sliced(1),
+    "ptir.dynamic_update_slice": _sliced(2),
+}
+
+# Which operand divides.
+_DIVISORS = {"ptir.div": 1, "ptir.reciprocal": 0, "mind.Div": 1, "tiny.DIV": 1, "tiny.RECIP": 0}
+
+_KEEPING = ("ptir.stop_gradient", "ptir.reshape", "ptir.cast", "mind.Cast", "mind.Reshape", "tiny.CAST", "tiny.VIEW")
+_SIGN_ONLY = ("ptir.neg", "ptir.abs")
+
+
+def _passed(op: Op, need: Need) -> list[Need]:
+    """What a need of the result asks of each operand, where the op only moves or converts elements."""
+    if op.name in _KEEPING:
+        return [need]
+    if op.name in _SIGN_ONLY:
+        return [Need(nonzero=need.nonzero)]
+    if op.name == "ptir.select":
+        return [NOTHING, need, need]
+    if op.name == "ptir.concat" and len(need.bounds) > 1:
+        return _split(op, need)
+    return [need.loosely()] * len(op.operands) if op.defn.traits & MOVEMENT else []
+
+
+def _split(op: Op, need: Need) -> list[Need]:
+    """The part of a vector's bounds that falls to each operand of a concat."""
+    lengths = [_shape(operand_type(x))[:1] for x in op.operands]
+    parts, at = [], 0
+    for length in lengths:
+        end = at + (length[0] if length else 0)
+        parts.append(Need(need.bounds[at:end], need.nonzero) if end > at else need.loosely())
+        at = end
+    return parts

@@ -1,0 +1,36 @@
+"""What the caller may choose about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptir_tools.core.ir import Op
+from ptir_tools.core.limits import LIMITS, Limits
+
+ENGINES = ("reference", "numpy", "native")
+
+
+@dataclass(slots=True, frozen=True)
+class RunOptions:
+    """How to execute. Every field has the default of the command line.
+
+    `engine` auto is the fastest that supports the program. `observe(op, results)` is told of every op that ran, `clock(op,
+    seconds)` how long it took; `function` None is the entry. `order` and `undef` are PTO's: how unawaited ops complete
+    (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random).
+    `timeout` is in seconds and checked between ops.
+    """
+
+    engine: str = "auto"
+    function: str | None = None
+    seed: int = 0
+    threads: int = 0  # 0: one per core
+    limits: Limits = LIMITS
+    strict_fp: bool = False
+    bindings: Mapping[str, int] = field(default_factory=dict)
+    order: str = "sequential"
+    undef: str = "error"
+    observe: Callable[[Op, tuple[Any, ...]], None] | None = None
+    clock: Callable[[Op, float], None] | None = None
+    timeout: float | None = None

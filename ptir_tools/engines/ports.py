@@ -1,0 +1,149 @@
+"""The names under which arrays go in and come out (command-line contract: `ptir run`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.symbols import unify
+from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+@dataclass(slots=True, frozen=True)
+class Port:
+    """A named input or output. `type` is that of one leaf: a tuple is as many ports as it has leaves."""
+
+    name: str
+    type: Type
+
+
+def entry(program: Program, name: str | None = None) -> Function:
+    """The function to run. Raises UsageError when there is none of that name."""
+    found = program.function(program.entry if name is None else name)
+    if found is None:
+        known = ", ".join(f.name for f in program.functions) or "none"
+        raise UsageError(f"no function `{program.entry if name is None else name}` (there are: {known})")
+    return found
+
+
+def signature(program: Program, function: str | None = None) -> list[Port]:
+    """The inputs of a function, in order; a parameter `p` of tuple type is `p.0`, `p.1`, …"""
+    main = entry(program, function)
+    names = main.attrs.get("input_names") or [p.name for p in main.params]
+    return [Port(n, t) for name, p in zip(names, main.params, strict=True) for n, t in _leaves(name, p.type)]
+
+
+def results(program: Program, function: str | None = None) -> list[Port]:
+    """The outputs of a function, in order.
+
+    Names: the returned value's; `t.0` for element 0 of `t`; a tuple returned whole is flattened so; `result_K` for what has
+    no name; a repeated name gets `_1`, `_2`, …
+    """
+    main = entry(program, function)
+    names = main.attrs.get("output_names") or [_result_name(x, k) for k, x in enumerate(main.results)]
+    flat = [leaf for name, x in zip(names, main.results, strict=True) for leaf in _leaves(name, operand_type(x))]
+    taken: set[str] = set()
+    ports = []
+    for name, t in flat:
+        unique, n = name, 0
+        while unique in taken:
+            n += 1
+            unique = f"{name}_{n}"
+        taken.add(unique)
+        ports.append(Port(unique, t))
+    return ports
+
+
+def _result_name(x: Operand, k: int) -> str:
+    if isinstance(x, Element):
+        return f"{x.value.name}.{x.index}" if x.value.name else f"result_{k}"
+    return (x.name if isinstance(x, Value) else "") or f"result_{k}"
+
+
+def _leaves(name: str, t: Type) -> Iterator[tuple[str, Type]]:
+    if not isinstance(t, TupleType):
+        yield name, t
+        return
+    for i, e in enumerate(t.elements):
+        yield from _leaves(f"{name}.{i}", e)
+
+
+def flatten(data: Any) -> Iterator[Any]:
+    """The leaves of a value: an array alone, a tuple's elements in order."""
+    if isinstance(data, tuple):
+        for e in data:
+            yield from flatten(e)
+    else:
+        yield data
+
+
+def nest(t: Type, leaves: Iterator[Any]) -> Any:
+    """The value of type `t` made of the next leaves."""
+    return tuple(nest(e, leaves) for e in t.elements) if isinstance(t, TupleType) else next(leaves)
+
+
+def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+    """One array per port. Raises UsageError for a missing input (with its type), an unknown one, and a wrong dtype or rank."""
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(ports):
+            raise UsageError(f"{len(inputs)} inputs given, the program takes {len(ports)}: {_listed(ports)}")
+        inputs = {p.name: a for p, a in zip(ports, inputs, strict=True)}
+    if missing := [p for p in ports if p.name not in inputs]:
+        raise UsageError(f"no input for {_listed(missing)}")
+    known = {p.name for p in ports}
+    if unknown := [name for name in inputs if name not in known]:
+        raise UsageError(f"no parameter is called `{unknown[0]}` (the inputs are: {_listed(ports)})")
+    given = {name: np.asarray(a) for name, a in inputs.items()}
+    for p in ports:
+        _require_fit(p, given[p.name])
+    return [given[p.name] for p in ports]
+
+
+def _listed(ports: Sequence[Port]) -> str:
+    return ", ".join(f"`{p.name}`: {p.type}" for p in ports) or "none"
+
+
+def _require_fit(port: Port, array: Array) -> None:
+    t = port.type
+    if not isinstance(t, (TensorType, ScalarType, MemRefType)):
+        raise UsageError(f"input `{port.name}` is {t}, which cannot be given")
+    if array.dtype != arrays.numpy_dtype(t.dtype):
+        raise UsageError(f"input `{port.name}` is {t}, got an array of {array.dtype}")
+    shape = () if isinstance(t, ScalarType) else t.shape
+    fits = len(shape) == array.ndim and all(d == n for d, n in zip(shape, array.shape, strict=True) if isinstance(d, int))
+    if not fits:
+        raise UsageError(f"input `{port.name}` is {t}, got shape {list(array.shape)}")
+
+
+def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str, int]) -> None:
+    """Add to `numbers` the symbols that the arrays' shapes determine.
+
+    Raises Violation("DynamicDimensionMismatch") when a symbol would need two values.
+    """
+    for p, a in zip(ports, given, strict=True):
+        if isinstance(p.type, TensorType):
+            unify(p.type, tensor(p.type.dtype, a.shape), numbers, f"input `{p.name}`")
+
+
+def reached(function: Function) -> list[Region]:
+    """The function and every region that it runs, each once, callers first."""
+    found: dict[Region, None] = {function: None}
+    todo: list[Region] = [function]
+    for block in todo:
+        new = [r for op in block.body for r in op.regions if r not in found]
+        found.update(dict.fromkeys(new))
+        todo.extend(dict.fromkeys(new))
+    return list(found)

@@ -1,0 +1,36 @@
+"""The engine that defines: every op by its declared body, of any dialect whose values are arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptir_tools.core.evaluate import Context, Data, run_block
+from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import TensorType
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.plan import Plan, plan_block
+from ptir_tools.plan.liveness import leaves
+
+
+class Executable:
+    """A static program, ready to run by its declarations."""
+
+    def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
+        self.function = function
+
+    @property
+    def memory(self) -> int:
+        """An upper estimate of the bytes that a run takes: the plan, and the widest op in float64."""
+        plan = Plan()
+        total = plan_block(self.function, plan).total
+        return total + max((_wide(op) for r in (self.function, *plan.regions) for op in r.body), default=0)
+
+    def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
+        """The results, one per result of the function. Raises Violation; `context.failed` is the op."""
+        return run_block(self.function, arguments, context)
+
+
+def _wide(op: Op) -> int:
+    types = [operand_type(x) for x in op.operands] + [v.type for v in op.results]
+    return sum(leaf.count * 8 for t in types for _, leaf in leaves(t) if isinstance(leaf, TensorType))

@@ -1,0 +1,194 @@
+"""Which values take storage, which share it, and how long each piece of storage lives.
+
+Positions: parameters are born at 0, op i runs at i + 1, results are read at len(body) + 1. A live range is inclusive. Beyond
+gpt.rs's planner: a view keeps its source alive, ranges of all that share storage are joined, and an operand that dies at an
+elementwise op gives its storage to the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ptir_tools.core.ir import Element, Op, Operand, Region, Value
+from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE
+from ptir_tools.core.types import TensorType, TupleType, Type
+from ptir_tools.plan.views import Strides, dense_strides, is_dense, view
+
+Path = tuple[int, ...]
+Leaf = tuple[Value, Path]
+
+# Ops that may write their result over an operand that dies there: which operands. Elementwise ops may over any.
+_OVERWRITES = {"ptir.dynamic_update_slice": (0,), "ptir.scatter_reduce": (0,), "ptir.scatter_add": (0,)}
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """The place of one leaf of a value. `root` owns the storage (itself when nothing is shared).
+
+    `usage` is that of the storage: parameter and constant live outside, result is handed out, temporary is in the arena,
+    workspace is what a region needs while it runs. `alias`: how `root`'s storage is shared (identity, view or in-place).
+    """
+
+    name: str
+    type: TensorType | None
+    nbytes: int
+    start: int
+    end: int
+    usage: str = "temporary"
+    alias: str = ""
+    parent: Buffer | None = None
+    strides: Strides = ()
+    offset: int | None = None
+
+    @property
+    def root(self) -> Buffer:
+        """The buffer that owns the storage."""
+        b = self
+        while b.parent is not None:
+            b = b.parent
+        return b
+
+
+@dataclass(slots=True, eq=False)
+class Liveness:
+    """The buffers of a block, in order of definition, and which leaf of which value each holds."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    places: dict[Leaf, Buffer] = field(default_factory=dict)
+    length: int = 0
+
+    def storage(self) -> Iterator[Buffer]:
+        """The buffers that own storage."""
+        return (b for b in self.buffers if b.parent is None)
+
+
+def leaves(t: Type, path: Path = ()) -> Iterator[tuple[Path, TensorType]]:
+    """(path, type) of every tensor in `t`."""
+    if isinstance(t, TensorType):
+        yield path, t
+    elif isinstance(t, TupleType):
+        for i, e in enumerate(t.elements):
+            yield from leaves(e, (*path, i))
+
+
+def operand_leaves(x: Operand) -> Iterator[Leaf]:
+    """The leaves that an operand reads; a literal reads none."""
+    if isinstance(x, Value):
+        yield from ((x, path) for path, _ in leaves(x.type))
+    elif isinstance(x, Element) and isinstance(x.value.type, TupleType):
+        yield from ((x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,)))
+
+
+def analyze(block: Region, steps: Sequence[Sequence[Op]] | None = None, workspaces: dict[Region, int] | None = None) -> Liveness:
+    """The buffers of `block`, whose types must be static.
+
+    `steps` partitions the body into what runs as one (default: every op alone): a value used only inside its step takes no
+    storage. `workspaces` gives the bytes that each region needs while it runs.
+    """
+    walk = _Walk(block, [(op,) for op in block.body] if steps is None else steps)
+    walk.parameters()
+    for at, step in enumerate(walk.steps, 1):
+        for op in step:
+            walk.define(op, at, workspaces or {})
+    walk.results()
+    for at, step in enumerate(walk.steps, 1):
+        for op in step:
+            walk.reuse(op, at)
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, block: Region, steps: Sequence[Sequence[Op]]) -> None:
+        self.block = block
+        self.steps = steps
+        self.found = Liveness(length=len(steps) + 1)
+        self.last = _last_uses(block, steps)
+
+    def add(self, v: Value, path: Path, t: TensorType, at: int, usage: str = "temporary") -> Buffer:
+        name = ".".join([v.name, *map(str, path)])
+        b = Buffer(name, t, t.nbytes, at, max(at, self.last.get((v, path), at)), usage, strides=dense_strides(t.static_shape))
+        self.found.buffers.append(b)
+        self.found.places[v, path] = b
+        return b
+
+    def parameters(self) -> None:
+        for p in self.block.params:
+            for path, t in leaves(p.type):
+                self.add(p, path, t, 0, "parameter")
+
+    def define(self, op: Op, at: int, workspaces: dict[Region, int]) -> None:
+        if need := max((workspaces.get(r, 0) for r in op.regions), default=0):
+            self.found.buffers.append(Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace"))
+        usage = "constant" if op.defn.traits & CONSTANT else "temporary"
+        for v in op.results:
+            for path, t in leaves(v.type):
+                if len(self.steps[at - 1]) > 1 and self.last.get((v, path), at) <= at:
+                    continue  # never leaves its step
+                b = self.add(v, path, t, at, usage)
+                if not path:
+                    self.share_view(op, b)
+
+    def share_view(self, op: Op, b: Buffer) -> None:
+        """Let `b` be a view of the op's first operand where the op only looks at it differently."""
+        if not op.operands or (source := self.place(op.operands[0])) is None or source.type is None or b.type is None:
+            return
+        found = view(op, source.type.static_shape, source.strides, b.type.static_shape)
+        if found is None:
+            return
+        b.alias, b.strides = found
+        b.parent = source
+        b.root.end = max(b.root.end, b.end)
+
+    def place(self, x: Operand) -> Buffer | None:
+        """The buffer of an operand that is a single tensor and has storage."""
+        read = list(operand_leaves(x))
+        return self.found.places.get(read[0]) if len(read) == 1 else None
+
+    def results(self) -> None:
+        """A returned value that is a whole piece of storage is handed out; others are copied when the block ends."""
+        for x in self.block.results:
+            for leaf in operand_leaves(x):
+                b = self.found.places[leaf]
+                if b.root.usage == "temporary" and _same_bytes(b):
+                    b.root.usage = "result"
+
+    def reuse(self, op: Op, at: int) -> None:
+        """Write the result over an operand that dies here, if no other operand sees that storage differently."""
+        elementwise = bool(op.defn.traits & ELEMENTWISE)
+        places = _OVERWRITES.get(op.name, range(len(op.operands)) if elementwise else ())
+        out = self.found.places.get((op.result, ())) if places and op.results else None
+        if out is None or out.parent is not None:
+            return
+        operands = [self.place(x) for x in op.operands]
+        for i in places:
+            source = operands[i]
+            if source is None or source.type is not out.type or source.root.usage != "temporary" or source.root.end != at:
+                continue
+            others = [b for j, b in enumerate(operands) if j != i and b is not None and b.root is source.root]
+            if (
+                _same_bytes(source)
+                and source.nbytes == source.root.nbytes
+                and all(elementwise and _same_bytes(b) for b in others)
+            ):
+                out.alias, out.parent = "in-place", source
+                source.root.end = max(source.root.end, out.end)
+                if out.usage == "result":
+                    source.root.usage = "result"
+                return
+
+
+def _same_bytes(b: Buffer) -> bool:
+    """Whether `b` sees all of its storage, element by element in order."""
+    return b.type is not None and b.nbytes == b.root.nbytes and is_dense(b.type.static_shape, b.strides)
+
+
+def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:
+    last: dict[Leaf, int] = {}
+    for at, step in enumerate(steps, 1):
+        for op in step:
+            for x in op.operands:
+                last.update((leaf, at) for leaf in operand_leaves(x))
+    for x in block.results:
+        last.update((leaf, len(steps) + 1) for leaf in operand_leaves(x))
+    return last

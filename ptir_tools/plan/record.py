@@ -1,0 +1,113 @@
+"""The plan of a program: live ranges placed in arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.symbols import mentioned
+from ptir_tools.plan.liveness import Buffer, Leaf, analyze
+from ptir_tools.plan.placement import Interval, lower_bound, peak, place
+from ptir_tools.plan.validate import conflicts
+
+ALIGN = 64  # bytes: a cache line, and what vector loads like
+
+
+@dataclass(slots=True, eq=False)
+class BlockPlan:
+    """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
+
+    In a region, parameters and results are placed in the arena, too.
+    """
+
+    name: str
+    buffers: list[Buffer]
+    places: dict[Leaf, Buffer]
+    peak: int
+    lower_bound: int
+    inner: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """`peak` over `lower_bound`; 1 is the best there can be."""
+        return self.peak / self.lower_bound if self.lower_bound else 1.0
+
+    def placed(self) -> Iterator[Buffer]:
+        """The buffers that own a part of the arena."""
+        return (b for b in self.buffers if b.parent is None and _in_arena(b, self.inner))
+
+    def nbytes(self, usage: str) -> int:
+        """Bytes of the storage of that usage (parameter, constant, result, temporary, workspace)."""
+        return sum(b.nbytes for b in self.buffers if b.parent is None and b.usage == usage)
+
+    @property
+    def total(self) -> int:
+        """Bytes in and out of the arena. A region's parameters and results are in it."""
+        outside = ("constant",) if self.inner else ("parameter", "constant", "result")
+        return self.peak + sum(map(self.nbytes, outside))
+
+    def faults(self, align: int = ALIGN) -> list[str]:
+        """What an independent sweep finds wrong with the placement; nothing when it is right."""
+        placed = list(self.placed())
+        offsets = [-1 if b.offset is None else b.offset for b in placed]
+        return conflicts(intervals(placed, 1), offsets, align=align, limit=self.peak)
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """The plans of a program's functions and of the regions that they reach."""
+
+    functions: dict[str, BlockPlan] = field(default_factory=dict)
+    regions: dict[Region, BlockPlan] = field(default_factory=dict)
+    align: int = ALIGN
+
+
+def plan(program: Program, *, align: int = ALIGN) -> Plan:
+    """Plan every function of `program`. Raises Violation("UnboundSymbol") when an extent is symbolic."""
+    found = Plan(align=align)
+    for f in program.functions:
+        found.functions[f.name] = plan_block(f, found)
+    return found
+
+
+def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None) -> BlockPlan:
+    """Plan one block and the regions that its ops run; those go to `into.regions`.
+
+    `steps` partitions the body into what runs as one. Raises Violation("UnboundSymbol") when an extent is symbolic.
+    """
+    _require_static(block)
+    for r in _regions(block):
+        if r not in into.regions:
+            into.regions[r] = plan_block(r, into)
+    live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)})
+    made = BlockPlan(block.name, live.buffers, live.places, 0, 0, not isinstance(block, Function))
+    placed = list(made.placed())
+    wanted = intervals(placed, into.align)
+    offsets = place(wanted)
+    for b, at in zip(placed, offsets, strict=True):
+        b.offset = at
+    for b in made.buffers:
+        b.offset = b.root.offset
+    made.peak, made.lower_bound = peak(wanted, offsets), lower_bound(wanted)
+    return made
+
+
+def intervals(buffers: Iterable[Buffer], align: int) -> list[Interval]:
+    """The live ranges of `buffers`, half-open, sizes rounded up to `align`."""
+    return [Interval(b.start, b.end + 1, -(-b.nbytes // align) * align) for b in buffers]
+
+
+def _in_arena(b: Buffer, inner: bool) -> bool:
+    return b.usage in ("temporary", "workspace") or (inner and b.usage in ("parameter", "result"))
+
+
+def _regions(block: Region) -> Iterator[Region]:
+    return (r for op in block.body for r in op.regions)
+
+
+def _require_static(block: Region) -> None:
+    types = [p.type for p in block.params] + [v.type for op in block.body for v in op.results]
+    if names := dict.fromkeys(s.name for t in types for s in mentioned(t)):
+        raise Violation("UnboundSymbol", f"no value for {', '.join(names)}", help="give it with --bind NAME=INT")
