@@ -80,18 +80,20 @@ def report(
     names: Mapping[str, str],
     *,
     offset: int = 0,
+    end: int | None = None,
     help: str | None = None,
 ) -> Span:
     """Report a Lark syntax error: what was found, what could have stood there. Returns its span.
 
-    `names` says terminals in the language's own words; `offset` is where the parsed text begins in the source.
+    `names` says terminals in the language's own words; the parsed text is source[offset:end]; `end` None is the whole rest.
     """
     source = diagnostics.source
     text = source.text if source else ""
+    ending, last = ("end of input", len(text)) if end is None else ("end of line", end)
     if isinstance(error, lark.exceptions.UnexpectedToken):
         token = error.token
-        at = len(text) if token.type == "$END" or token.start_pos is None else token.start_pos + offset
-        found = "end of input" if token.type == "$END" else f"`{_shown(str(token))}`"
+        at = last if token.type == "$END" or token.start_pos is None else token.start_pos + offset
+        found = ending if token.type == "$END" else f"`{_shown(str(token))}`"
         expected: Iterable[str] = error.accepts or error.expected
         width = 0 if token.type == "$END" else max(1, len(str(token)))
     elif isinstance(error, lark.exceptions.UnexpectedCharacters):

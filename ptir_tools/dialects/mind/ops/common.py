@@ -1,0 +1,68 @@
+"""What the type rules and the bodies share: broadcasting, checks of dtypes and axes, arithmetic with one rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import narrow, widen
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+Extents = tuple[int, ...]
+
+
+def broadcast(a: Extents, b: Extents, what: str = "") -> Extents:
+    """The broadcast of two shapes (Shapes, broadcasting): right-aligned, missing axes are 1, extents equal or 1.
+
+    Raises Violation("E3001") that names the first failing dimension of the aligned rank and both extents.
+    """
+    rank = max(len(a), len(b))
+    left, right = ((1,) * (rank - len(s)) + s for s in (a, b))
+    for i, (m, n) in enumerate(zip(left, right, strict=True)):
+        if m != n and 1 not in (m, n):
+            message = f"Broadcasting failed at dimension {i}: {what}{list(a)} and {list(b)} have extents {m} and {n} there"
+            raise Violation("E3001", message, help="extents must be equal, or one of them 1; add axes with ExpandDims or Reshape")
+    return tuple(n if m == 1 else m for m, n in zip(left, right, strict=True))
+
+
+def same_dtype(a: TensorType, b: TensorType) -> None:
+    """E2004: both operands have one dtype. MIND has no conversion, implicit or explicit."""
+    message = f"Dtype mismatch: the operands are {type_text(a)} and {type_text(b)}"
+    require(a.dtype is b.dtype, "E2004", message, help="MIND converts nothing implicitly: declare both with one dtype")
+
+
+def float_only(op: str, x: TensorType) -> None:
+    """E2005: the operand is f32 or f64."""
+    require(x.dtype.is_float, "E2005", f"{op} needs f32 or f64, got {type_text(x)}")
+
+
+def in_range(axes: Iterable[int], low: int, high: int, x: TensorType) -> None:
+    """E3004: every axis lies in [low, high)."""
+    for a in axes:
+        message = f"axis {a} is out of range [{low}, {high}) for {type_text(x)}"
+        require(low <= a < high, "E3004", message, at="axes")
+
+
+def distinct(axes: Iterable[int], x: TensorType) -> None:
+    """E3005: no axis twice."""
+    seen: set[int] = set()
+    for a in axes:
+        require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice", at="axes")
+        seen.add(a)
+
+
+def rounded(compute: Callable[..., Any], dtype: DType, *operands: Array) -> Array:
+    """`compute` of the operands in the precision of `widen`, rounded once to `dtype`; integers wrap."""
+    with np.errstate(all="ignore"):
+        return np.asarray(narrow(np.asarray(compute(*map(widen, operands))), dtype))

@@ -1,0 +1,89 @@
+"""Binary operations with broadcasting, activation and elementwise unary operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind.ops.common import broadcast, float_only, rounded, same_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.opdef import Result
+else:
+    np = lazy("numpy")
+
+
+def binary(lhs: TensorType, rhs: TensorType) -> TensorType:
+    """E2004: one dtype. E3001: the shapes broadcast; the result has the broadcast shape."""
+    same_dtype(lhs, rhs)
+    return lhs.with_shape(broadcast(lhs.static_shape, rhs.static_shape))
+
+
+def same(input: TensorType) -> TensorType:
+    """Any dtype; the result has the operand's type."""
+    return input
+
+
+def relu_type(input: TensorType) -> TensorType:
+    """E2005: a float dtype. Integers, an extension that Core v1 allows, are refused."""
+    float_only("Relu", input)
+    return input
+
+
+def exp_type(input: TensorType) -> TensorType:
+    """E2005: a float dtype."""
+    float_only("Exp", input)
+    return input
+
+
+def log_type(input: TensorType) -> TensorType:
+    """E2005: a float dtype."""
+    float_only("Log", input)
+    return input
+
+
+@op("mind.Add", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES)
+def add(lhs: Array, rhs: Array, *, result: Result) -> Array:
+    """Elementwise sum of the broadcast operands; integers wrap. Binary operations, BinOp."""
+    return rounded(np.add, result.dtype, lhs, rhs)
+
+
+@op("mind.Sub", infer=binary, traits=PURE | ELEMENTWISE)
+def sub(lhs: Array, rhs: Array, *, result: Result) -> Array:
+    """Elementwise difference of the broadcast operands; integers wrap. Binary operations, BinOp."""
+    return rounded(np.subtract, result.dtype, lhs, rhs)
+
+
+@op("mind.Mul", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES)
+def mul(lhs: Array, rhs: Array, *, result: Result) -> Array:
+    """Elementwise product of the broadcast operands; integers wrap. Binary operations, BinOp."""
+    return rounded(np.multiply, result.dtype, lhs, rhs)
+
+
+@op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE)
+def relu(input: Array) -> Any:
+    """`x` where `x > 0`, else 0: 0 for a NaN and for -0.0. Activation, Relu."""
+    return np.where(input > 0, input, input.dtype.type(0))
+
+
+@op("mind.Neg", infer=same, traits=PURE | ELEMENTWISE)
+def neg(input: Array, *, result: Result) -> Array:
+    """`-x`; the smallest integer wraps to itself. Elementwise unary operations, Neg."""
+    return rounded(np.negative, result.dtype, input)
+
+
+@op("mind.Exp", infer=exp_type, traits=PURE | ELEMENTWISE)
+def exp(input: Array, *, result: Result) -> Array:
+    """`e^x`; overflow is infinity. Elementwise unary operations, Exp."""
+    return rounded(np.exp, result.dtype, input)
+
+
+@op("mind.Log", infer=log_type, traits=PURE | ELEMENTWISE)
+def log(input: Array, *, result: Result) -> Array:
+    """`ln(x)`; -infinity at 0, NaN below. Elementwise unary operations, Log."""
+    return rounded(np.log, result.dtype, input)

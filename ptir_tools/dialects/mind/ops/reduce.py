@@ -1,0 +1,64 @@
+"""Reductions. Empty `axes` reduce everything to a scalar, whatever `keepdims` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind.ops.common import distinct, in_range, rounded
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.opdef import Result
+else:
+    np = lazy("numpy")
+
+
+def normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Non-negative axes in ascending order; all of them when `axes` is empty."""
+    return tuple(sorted(a + rank if a < 0 else a for a in axes)) or tuple(range(rank))
+
+
+def reduced(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    """E3004: axes in [-rank, rank). E3005: no axis twice, negative ones normalized."""
+    in_range(axes, -input.rank, input.rank, input)
+    distinct((a % input.rank for a in axes), input)
+    if not axes:
+        return input.with_shape(())
+    gone = normalized(axes, input.rank)
+    if keepdims:
+        return input.with_shape(1 if i in gone else d for i, d in enumerate(input.shape))
+    return input.with_shape(d for i, d in enumerate(input.shape) if i not in gone)
+
+
+def truncated(total: Array, n: int) -> Array:
+    """Integer division toward zero by the positive `n`."""
+    quotient = total // n
+    return quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype)
+
+
+@op("mind.Sum", infer=reduced, traits=PURE)
+def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
+    """Sum along `axes`; integers wrap in their own dtype. Reductions, Sum."""
+    along = normalized(axes, input.ndim)
+    total = rounded(lambda x: np.sum(x, axis=along, dtype=x.dtype), result.dtype, input)
+    return total.reshape(result.static_shape)
+
+
+@op("mind.Mean", infer=reduced, traits=PURE)
+def mean(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
+    """Sum along `axes` over the number of elements reduced: a float over none is NaN, an integer one E6006; the integer
+    quotient of the wrapped sum is truncated toward zero. Reductions, Mean."""
+    along = normalized(axes, input.ndim)
+    n = int(np.prod([input.shape[a] for a in along], dtype=np.int64))
+    if result.dtype.is_float:
+        means = rounded(lambda x: np.sum(x, axis=along) / n if n else np.sum(x, axis=along) * np.nan, result.dtype, input)
+        return means.reshape(result.static_shape)
+    require(n, "E6006", f"Mean of integers over no elements: the shape is {list(input.shape)}, the axes are {list(along)}")
+    with np.errstate(all="ignore"):
+        return truncated(np.sum(input, axis=along, dtype=input.dtype), n).reshape(result.static_shape)

@@ -1,0 +1,89 @@
+"""Shape manipulation."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import MOVEMENT, PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind.ops.common import distinct, in_range
+from ptir_tools.dialects.mind.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.opdef import Result
+else:
+    np = lazy("numpy")
+
+
+def reshaped(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType:
+    """E3006: positive extents, at most one -1. E3007: the element count is kept."""
+    free = [d for d in new_shape if d == -1]
+    require(len(free) <= 1, "E3006", f"new_shape {list(new_shape)} has {len(free)} times -1, one is allowed", at="new_shape")
+    bad = next((d for d in new_shape if d < 1 and d != -1), None)
+    require(bad is None, "E3006", f"extent {bad} of new_shape {list(new_shape)} is not positive", at="new_shape")
+    known = prod(d for d in new_shape if d != -1)
+    if free and input.count % known:
+        message = f"Element count mismatch: the {input.count} elements of {type_text(input)} are no multiple of {known}"
+        raise Violation("E3007", message, at="new_shape")
+    shape = tuple(input.count // known if d == -1 else d for d in new_shape)
+    message = f"Element count mismatch: {type_text(input)} has {input.count} elements, {list(shape)} has {prod(shape)}"
+    require(prod(shape) == input.count, "E3007", message, at="new_shape")
+    return input.with_shape(shape)
+
+
+def permuted(input: TensorType, *, permutation: tuple[int, ...]) -> TensorType:
+    """E3008: a permutation of the axes, each in [0, rank) once."""
+    fits = sorted(permutation) == list(range(input.rank))
+    message = f"{list(permutation)} is not a permutation of the {input.rank} axes of {type_text(input)}"
+    require(fits, "E3008", message, at="permutation")
+    return input.with_shape(input.shape[p] for p in permutation)
+
+
+def expanded(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
+    """E3004: each axis in [0, rank at its insertion], ascending. E3005: no axis twice."""
+    shape = list(input.shape)
+    distinct(axes, input)
+    for a in sorted(axes):
+        message = f"axis {a} is out of range [0, {len(shape)}]: the rank is {len(shape)} when it is inserted"
+        require(0 <= a <= len(shape), "E3004", message, at="axes")
+        shape.insert(a, 1)
+    return input.with_shape(shape)
+
+
+def squeezed(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
+    """E3004: axes in [0, rank). E3005: no axis twice. E3009: each has extent 1."""
+    in_range(axes, 0, input.rank, input)
+    distinct(axes, input)
+    for a in axes:
+        require(input.shape[a] == 1, "E3009", f"axis {a} of {type_text(input)} has extent {input.shape[a]}, not 1", at="axes")
+    return input.with_shape(d for i, d in enumerate(input.shape) if i not in axes)
+
+
+@op("mind.Reshape", infer=reshaped, traits=PURE | MOVEMENT)
+def reshape(input: Array, *, new_shape: tuple[int, ...], result: Result) -> Array:
+    """The same elements in row-major order under another shape; -1 is inferred. Shape manipulation, Reshape."""
+    return input.reshape(result.static_shape)
+
+
+@op("mind.Transpose", infer=permuted, traits=PURE | MOVEMENT)
+def transpose(input: Array, *, permutation: tuple[int, ...]) -> Array:
+    """Axis `i` of the result is axis `permutation[i]` of the input. Shape manipulation, Transpose."""
+    return np.transpose(input, permutation)
+
+
+@op("mind.ExpandDims", infer=expanded, traits=PURE | MOVEMENT)
+def expand_dims(input: Array, *, axes: tuple[int, ...], result: Result) -> Array:
+    """Axes of extent 1 inserted one after another, in ascending order. Shape manipulation, ExpandDims."""
+    return input.reshape(result.static_shape)
+
+
+@op("mind.Squeeze", infer=squeezed, traits=PURE | MOVEMENT)
+def squeeze(input: Array, *, axes: tuple[int, ...], result: Result) -> Array:
+    """The given axes of extent 1 removed; none given, none removed. Shape manipulation, Squeeze."""
+    return input.reshape(result.static_shape)

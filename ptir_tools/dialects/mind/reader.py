@@ -1,0 +1,335 @@
+"""Reads MIND Core IR: one statement a line, both public encodings; every line is read, whatever is wrong with others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Scope
+from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.ir import Function, Literal, Op, Program, Value
+from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.source import Loc, Source, Span, pack
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.dialects.mind import CODES, DIALECT, NO_OUTPUTS, syntax
+from ptir_tools.dialects.mind.attributes import (
+    ALIASES,
+    BINARY,
+    OPCODES,
+    SCALARS,
+    convert,
+    integers,
+    keys,
+    scalar_literal,
+    slice_ranges,
+    tensor_literal,
+)  # fmt: skip
+from ptir_tools.dialects.mind.syntax import Alias, Instruction, Name, Outputs, Statement, TypeText
+from ptir_tools.dialects.mind.types import DTYPES
+
+_DEFINES = re.compile(r"%([0-9A-Za-z_]+)\s*=")
+_STAND_IN = Literal(tensor(SI64), bytes(8))
+
+
+@dataclass(slots=True)
+class Line:
+    """A physical line: its statement, the value that it defines, its comment."""
+
+    code: str
+    comment: str
+    loc: Loc
+    statement: Statement | None = None
+    opcode: str = ""
+    value: Value | None = None
+
+
+def lines(source: Source) -> Iterator[Line]:
+    """The lines of a text, not yet parsed."""
+    at = 0
+    for text in source.text.split("\n"):
+        code, comment = syntax.split_comment(text)
+        start = at + len(code) - len(code.lstrip())
+        yield Line(code.strip(), comment, pack(start, at + len(code)))
+        at += len(text) + 1
+
+
+class Reader:
+    """One text on its way to a program."""
+
+    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
+        self.source = source
+        self.diagnostics = diagnostics
+        self.function = Function("main", loc=pack(0, 0))
+        self.scope = Scope(CODES, diagnostics)
+        self.names: dict[str, Loc] = {}  # of the inputs
+        self.extra: dict[str, tuple[tuple[str, Any], ...]] = {}
+        self.outputs: Loc = 0
+        self.index = 0  # of the instruction
+        self.last_id = -1
+        self.sliced = False  # may an extent be 0 by now? only a Slice makes one
+        self.lines = list(lines(source))
+
+    def read(self) -> Program:
+        """The program; what is in error in it has the type POISON."""
+        for line in self.lines:
+            if line.code:
+                line.statement = syntax.parse(line.code, self.start(line), self.diagnostics)
+        self.later = {s.id.text: s.id.span for x in reversed(self.lines) if isinstance(s := x.statement, (Instruction, Alias))}
+        for line in self.lines:
+            self.statement(line)
+        if not self.outputs:
+            self.no_outputs(pack(len(self.source.text), len(self.source.text)))
+        self.function.attrs = {"input_names": list(self.names)}
+        if self.extra:
+            self.function.attrs["extra"] = self.extra
+        return Program(DIALECT, [self.function], entry="main", source=self.source, format="mind")
+
+    def start(self, line: Line) -> int:
+        span = self.source.span(line.loc)
+        return span.start if span else 0
+
+    def statement(self, line: Line) -> None:
+        statement = line.statement
+        if self.outputs and statement is not None:
+            self.diagnostics.error(
+                CODES.syntax, "nothing may follow the outputs", line.loc, labels=[(self.outputs, "they are here")]
+            )
+            return
+        if isinstance(statement, Instruction):
+            self.instruction(statement, line)
+            self.index += 1
+        elif isinstance(statement, Alias):
+            self.alias(statement, line)
+        elif isinstance(statement, Outputs):
+            self.finish(statement, line)
+        elif statement is None:
+            self.broken(line)
+
+    def broken(self, line: Line) -> None:
+        """A line that could not be parsed: what it would have defined is in error, and is not missing."""
+        if (found := _DEFINES.match(line.code)) is not None and self.scope.lookup(found[1]) is None:
+            self.scope.define(self.stand_in(Value(POISON, found[1]), line.loc), line.loc)
+        elif line.code.startswith("outputs"):
+            self.outputs = line.loc
+            self.function.results.append(self.stand_in(Value(POISON), line.loc))
+
+    def alias(self, statement: Alias, line: Line) -> None:
+        target = self.use(statement.target, "alias")
+        line.value = Value(POISON, statement.id.text) if target is None else target
+        if (known := self.scope.values.get(statement.id.text)) is not None:
+            self.diagnostics.error(
+                CODES.redefined, f"%{statement.id.text} is defined twice", line.loc, labels=[(known[1], "first defined here")]
+            )
+        elif target is not None:
+            self.scope.values[statement.id.text] = (target, line.loc)
+        else:
+            self.stand_in(line.value, line.loc)
+            self.scope.define(line.value, line.loc)
+
+    def finish(self, statement: Outputs, line: Line) -> None:
+        self.outputs = self.function.loc = line.loc
+        if not statement.ids:
+            self.no_outputs(line.loc)
+        for i, name in enumerate(statement.ids):
+            if (value := self.scope.lookup(name.text)) is None:
+                self.diagnostics.error("E4003", f"output {i} is %{name.text}, which is not defined", name.span)
+                value = self.stand_in(Value(POISON, name.text), line.loc)
+            self.function.results.append(value)
+
+    def no_outputs(self, at: Loc) -> None:
+        self.diagnostics.error("E4003", NO_OUTPUTS, at, help="end it with `outputs: %id, ...`")
+        self.function.results.append(self.stand_in(Value(POISON), at))
+
+    def instruction(self, statement: Instruction, line: Line) -> None:
+        self.watch_order(statement.id)
+        line.opcode = opcode = self.opcode(statement) or ""
+        if opcode == "Input":
+            self.input(statement, line)
+            return
+        line.value = value = Value(POISON, statement.id.text)
+        self.sliced = self.sliced or opcode == "Slice"
+        defn = OPCODES.get(opcode)
+        operands = [self.use(x, statement.opcode.text) for x in statement.operands]
+        declared = self.declared(statement.type, opcode)
+        attrs = self.attributes(statement, opcode, defn, declared) if defn is not None else None
+        if defn is None or attrs is None or None in operands:
+            self.stand_in(value, line.loc)
+        else:
+            value.type = declared or UNTYPED
+            value.op = Op(defn, tuple(x for x in operands if x is not None), attrs, (value,), (), line.loc)
+            self.function.body.append(value.op)
+        self.scope.define(value, line.loc)
+
+    def stand_in(self, value: Value, loc: Loc) -> Value:
+        """Give a value in error a definition, so that its users know it and stay silent."""
+        value.op = Op(OPCODES["ConstI64"], (), (_STAND_IN,), (value,), (), loc)
+        self.function.body.append(value.op)
+        return value
+
+    def watch_order(self, name: Name) -> None:
+        if not name.text.isdecimal():
+            return
+        if int(name.text) < self.last_id:
+            message = f"%{name.text} is defined after %{self.last_id}; canonical ids ascend"
+            self.diagnostics.note("ValueIdOrder", message, name.span)
+        self.last_id = max(self.last_id, int(name.text))
+
+    def opcode(self, statement: Instruction) -> str | None:
+        """The opcode, BinOp resolved; None after reporting one that Core v1 does not have."""
+        name = statement.opcode.text
+        if name == "BinOp":
+            given = next((raw for key, raw in statement.attributes if key.text == "op"), None)
+            statement.attributes = [a for a in statement.attributes if a[0].text != "op"]
+            if given is None and statement.positional:
+                given = statement.positional.pop(0)
+            if given is None:
+                self.diagnostics.error("E4013", "BinOp needs its operation: Add, Sub or Mul", statement.opcode.span)
+                return None
+            if given in BINARY:
+                return str(given)
+            name = str(given)
+        elif name in OPCODES or name == "Input":
+            return name
+        near = get_close_matches(name, [*OPCODES, "Input"], n=1)
+        help = "Core v1 has Add, Sub and Mul" if name == "Div" else f"did you mean `{near[0]}`?" if near else None
+        self.diagnostics.error(CODES.unknown_op, f"`{name}` is not an operation of Core v1", statement.opcode.span, help=help)
+        return None
+
+    def use(self, name: Name, user: str) -> Value | None:
+        """The value called `name`, or None after reporting that it is not defined here."""
+        if (value := self.scope.lookup(name.text)) is not None:
+            return value
+        if (later := self.later.get(name.text)) is not None:
+            message = f"instruction {self.index} ({user}) uses %{name.text} before its definition"
+            self.diagnostics.error(CODES.undefined, message, name.span, labels=[(later, "defined here")])
+        else:
+            message = f"instruction {self.index} ({user}) uses %{name.text}, which is not defined"
+            self.diagnostics.error(CODES.undefined, message, name.span)
+        return None
+
+    def declared(self, text: TypeText | None, opcode: str) -> TensorType | None:
+        """The declared type; None when there is none, or after reporting what is wrong with it."""
+        if text is None:
+            return None
+        is_input = opcode == "Input"
+        if (dtype := DTYPES.get(text.dtype.text)) is None:
+            message = f"unknown dtype `{text.dtype.text}`; MIND has {', '.join(DTYPES)}"
+            self.diagnostics.error("E4004" if is_input else "E2005", message, text.dtype.span)
+            return None
+        symbolic = next((d for d in text.extents if isinstance(d, str)), None)
+        if symbolic is not None:
+            message = f"extent `{symbolic}` is symbolic; those of Core v1 are positive integers"
+            self.diagnostics.error("E4004" if is_input else "E3006", message, text.span)
+            return None
+        shape = tuple(d for d in text.extents if isinstance(d, int))
+        least = 0 if self.sliced and not is_input else 1
+        if (bad := next((d for d in shape if d < least), None)) is not None:
+            self.diagnostics.error("E3006", f"extent {bad} is not positive", text.span)
+            return None
+        return tensor(dtype, shape)
+
+    def input(self, statement: Instruction, line: Line) -> None:
+        """An Input: a parameter of the function."""
+        report, at = self.diagnostics.error, statement.opcode.span
+        given = self.named(statement, "Input")
+        name = given.get("name", (None, at))[0] if given is not None else None
+        declared = self.declared(statement.type, "Input")
+        if statement.operands:
+            report("E2007", f"Input takes no operands, got {len(statement.operands)}", statement.operands[0].span)
+        if not isinstance(name, str) or not name:
+            report("E4004", "Input needs a `name`, a word or a string", at)
+        elif name in self.names:
+            report("E4004", f"input name `{name}` is given twice", line.loc, labels=[(self.names[name], "first given here")])
+        else:
+            self.names[name] = line.loc
+        if statement.type is None:
+            report("E4004", "Input needs a type", at)
+        if self.function.body:
+            self.diagnostics.note(
+                "InputOrder", "Input after other instructions; canonical modules begin with their inputs", line.loc
+            )
+        line.value = value = Value(declared or POISON, statement.id.text)
+        self.function.params.append(value)
+        self.scope.define(value, line.loc)
+
+    def attributes(self, statement: Instruction, opcode: str, defn: OpDef, declared: Type | None) -> tuple[Any, ...] | None:
+        """The attributes in declaration order, or None after reporting what is wrong with them."""
+        given = self.named(statement, opcode)
+        if given is None:
+            return None
+        wanted = ("value",) if opcode == "ConstTensor" else keys(opcode)
+        if missing := [k for k in wanted if k not in given]:
+            names = ", ".join(f"`{k}`" for k in missing)
+            self.diagnostics.error(CODES.missing_attribute, f"{opcode} needs the attribute {names}", statement.opcode.span)
+            return None
+        filled: list[Any] = []
+        for key in wanted:
+            raw, at = given[key]
+            try:
+                filled.append(self.value(opcode, key, raw, given, declared))
+            except Violation as violation:
+                self.diagnostics.error(violation.code, violation.message, given.get(violation.at or key, (raw, at))[1])
+                filled.append(None)
+        return None if None in filled else tuple(filled)
+
+    def value(self, opcode: str, key: str, raw: Any, given: dict[str, tuple[Any, Span]], declared: Type | None) -> Any:
+        if opcode in SCALARS:
+            return scalar_literal(opcode, raw)
+        if opcode == "ConstTensor":
+            return tensor_literal(raw, constant_type(given, declared))
+        return convert(opcode, key, raw)
+
+    def named(self, statement: Instruction, opcode: str) -> dict[str, tuple[Any, Span]] | None:
+        """Known attributes by name, positional ones too; the unknown are kept aside. None after reporting a fault."""
+        at = statement.opcode.span
+        positional = list(statement.positional)
+        given: list[tuple[str, Any, Span]] = []
+        if opcode == "Slice" and len(positional) == 1 and (ranges := slice_ranges(positional[0])) is not None:
+            given, positional = [(k, raw, at) for k, raw in ranges.items()], []
+        if len(positional) > len(keys(opcode)):
+            self.diagnostics.error("E4013", f"{opcode} has {len(keys(opcode))} attributes, {len(positional)} are given", at)
+            return None
+        given += [(k, raw, at) for k, raw in zip(keys(opcode), positional, strict=False)]
+        spelled = ALIASES.get(opcode, {})
+        given += [(spelled.get(key.text, key.text), raw, key.span) for key, raw in statement.attributes]
+        found: dict[str, tuple[Any, Span]] = {}
+        for key, raw, span in given:
+            if key in found:
+                self.diagnostics.error(
+                    "E4013", f"attribute `{key}` of {opcode} is given twice", span, labels=[(found[key][1], "first")]
+                )
+                return None
+            found[key] = (raw, span)
+        self.keep_unknown(statement, opcode, found)
+        return found
+
+    def keep_unknown(self, statement: Instruction, opcode: str, found: dict[str, tuple[Any, Span]]) -> None:
+        unknown = [k for k in found if k not in keys(opcode)]
+        for k in unknown:
+            self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", found[k][1])
+        if unknown:
+            self.extra[statement.id.text] = tuple((k, found[k][0]) for k in unknown)
+
+
+def constant_type(given: dict[str, tuple[Any, Span]], declared: Type | None) -> TensorType:
+    """The type of a ConstTensor: its attributes, or what the declared type says where they say nothing."""
+    known = declared if isinstance(declared, TensorType) else None
+    if "dtype" in given:
+        name = given["dtype"][0]
+        if name not in DTYPES:
+            raise Violation("E2005", f"unknown dtype `{name}`; MIND has {', '.join(DTYPES)}", at="dtype")
+        dtype = DTYPES[name]
+    elif known is not None:
+        dtype = known.dtype
+    else:
+        raise Violation("E4013", "ConstTensor needs the attribute `dtype`, or a type")
+    if "shape" not in given and known is None:
+        raise Violation("E4013", "ConstTensor needs the attribute `shape`, or a type")
+    shape = integers("ConstTensor", "shape", given["shape"][0]) if "shape" in given else known.static_shape if known else ()
+    if (bad := next((d for d in shape if d < 1), None)) is not None:
+        raise Violation("E3006", f"extent {bad} is not positive", at="shape")
+    return tensor(dtype, shape)
