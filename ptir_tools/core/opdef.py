@@ -69,8 +69,15 @@ class Group:
 
 
 @dataclass(slots=True, frozen=True)
+class Derived:
+    """A default that follows from the attributes declared before it and the operand types (which may be unknown: `()`)."""
+
+    rule: Callable[[dict[str, Any], tuple[Type, ...]], Any]
+
+
+@dataclass(slots=True, frozen=True)
 class Attr:
-    """An attribute: `kind` is its annotation's text, `default` is REQUIRED when the text must give it."""
+    """An attribute: `kind` is its annotation's text, `default` is REQUIRED when the text must give it, or a `Derived`."""
 
     name: str
     kind: str
@@ -151,19 +158,19 @@ class OpDef:
         """The attributes by name, without the implicit one."""
         return {a.name: v for a, v in zip(self.attrs, attrs, strict=True) if a.name != SEGMENTS}
 
-    def fill(self, given: dict[str, Any]) -> tuple[Any, ...]:
+    def fill(self, given: dict[str, Any], types: tuple[Type, ...] = ()) -> tuple[Any, ...]:
         """Attributes in declaration order with defaults. Raises Violation for one that is missing or not declared."""
         for name in given:
             if name not in self.attr_index:
                 known = ", ".join(a.name for a in self.attrs if a.name != SEGMENTS) or "none"
                 raise Violation("UnknownAttribute", f"{self.short} has no attribute `{name}` (it has: {known})", at=name)
-        values = []
+        values: dict[str, Any] = {}
         for a in self.attrs:
             value = given.get(a.name, a.default)
             if value is REQUIRED:
                 raise Violation("MissingAttribute", f"{self.short} needs the attribute `{a.name}`")
-            values.append(value)
-        return tuple(values)
+            values[a.name] = value.rule(values, types) if isinstance(value, Derived) else value
+        return tuple(values.values())
 
     def result_types(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...] = ()) -> tuple[Type, ...]:
         """The result types for these operand types, memoised. Raises Violation when a constraint is broken."""
@@ -295,9 +302,11 @@ def create(
     given = dict(attrs or {})
     if SEGMENTS in defn.attr_index:
         given[SEGMENTS] = tuple(lengths)
-    filled = defn.fill(given)
+    wanted = types is None or any(isinstance(a.default, Derived) for a in defn.attrs)
+    inputs = tuple(map(operand_type, operands)) if wanted else ()
+    filled = defn.fill(given, inputs)
     if types is None:
-        types = defn.result_types(tuple(map(operand_type, operands)), filled, tuple(regions))
+        types = defn.result_types(inputs, filled, tuple(regions))
     new = Op(defn, tuple(operands), filled, (), tuple(regions), loc)
     new.results = tuple(Value(t, names[i] if i < len(names) else "", new) for i, t in enumerate(types))
     return new

@@ -10,7 +10,19 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, Sym, TensorType, TupleType, Type
+from ptir_tools.core.types import (
+    POISON,
+    UNKNOWN,
+    UNTYPED,
+    EventType,
+    MemRefType,
+    Shape,
+    Sym,
+    TensorType,
+    TileType,
+    TupleType,
+    Type,
+)
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
 _RENAMED = {
@@ -45,8 +57,32 @@ def compatible(declared: Type, inferred: Type) -> bool:
     if isinstance(declared, TensorType) and isinstance(inferred, TensorType):
         if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):
             return False
-        return all(a is b or a == b or UNKNOWN in (a, b) for a, b in zip(declared.shape, inferred.shape, strict=True))
+        return same_extents(declared.shape, inferred.shape)
+    if isinstance(declared, TileType) and isinstance(inferred, TileType):
+        same = declared.dtype is inferred.dtype and same_extents(declared.shape, inferred.shape)
+        return same and all(agree(getattr(declared, f), getattr(inferred, f)) for f in ("loc", "layout", "valid"))
+    if isinstance(declared, MemRefType) and isinstance(inferred, MemRefType):
+        same = declared.dtype is inferred.dtype and same_extents(declared.shape, inferred.shape)
+        return same and agree(declared.space, inferred.space) and same_strides(declared, inferred)
+    if isinstance(declared, EventType) and isinstance(inferred, EventType):
+        return agree(declared.producer, inferred.producer)
     return False
+
+
+def agree(a: object, b: object) -> bool:
+    """Whether two optional parts of types do not contradict each other."""
+    return a is None or b is None or a == b
+
+
+def same_extents(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are of one rank and differ only where an extent is UNKNOWN."""
+    return len(a) == len(b) and all(x is y or x == y or UNKNOWN in (x, y) for x, y in zip(a, b, strict=True))
+
+
+def same_strides(a: MemRefType, b: MemRefType) -> bool:
+    """Whether two views have the same strides and offset, as far as both say."""
+    strides = a.strides is None or b.strides is None or same_extents(a.strides, b.strides)
+    return strides and (agree(a.offset, b.offset) or UNKNOWN in (a.offset, b.offset))
 
 
 def symbolic_clash(declared: Type, inferred: Type) -> bool:
@@ -110,7 +146,7 @@ class _Walk:
         """Whether an operand is in error; an operand that is not defined yet is reported."""
         bad = False
         for v in op.values():
-            if v not in visible:
+            if v not in visible and v.type is not POISON:
                 raise Violation(self.codes.undefined, f"%{v.name} is used before it is defined", at=f"%{v.name}")
             bad = bad or v.type is POISON
         return bad
@@ -125,7 +161,9 @@ class _Walk:
         if len(results) != len(inferred):
             raise Violation(self.codes.result_type, f"{op.defn.short} has {len(inferred)} results, {len(results)} are declared")
         for v, t in zip(results, inferred, strict=True):
-            if v.type is t:
+            if v.type is UNTYPED and t is UNTYPED:
+                raise Violation(self.codes.result_type, f"{op.defn.short} needs a declared result type")
+            if v.type is t or t is UNTYPED:  # the rule leaves it to the declaration
                 continue
             if v.type is UNTYPED:
                 v.type = t
@@ -149,7 +187,7 @@ class _Walk:
         for i, x in enumerate(block.results):
             try:
                 v = x if isinstance(x, Value) else x.value if isinstance(x, Element) else None
-                if v is not None and v not in visible:
+                if v is not None and v not in visible and v.type is not POISON:
                     raise Violation(self.codes.undefined_result, f"result {i} is %{v.name}, which is not defined")
                 t = operand_type(x)
                 if block.result_types and not compatible(block.result_types[i], t):

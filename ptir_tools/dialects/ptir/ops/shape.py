@@ -1,35 +1,151 @@
-"""Shape and layout ops (contract: "Shape and layout ops")."""
+"""Ops that rearrange one tensor (contract: "Shape and layout ops"); those that join and enlarge are in `join`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
+from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import NewShape, Result
 else:
     np = lazy("numpy")
 
 
+@rule
 def permuted(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
-    """C1: `perm` is a permutation of the axes of `x`."""
-    axes = tuple(p + x.rank if p < 0 else p for p in perm)
-    require(
-        sorted(axes) == list(range(x.rank)),
-        "InvalidAttributeValue",
-        f"perm {list(perm)} is not a permutation of the {x.rank} axes of {x}",
-        at="perm",
-    )
+    """`perm` is a permutation of the axes of `x`."""
+    axes = tuple(axis_of(p, x.rank, "perm") for p in perm)
+    whole = sorted(axes) == list(range(x.rank))
+    attribute(whole, f"perm {list(perm)} is not a permutation of the {x.rank} axes of {x}", "perm")
     return x.with_shape(x.shape[a] for a in axes)
 
 
 @op("ptir.transpose", infer=permuted, traits=PURE | MOVEMENT)
 def transpose(x: Array, *, perm: tuple[int, ...]) -> Any:
-    """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`. Contract: Shape and layout ops, Transpose."""
+    """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`. Contract: Transpose.
+
+    InvalidAttributeValue: `perm` is not a permutation of the axes.
+    """
     return np.transpose(x, perm)
+
+
+def _quotient(x: TensorType, new_shape: NewShape) -> Dim:
+    """The extent of the entry -1: UNKNOWN when symbols leave it open."""
+    have, symbols = elements(x.shape)
+    given, named = elements(tuple(d for d in new_shape if d != -1))
+    rest = Counter(symbols)
+    rest.subtract(named)
+    left = [s for s, n in rest.items() for _ in range(n)]
+    if any(n < 0 for n in rest.values()) or UNKNOWN in left:
+        return UNKNOWN
+    attribute(given, f"the entry -1 of new_shape {_text(new_shape)} is ambiguous beside an extent 0", "new_shape")
+    if not left:
+        attribute(have % given == 0, f"{x} has {have} elements, which {given} does not divide", "new_shape")
+        return have // given
+    return left[0] if len(left) == 1 and have == given else UNKNOWN
+
+
+def _text(shape: NewShape) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _same_count(x: TensorType, new_shape: Shape) -> None:
+    (have, symbols), (given, named) = elements(x.shape), elements(new_shape)
+    if symbols == named and have != given:
+        code = "DynamicDimensionMismatch" if symbols else "InvalidAttributeValue"
+        message = f"reshape of {x} to {_text(new_shape)} would change the number of elements from {have} to {given}"
+        raise Violation(code, f"{message} per {dims_text(tuple(symbols))}" if symbols else message, at="new_shape")
+
+
+@rule
+def reshaped(x: TensorType, *, new_shape: NewShape) -> TensorType:
+    """As many elements as `x`; at most one extent is inferred."""
+    free = [i for i, d in enumerate(new_shape) if d == -1]
+    attribute(len(free) <= 1, f"new_shape {_text(new_shape)} has more than one entry -1", "new_shape")
+    extents(tuple(d for d in new_shape if d != -1), "new_shape")
+    if free:
+        return x.with_shape(_quotient(x, new_shape) if d == -1 else d for d in new_shape)
+    _same_count(x, new_shape)
+    return x.with_shape(new_shape)
+
+
+def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Any]) -> dict[str, int]:
+    """The value of the one symbol of `new_shape`, when the operand is static and no entry is -1."""
+    x, new_shape = types[0], attrs["new_shape"]
+    names = [d for d in new_shape if isinstance(d, Sym)]
+    if not isinstance(x, TensorType) or not x.is_static or len(set(names)) != 1 or -1 in new_shape:
+        return {}
+    given, _ = elements(new_shape)
+    if given == 0:
+        return {}
+    power, rest = len(names), divmod(x.count, given)
+    value = round(rest[0] ** (1 / power))
+    found = rest[1] == 0 and value**power == rest[0]
+    require(found, "DynamicDimensionMismatch", f"no {names[0]} makes {_text(new_shape)} hold the {x.count} elements of {x}")
+    return {names[0].name: value}
+
+
+@op("ptir.reshape", infer=reshaped, solve=solve_reshape, traits=PURE | MOVEMENT)
+def reshape(x: Array, *, new_shape: NewShape, result: Result) -> Array:
+    """The same elements in the same (row-major) order under another shape. Contract: Reshape.
+
+    One entry of `new_shape` may be -1, which is inferred; `?N` is symbolic, and what shapes cannot decide is checked before
+    the op runs.
+    InvalidAttributeValue: the number of elements changes, two entries are -1, or -1 is ambiguous. NegativeDimension: another
+    negative entry. DynamicDimensionMismatch: no value of the symbols makes the counts equal.
+    """
+    return x.reshape(result.static_shape)
+
+
+@rule
+def broadcast(x: TensorType, *, result_shape: Shape) -> TensorType:
+    """Right-aligned, every extent of `x` is 1 or that of the result."""
+    extents(result_shape, "result_shape")
+    lead = len(result_shape) - x.rank
+    target = x.with_shape(result_shape)
+    require(lead >= 0, "BroadcastRankMismatch", f"{x} has more axes than the result {target}", at="result_shape")
+    for axis, (have, wanted) in enumerate(zip(x.shape, result_shape[lead:], strict=True)):
+        if have != 1:
+            agree(have, wanted, "BroadcastDimsInvalid", f"axis {axis} of {x} cannot become axis {axis + lead} of {target}")
+    return target
+
+
+@op("ptir.broadcast_to", infer=broadcast, traits=PURE | MOVEMENT)
+def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:
+    """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`. Contract: BroadcastTo.
+
+    Only this op broadcasts. Each extent of `x`, aligned at the right, is 1 or equals the result's (1 to 0 gives none).
+    BroadcastRankMismatch: the result has fewer axes. BroadcastDimsInvalid: an extent is neither 1 nor the result's.
+    DynamicDimensionMismatch: a symbol against another extent. NegativeDimension: an extent is negative.
+    """
+    return np.broadcast_to(x, result.static_shape)
+
+
+@rule
+def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
+    """A start and a size per axis, within `x`."""
+    counts(starts, x.rank, "starts")
+    counts(sizes, x.rank, "sizes")
+    for axis, (start, size, extent) in enumerate(zip(starts, sizes, x.shape, strict=True)):
+        inside = not isinstance(extent, int) or start + size <= extent
+        attribute(inside, f"slice [{start}, {start + size}) is outside axis {axis} of {x}, extent {extent}", "starts")
+    return x.with_shape(extents(sizes, "sizes"))
+
+
+@op("ptir.slice", infer=sliced, traits=PURE | MOVEMENT)
+def slice_(x: Array, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
+    """The window of `sizes` elements from `starts`, with unit stride. Contract: Slice.
+
+    InvalidAttributeValue: a list is not as long as the rank, has a negative entry, or the window leaves `x` (with symbolic
+    extents, before the op runs).
+    """
+    return x[tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))]

@@ -1,0 +1,157 @@
+"""Comparisons, selection, cast and stop_gradient (contract: "Comparisons and selection", `cast`, `stop_gradient`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.elementwise import MAP
+from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
+from ptir_tools.dialects.ptir.ops.typerules import ANY, BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+
+def compared(x: TensorType, y: TensorType) -> TensorType:
+    """Operands of one dtype and shape; the result is i1 of that shape."""
+    same_dtype(x, y, "CompareDTypePromotionInvalid")
+    same_shape(x, y, "CompareOperandsMustMatchShape")
+    return x.with_dtype(I1)
+
+
+@rule
+def equated(x: TensorType, y: TensorType) -> TensorType:
+    """Two operands of one type, of any dtype."""
+    want(x.dtype, ANY)
+    return compared(x, y)
+
+
+@rule
+def ordered(x: TensorType, y: TensorType) -> TensorType:
+    """Two operands of one integer or float type."""
+    want(x.dtype, ORDERED)
+    return compared(x, y)
+
+
+@op("ptir.compare_lt", infer=ordered, traits=MAP, family="compare")
+def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
+    """Whether `x < y`, element by element; false when either is NaN. Contract: Compare.
+
+    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
+    the operands' types differ.
+    """
+    return compute(result, np.less, x, y)
+
+
+@op("ptir.compare_le", infer=ordered, traits=MAP, family="compare")
+def compare_le(x: Array, y: Array, *, result: Result) -> Array:
+    """Whether `x <= y`, element by element; false when either is NaN. Contract: Compare.
+
+    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
+    the operands' types differ.
+    """
+    return compute(result, np.less_equal, x, y)
+
+
+@op("ptir.compare_eq", infer=equated, traits=MAP | COMMUTES, family="compare")
+def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
+    """Whether `x == y`, element by element; false when either is NaN, true for zeros of both signs. Contract: Compare.
+
+    CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the operands' types differ.
+    """
+    return compute(result, np.equal, x, y)
+
+
+@op("ptir.compare_ge", infer=ordered, traits=MAP, family="compare")
+def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
+    """Whether `x >= y`, element by element; false when either is NaN. Contract: Compare.
+
+    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
+    the operands' types differ.
+    """
+    return compute(result, np.greater_equal, x, y)
+
+
+@op("ptir.compare_gt", infer=ordered, traits=MAP, family="compare")
+def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
+    """Whether `x > y`, element by element; false when either is NaN. Contract: Compare.
+
+    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
+    the operands' types differ.
+    """
+    return compute(result, np.greater, x, y)
+
+
+@op("ptir.compare_ne", infer=equated, traits=MAP | COMMUTES, family="compare")
+def compare_ne(x: Array, y: Array, *, result: Result) -> Array:
+    """Whether `x != y`, element by element; true when either is NaN. Contract: Compare.
+
+    CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the operands' types differ.
+    """
+    return compute(result, np.not_equal, x, y)
+
+
+@rule
+def chosen(pred: TensorType, on_true: TensorType, on_false: TensorType) -> TensorType:
+    """An i1 predicate and two branches of one dtype, all of one shape; the result has the branches' type."""
+    want(pred.dtype, BOOLEANS, "the predicate")
+    same_dtype(on_true, on_false)
+    same_shape(on_true, on_false)
+    same_shape(pred, on_true)
+    return on_true
+
+
+@op("ptir.select", infer=chosen, traits=MAP)
+def select(pred: Array, on_true: Array, on_false: Array) -> Array:
+    """`on_true` where `pred` holds, else `on_false`. Contract: Select.
+
+    DTypeNotSupported: `pred` is not i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the branches
+    differ, or the predicate's shape is another.
+    """
+    return np.where(pred, on_true, on_false)
+
+
+@rule
+def converted(x: TensorType, *, dtype: DType) -> TensorType:
+    """The shape of `x` with `dtype`; complex to real is refused."""
+    drops = x.dtype.is_complex and not dtype.is_complex and dtype is not I1
+    require(not drops, "DTypeNotSupported", f"cast of {x.dtype} to {dtype} would drop the imaginary part")
+    return x.with_dtype(dtype)
+
+
+@op("ptir.cast", infer=converted, traits=PURE | ELEMENTWISE)
+def cast(x: Array, *, dtype: DType) -> Array:
+    """Each element as `dtype`. Contract: Cast; DTypes and casting.
+
+    Float to float rounds to nearest even; float to integer truncates toward zero and saturates, NaN gives 0; integer to
+    float is the nearest; integer to integer saturates; to i1 is `x != 0` (NaN is 1), from i1 0 or 1; real to complex has
+    no imaginary part. In the text form the dtype is the result type's.
+    DTypeNotSupported: complex to real.
+    """
+    return arrays.cast(x, dtype_of(x), dtype)
+
+
+@rule
+def unchanged(x: TensorType) -> TensorType:
+    """The type of the operand."""
+    return x
+
+
+@op("ptir.stop_gradient", infer=unchanged, traits=PURE | ELEMENTWISE | MOVEMENT)
+def stop_gradient(x: Array) -> Array:
+    """`x` itself: a barrier for automatic differentiation, which no default pass drops. Contract: StopGradient.
+
+    OperandTypeMismatch: `x` is a tuple.
+    """
+    return x

@@ -1,0 +1,121 @@
+"""Constants and iota (contract: "`constant` and inline literals", Iota), and what type checks can know of constant operands."""
+
+from __future__ import annotations
+
+from struct import iter_unpack
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import CONSTANT, PURE, op
+from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+# Ops whose result has no element that their first operand does not have.
+_SPREADING = ("ptir.broadcast_to", "ptir.reshape", "ptir.transpose", "ptir.stop_gradient", "ptir.tile")
+
+
+def literal_fits(t: TensorType, size: int | None, splat: bool) -> None:
+    """The payload of a literal has the size that its static type says.
+
+    Raises Violation: "DynamicDimensionMismatch", "LiteralSizeMismatch".
+    """
+    require(t.is_static, "DynamicDimensionMismatch", f"a literal's type is static, this one is {t}")
+    wanted = t.dtype.packed_bytes(1 if splat else t.count)
+    fits = size is None or size == wanted
+    require(fits, "LiteralSizeMismatch", f"a literal of {t} has {wanted} bytes, this one has {size}", at="value")
+
+
+@rule
+def literal_type(*, value: Literal) -> TensorType:
+    """The type of the literal, whose payload has its size."""
+    t = value.type
+    extents(t.shape, "value")
+    literal_fits(t, None if value.data is None else len(value.data), value.splat)
+    return t
+
+
+@op("ptir.constant", infer=literal_type, traits=PURE | CONSTANT)
+def constant(*, value: Literal) -> Array:
+    """A dense tensor literal: row-major little-endian, 4-bit values two to a byte, low nibble first. Contract: Constant.
+
+    LiteralSizeMismatch: the payload has not the size of the type. DynamicDimensionMismatch: the type has a symbol.
+    MissingPayload (at run time): the payload is not in the file.
+    """
+    return arrays.from_literal(value)
+
+
+@rule
+def counted(*, shape: Shape, dtype: DType, axis: int) -> TensorType:
+    """An integer or float tensor of `shape`, which has the axis `axis`."""
+    want(dtype, ORDERED, "the dtype", at="dtype")
+    extents(shape, "shape")
+    axis_of(axis, len(shape))
+    return tensor(dtype, shape)
+
+
+@op("ptir.iota", infer=counted, traits=PURE)
+def iota(*, shape: Shape, dtype: DType, axis: int, result: Result) -> Array:
+    """Elements that count 0, 1, 2, … along `axis` and repeat along the others. Contract: Iota.
+
+    Integers that do not fit the dtype wrap, floats are rounded.
+    DTypeNotSupported: `dtype` is i1 or complex. InvalidAttributeValue: `axis` is out of range (always, for rank 0).
+    """
+    row = np.arange(result.static_shape[axis], dtype=np.float64 if dtype.is_float else np.int64)
+    column = arrays.narrow(row, dtype).reshape([-1 if a == axis % result.rank else 1 for a in range(result.rank)])
+    return np.broadcast_to(column, result.static_shape)
+
+
+def constant_elements(x: Operand) -> Literal | None:
+    """The literal whose elements are those of `x`, seen through ops that only spread them; None when `x` is not constant
+    or its payload is missing."""
+    while isinstance(x, Value) and x.op is not None and x.op.name in _SPREADING and x.op.operands:
+        x = x.op.operands[0]
+    if isinstance(x, Value) and x.op is not None and x.op.name == "ptir.constant":
+        x = x.op.attrs[0]
+    return x if isinstance(x, Literal) and x.data is not None else None
+
+
+def has_zero(literal: Literal) -> bool:
+    """Whether an element of a literal of integers has only zero bits."""
+    data, dtype = literal.data or b"", literal.type.dtype
+    if dtype.bits == 4:
+        count = 1 if literal.splat else literal.type.count
+        return any((data[i // 2] >> 4 * (i % 2)) & 15 == 0 for i in range(count))
+    zero, size = bytes(dtype.size), dtype.size
+    return zero in data and any(data[i : i + size] == zero for i in range(0, len(data), size))
+
+
+def nonzero_divisor(op: Op) -> None:
+    """Raise Violation("IntegerDivideByZero") when the constant divisor of an integer `op` has a zero."""
+    literal = constant_elements(op.operands[1])
+    if literal is not None and literal.type.dtype.is_integer and 0 not in op.operands[1].type.shape:
+        require(not has_zero(literal), "IntegerDivideByZero", f"the divisor is a constant of {literal.type.dtype} with a zero")
+
+
+def constant_indices(x: Operand) -> list[int]:
+    """The elements of a constant operand of si32 or si64; nothing when it is not constant."""
+    literal = constant_elements(x)
+    if literal is None or literal.data is None or 0 in literal.type.shape:
+        return []
+    return [v for (v,) in iter_unpack("<i" if literal.type.dtype.size == 4 else "<q", literal.data)]
+
+
+def indices_within(x: Operand, extent: Any, code: str) -> None:
+    """Raise Violation(`code`) when a constant index is outside [0, extent); what is symbolic waits for the run."""
+    if isinstance(extent, int) and (values := constant_indices(x)):
+        low, high = min(values), max(values)
+        worst = low if low < 0 else high
+        if low < 0 or high >= extent:
+            raise Violation(code, f"the constant index {worst} is outside [0, {extent})")

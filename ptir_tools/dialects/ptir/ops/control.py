@@ -1,0 +1,187 @@
+"""Control flow (contract: "Control flow (regions)"). Regions see nothing but their parameters.
+
+A loop's iteration number is appended to `Context.indices`, from which random ops draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.ir import Region as Block
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.opdef import Many
+    from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
+    from ptir_tools.dialects.ptir.ops.kinds import Context, Region
+else:
+    np = lazy("numpy")
+
+MISMATCH = "RegionSignatureMismatch"
+
+
+def packed(types: Sequence[Type]) -> Type:
+    """One type for several results: the type itself when there is one, else a tuple."""
+    return types[0] if len(types) == 1 else tuple_of(types)
+
+
+def pack(values: Sequence[Any]) -> Any:
+    """One value for several results, as `packed` types it."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def signature(block: Block, inputs: Sequence[Type], role: str) -> None:
+    """Raise Violation("RegionSignatureMismatch") unless the parameters of `block` have the types `inputs`."""
+    match([p.type for p in block.params], inputs, f"{role} ^{block.name}: parameter")
+
+
+def match(found: Sequence[Type], wanted: Sequence[Type], what: str) -> None:
+    """Raise Violation("RegionSignatureMismatch") unless the types are the same, naming the first that is not."""
+    require(len(found) == len(wanted), MISMATCH, f"{what}s: {len(wanted)} are wanted, there are {len(found)}")
+    for i, (have, want_) in enumerate(zip(found, wanted, strict=True)):
+        require(have is want_, MISMATCH, f"{what} {i} is {have}, wanted is {want_}")
+
+
+def one_flag(types: Sequence[Type], role: str) -> None:
+    """Raise Violation("RegionSignatureMismatch") unless the first of `types` is an i1 scalar."""
+    require(types and types[0] is tensor(I1), MISMATCH, f"{role} returns an i1 scalar first, got {_text(types)}")
+
+
+def _text(types: Sequence[Type]) -> str:
+    return f"({', '.join(map(str, types))})"
+
+
+def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, false_region: Block) -> Type:
+    """An i1 scalar; both regions take the other operands and return the same types."""
+    require(isinstance(pred, TensorType), "OperandTypeMismatch", f"the predicate is {pred}; a tensor is wanted")
+    assert isinstance(pred, TensorType)
+    want(pred.dtype, BOOLEANS, "the predicate")
+    require(pred.rank == 0, "OperandRankMismatch", f"the predicate is a scalar, got {pred}")
+    signature(true_region, arguments, "true_region")
+    signature(false_region, arguments, "false_region")
+    match(false_region.result_types, true_region.result_types, f"false_region ^{false_region.name}: result")
+    return packed(true_region.result_types)
+
+
+@op("ptir.cond", infer=branched, traits=PURE)
+def cond(pred: Any, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
+    """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
+
+    One result is the op's value, several are a tuple.
+    DTypeNotSupported, OperandRankMismatch: `pred` is not an i1 scalar. RegionSignatureMismatch: a region's parameters are
+    not of the operands' types, or the regions return different types.
+    """
+    return pack((true_region if bool(pred) else false_region)(*arguments))
+
+
+def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -> Type:
+    """`cond_region(carry) -> (i1, carry)`, `body_region(carry) -> carry`."""
+    signature(cond_region, carry, "cond_region")
+    one_flag(cond_region.result_types, f"cond_region ^{cond_region.name}")
+    match(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carry")
+    signature(body_region, carry, "body_region")
+    match(body_region.result_types, carry, f"body_region ^{body_region.name}: carry")
+    return packed(carry)
+
+
+@op("ptir.while", infer=looped, traits=PURE)
+def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> Any:
+    """Run `cond_region`, then `body_region`, until the first says no. Contract: While.
+
+    `cond_region` maps the carry to an i1 scalar and a carry. That carry, not the one given to it, is what the body gets
+    and, when the flag is false, the result. One carried value is the op's value, several are a tuple.
+    RegionSignatureMismatch: a region's parameters or results are not of these types. More iterations than
+    `--max-iterations` stop the run.
+    """
+    outer = context.indices
+    try:
+        for step in range(context.limits.iterations + 1):
+            context.indices = (*outer, step)
+            flag, *kept = cond_region(*carry)
+            if not bool(flag):
+                return pack(kept)
+            carry = body_region(*kept)
+    finally:
+        context.indices = outer
+    raise LimitExceeded(f"a while loop ran {context.limits.iterations} times", "--max-iterations")
+
+
+def _steps(inputs: Sequence[Type]) -> tuple[Any, list[TensorType]]:
+    """The common leading extent of the scanned inputs, and the types of their slices."""
+    slices = []
+    require(inputs, "OperandCountMismatch", "scan needs at least one input beside its carries")
+    for t in inputs:
+        require(isinstance(t, TensorType), "OperandTypeMismatch", f"a scanned input is a tensor, got {t}")
+        assert isinstance(t, TensorType)
+        require(t.rank >= 1, "OperandRankMismatch", f"a scanned input has a leading time axis, got {t}")
+        slices.append(t.with_shape(t.shape[1:]))
+    first = inputs[0]
+    assert isinstance(first, TensorType)
+    for t in inputs[1:]:
+        assert isinstance(t, TensorType)
+        agree(first.shape[0], t.shape[0], "OperandShapeMismatch", f"scanned inputs {first} and {t} differ in their time axis")
+    return first.shape[0], slices
+
+
+def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: int, body_region: Block) -> Type:
+    """`body_region(carries, slices) -> (carries, outputs)`; the outputs are stacked along a new leading axis."""
+    attribute(0 <= carry_count <= len(operands), f"carry_count {carry_count} is not in [0, {len(operands)}]", "carry_count")
+    attribute(scan_output_count >= 0, f"scan_output_count {scan_output_count} is negative", "scan_output_count")
+    carries, inputs = operands[:carry_count], operands[carry_count:]
+    steps, slices = _steps(inputs)
+    signature(body_region, (*carries, *slices), "body_region")
+    results = body_region.result_types
+    returned = len(results) == carry_count + scan_output_count
+    require(returned, MISMATCH, f"body_region ^{body_region.name} returns {len(results)} values, "
+            f"carry_count and scan_output_count are {carry_count} and {scan_output_count}")  # fmt: skip
+    match(results[:carry_count], carries, f"body_region ^{body_region.name}: carry")
+    stacked: list[Type] = list(carries)
+    for t in results[carry_count:]:
+        require(isinstance(t, TensorType), MISMATCH, f"body_region ^{body_region.name}: an output is a tensor, got {t}")
+        assert isinstance(t, TensorType)
+        stacked.append(t.with_shape((steps, *t.shape)))
+    return packed(stacked)
+
+
+@op("ptir.scan", infer=scanned, traits=PURE)
+def scan(
+    operands: Many, *, body_region: Region, carry_count: int, scan_output_count: int, context: Context, result: Result
+) -> Any:
+    """Run `body_region` over the leading axis of the inputs, carrying values from step to step. Contract: Scan.
+
+    The operands are `carry_count` carries, then inputs of one leading extent. The body takes the carries and one slice of
+    each input and returns the carries and `scan_output_count` outputs, which are stacked. The result is a tuple of the last
+    carries and the stacks (the value itself when there is one). Zero steps give the carries and empty stacks.
+    RegionSignatureMismatch: the body's parameters or results are not of these types. OperandCountMismatch,
+    OperandRankMismatch, OperandShapeMismatch, DynamicDimensionMismatch: no input, one without a leading axis, or different
+    leading extents. InvalidAttributeValue: a count is out of range.
+    """
+    carry, inputs = operands[:carry_count], operands[carry_count:]
+    rows: list[tuple[Any, ...]] = []
+    outer = context.indices
+    try:
+        for step in range(inputs[0].shape[0]):
+            context.indices = (*outer, step)
+            returned = body_region(*carry, *(x[step, ...] for x in inputs))
+            carry = returned[:carry_count]
+            rows.append(returned[carry_count:])
+    finally:
+        context.indices = outer
+    types = result.elements if isinstance(result, TupleType) else (result,)
+    stacks = [_stack([row[i] for row in rows], t) for i, t in enumerate(types[carry_count:])]
+    return pack([*carry, *stacks])
+
+
+def _stack(rows: list[Any], t: Type) -> Any:
+    assert isinstance(t, TensorType)
+    return np.stack(rows) if rows else np.zeros(t.static_shape, arrays.numpy_dtype(t.dtype))

@@ -1,0 +1,51 @@
+"""Custom calls (contract: "Custom calls"). What the known targets mean is in `targets`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import Type
+from ptir_tools.dialects.ptir import targets
+from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
+from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
+
+if TYPE_CHECKING:
+    from ptir_tools.core.opdef import Many
+    from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
+    from ptir_tools.dialects.ptir.ops.kinds import Attrs
+
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
+
+
+def well_formed(attrs: Attrs) -> None:
+    """Raise Violation("InvalidAttributeValue") unless keys are sorted and distinct and values of their kinds."""
+    keys = [key for key, _ in attrs]
+    attribute(keys == sorted(set(keys)), "the keys of attrs are not distinct", "attrs")
+    for key, (kind, value) in attrs:
+        attribute(kind in ATTR_KINDS, f"attrs.{key} has the unknown kind {kind}", "attrs")
+        many = isinstance(value, tuple)
+        items = value if isinstance(value, tuple) else (value,)
+        fits = many == kind.endswith("Array") and all(type(v) is ATTR_KINDS[kind] for v in items)
+        attribute(fits, f"attrs.{key} is {value!r}, which is no {kind}", "attrs")
+
+
+@rule
+def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
+    """A namespaced, versioned target with well-formed attributes; a known one also checks its operands."""
+    message = f"target {target!r} is not namespaced and versioned (like ns.op.v1)"
+    attribute(_TARGET.fullmatch(target), message, "target")
+    well_formed(attrs)
+    return targets.result_type(target, xs, attrs)
+
+
+@op("ptir.custom_call", infer=called, traits=PURE)
+def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Any:
+    """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.
+
+    Known targets run as their decomposition: see docs/ptir.md. Any other verifies and is Unimplemented at run time.
+    InvalidAttributeValue: the target is not namespaced and versioned, or an attribute is malformed, or not what a known
+    target wants.
+    """
+    return targets.call(target, xs, attrs, result)

@@ -1,0 +1,227 @@
+"""Elementwise ops (contract: "Elementwise ops (no implicit broadcasting)"), `clamp` among them.
+
+Floats are computed in float64 and rounded once; integers wrap in their dtype.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.erf import erf as erf_array
+from ptir_tools.dialects.ptir.ops.constants import nonzero_divisor
+from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
+from ptir_tools.dialects.ptir.ops.typerules import (
+    FLOATS,
+    INEXACT,
+    NUMERIC,
+    ORDERED,
+    SIGNED,
+    SIGNED_REAL,
+    rule,
+    same_dtype,
+    same_shape,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+MAP = PURE | ELEMENTWISE
+
+
+@rule
+def of_signed(x: TensorType) -> TensorType:
+    """A signed integer, float or complex operand; the result has its type."""
+    want(x.dtype, SIGNED)
+    return x
+
+
+@rule
+def of_signed_real(x: TensorType) -> TensorType:
+    """A signed integer or float operand; the result has its type."""
+    want(x.dtype, SIGNED_REAL)
+    return x
+
+
+@rule
+def of_inexact(x: TensorType) -> TensorType:
+    """A float or complex operand; the result has its type."""
+    want(x.dtype, INEXACT)
+    return x
+
+
+@rule
+def of_float(x: TensorType) -> TensorType:
+    """A float operand; the result has its type."""
+    want(x.dtype, FLOATS)
+    return x
+
+
+def alike(*xs: TensorType) -> TensorType:
+    """Operands of one dtype and shape; the result has their type."""
+    for x in xs[1:]:
+        same_dtype(xs[0], x)
+        same_shape(xs[0], x)
+    return xs[0]
+
+
+@rule
+def of_numeric_pair(x: TensorType, y: TensorType) -> TensorType:
+    """Two operands of one type, any dtype but i1; the result has it."""
+    want(x.dtype, NUMERIC)
+    return alike(x, y)
+
+
+@rule
+def of_ordered(*xs: TensorType) -> TensorType:
+    """Operands of one integer or float type; the result has it."""
+    want(xs[0].dtype, ORDERED)
+    return alike(*xs)
+
+
+@op("ptir.neg", infer=of_signed, traits=MAP, family="elementwise_unary")
+def neg(x: Array, *, result: Result) -> Array:
+    """Negate each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is i1 or unsigned.
+    """
+    return compute(result, np.negative, x)
+
+
+@op("ptir.abs", infer=of_signed_real, traits=MAP, family="elementwise_unary")
+def absolute(x: Array, *, result: Result) -> Array:
+    """The magnitude of each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is i1, unsigned or complex.
+    """
+    return compute(result, np.abs, x)
+
+
+@op("ptir.exp", infer=of_inexact, traits=MAP, family="elementwise_unary")
+def exp(x: Array, *, result: Result) -> Array:
+    """e to the power of each element. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.exp, x)
+
+
+@op("ptir.log", infer=of_inexact, traits=MAP, family="elementwise_unary")
+def log(x: Array, *, result: Result) -> Array:
+    """The natural logarithm: -inf at zero, NaN for negative reals. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.log, x)
+
+
+@op("ptir.tanh", infer=of_inexact, traits=MAP, family="elementwise_unary")
+def tanh(x: Array, *, result: Result) -> Array:
+    """The hyperbolic tangent. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.tanh, x)
+
+
+@op("ptir.erf", infer=of_float, traits=MAP, family="elementwise_unary")
+def erf(x: Array, *, result: Result) -> Array:
+    """The Gauss error function. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, erf_array, x)
+
+
+@op("ptir.rsqrt", infer=of_inexact, traits=MAP, family="elementwise_unary")
+def rsqrt(x: Array, *, result: Result) -> Array:
+    """One divided by the square root: infinity at zero (of its sign), NaN for negative reals. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, lambda v: 1.0 / np.sqrt(v), x)
+
+
+@op("ptir.reciprocal", infer=of_inexact, traits=MAP, family="elementwise_unary")
+def reciprocal(x: Array, *, result: Result) -> Array:
+    """One divided by each element. Contract: ElementwiseUnary.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, lambda v: 1.0 / v, x)
+
+
+@op("ptir.add", infer=of_numeric_pair, traits=MAP | COMMUTES, family="elementwise_binary")
+def add(x: Array, y: Array, *, result: Result) -> Array:
+    """The sum of the elements. Integers wrap. Contract: ElementwiseBinary.
+
+    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
+    """
+    return compute(result, np.add, x, y)
+
+
+@op("ptir.sub", infer=of_numeric_pair, traits=MAP, family="elementwise_binary")
+def sub(x: Array, y: Array, *, result: Result) -> Array:
+    """The difference of the elements. Integers wrap. Contract: ElementwiseBinary.
+
+    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
+    """
+    return compute(result, np.subtract, x, y)
+
+
+@op("ptir.mul", infer=of_numeric_pair, traits=MAP | COMMUTES, family="elementwise_binary")
+def mul(x: Array, y: Array, *, result: Result) -> Array:
+    """The product of the elements. Integers wrap. Contract: ElementwiseBinary.
+
+    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
+    """
+    return compute(result, np.multiply, x, y)
+
+
+@op("ptir.div", infer=of_numeric_pair, traits=MAP, check=nonzero_divisor, family="elementwise_binary")
+def div(x: Array, y: Array, *, result: Result) -> Array:
+    """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.
+
+    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
+    IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
+    """
+    if not result.dtype.is_integer:
+        return compute(result, np.divide, x, y)
+    require(np.all(y != 0), "IntegerDivideByZero", f"division of {result.dtype} by zero")
+    return compute(result, truncated_quotient, x, y)
+
+
+@op("ptir.maximum", infer=of_ordered, traits=MAP | COMMUTES, family="elementwise_binary")
+def maximum(x: Array, y: Array, *, result: Result) -> Array:
+    """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
+
+    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, np.maximum, x, y)
+
+
+@op("ptir.minimum", infer=of_ordered, traits=MAP | COMMUTES, family="elementwise_binary")
+def minimum(x: Array, y: Array, *, result: Result) -> Array:
+    """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
+
+    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, np.minimum, x, y)
+
+
+@op("ptir.clamp", infer=of_ordered, traits=MAP)
+def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
+    """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp.
+
+    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, lambda v, a, b: np.minimum(np.maximum(v, a), b), x, lo, hi)

@@ -1,0 +1,160 @@
+"""Reading by index (contract: "Indexing ops", "Dynamic slice/update"); scatters are in `scatter`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op, operand_type
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.typerules import (
+    INDICES,
+    agree,
+    attribute,
+    axis_of,
+    counts,
+    extents,
+    rule,
+    same_dtype,
+    same_shape,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+def bounded(indices: Array, extent: int, code: str) -> Array:
+    """`indices` in si64. Raises Violation(`code`) when one is outside [0, extent), naming the first."""
+    wide = indices.astype(np.int64)
+    outside = (wide < 0) | (wide >= extent)
+    if outside.any():
+        at = np.argwhere(outside)[0]
+        where = f" at {at.tolist()}" if wide.ndim else ""
+        raise Violation(code, f"index {int(wide[tuple(at)])}{where} is outside [0, {extent})")
+    return wide
+
+
+@rule
+def taken(x: TensorType, indices: TensorType) -> TensorType:
+    """The shape of the indices, then that of `x` without its first axis."""
+    want(indices.dtype, INDICES, "the index operand")
+    require(x.rank >= 1, "OperandRankMismatch", f"take reads along axis 0, {x} has none")
+    return tensor(x.dtype, indices.shape + x.shape[1:])
+
+
+def take_in_range(op: Op) -> None:
+    """Constant indices are within axis 0 of the first operand."""
+    x = operand_type(op.operands[0])
+    if isinstance(x, TensorType):
+        indices_within(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
+
+
+@op("ptir.take", infer=taken, check=take_in_range, traits=PURE)
+def take(x: Array, indices: Array) -> Array:
+    """The rows `x[i]` for each element `i` of `indices` (an embedding). Contract: Take.
+
+    DTypeNotSupported: indices other than si32 and si64. OperandRankMismatch: `x` is a scalar. GatherIndexOutOfBounds: an
+    index is outside [0, extent of axis 0) (refused before the run when the indices are constant).
+    """
+    return np.asarray(x[bounded(indices, x.shape[0], "GatherIndexOutOfBounds")])
+
+
+def along(x: TensorType, indices: TensorType, axis: int) -> int:
+    """Indices of the rank of `x` and of its extents but along `axis`; the axis, normalized."""
+    want(indices.dtype, INDICES, "the index operand")
+    require(x.rank == indices.rank, "OperandRankMismatch", f"{x} and the indices {indices} differ in rank")
+    at = axis_of(axis, x.rank)
+    for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if i != at:
+            agree(a, b, "OperandShapeMismatch", f"axis {i} of {x} and of the indices {indices} differs")
+    return at
+
+
+@rule
+def gathered(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
+    """The shape of the indices."""
+    along(x, indices, axis)
+    return x.with_shape(indices.shape)
+
+
+def gather_in_range(op: Op) -> None:
+    """Constant indices are within the axis."""
+    x = operand_type(op.operands[0])
+    if isinstance(x, TensorType):
+        indices_within(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
+
+
+@op("ptir.gather", infer=gathered, check=gather_in_range, traits=PURE)
+def gather(x: Array, indices: Array, *, axis: int) -> Array:
+    """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.
+
+    DTypeNotSupported: indices other than si32 and si64. OperandRankMismatch: the ranks differ. OperandShapeMismatch,
+    DynamicDimensionMismatch: an extent off the axis differs. InvalidAttributeValue: `axis` is out of range.
+    GatherIndexOutOfBounds: an index is outside the axis.
+    """
+    wide = bounded(indices, x.shape[axis], "GatherIndexOutOfBounds")
+    return np.take_along_axis(x, wide, axis=axis)
+
+
+def started(x: TensorType, start: TensorType, sizes: tuple[int, ...]) -> None:
+    """`start` is a vector of one index per axis of `x`, and the window fits."""
+    want(start.dtype, INDICES, "the start operand")
+    require(start.rank == 1, "OperandRankMismatch", f"the start operand is a vector of {x.rank} indices, got {start}")
+    agree(start.shape[0], x.rank, "OperandShapeMismatch", f"one start per axis of {x} is wanted, got {start}")
+    counts(sizes, x.rank, "sizes")
+    for axis, (size, extent) in enumerate(zip(sizes, x.shape, strict=True)):
+        fits = not isinstance(extent, int) or size <= extent
+        attribute(fits, f"size {size} is more than axis {axis} of {x} has", "sizes")
+
+
+@rule
+def dynamically_sliced(x: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
+    """The window's shape."""
+    started(x, start, sizes)
+    return x.with_shape(extents(sizes, "sizes"))
+
+
+def window_at(x: Array, start: Array, sizes: tuple[int, ...]) -> tuple[slice, ...]:
+    """The window, each start clamped into [0, extent - size]."""
+    first = (max(0, min(int(s), n - size)) for s, n, size in zip(start, x.shape, sizes, strict=True))
+    return tuple(slice(s, s + size) for s, size in zip(first, sizes, strict=True))
+
+
+@op("ptir.dynamic_slice", infer=dynamically_sliced, traits=PURE)
+def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
+    """The window of `sizes` at `start`, moved into `x` where it would leave it. Contract: DynamicSlice.
+
+    DTypeNotSupported: starts other than si32 and si64. OperandRankMismatch, OperandShapeMismatch: `start` is not a vector of
+    one entry per axis. InvalidAttributeValue: a size is more than the extent (with symbols, before the op runs).
+    """
+    return x[window_at(x, start, sizes)]
+
+
+@rule
+def dynamically_updated(x: TensorType, update: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
+    """`update` has the window's shape and the dtype of `x`, which is the result's type."""
+    same_dtype(x, update)
+    started(x, start, sizes)
+    same_shape(update, x.with_shape(extents(sizes, "sizes")))
+    return x
+
+
+@op("ptir.dynamic_update_slice", infer=dynamically_updated, traits=PURE)
+def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
+    """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`. Contract: DynamicUpdateSlice.
+
+    DTypeNotSupported: starts other than si32 and si64. OperandDTypeMismatch: the update's dtype is another.
+    OperandShapeMismatch: the update has not the shape `sizes`, or `start` not one entry per axis. OperandRankMismatch:
+    `start` is not a vector. InvalidAttributeValue: a size is more than the extent.
+    """
+    out = x.copy()
+    out[window_at(x, start, sizes)] = update
+    return out

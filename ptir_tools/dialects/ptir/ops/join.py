@@ -1,0 +1,149 @@
+"""Ops that join or enlarge tensors (contract: "Shape and layout ops": Concat, Pad, Tile)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import MOVEMENT, PURE, Derived, op
+from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
+from ptir_tools.dialects.ptir import scalars
+from ptir_tools.dialects.ptir.ops.numerics import dtype_of
+from ptir_tools.dialects.ptir.ops.typerules import (
+    agree,
+    attribute,
+    axis_of,
+    counts,
+    extents,
+    repeated,
+    rule,
+    same_dtype,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.opdef import Many
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+    from ptir_tools.dialects.ptir.scalars import Scalar
+else:
+    np = lazy("numpy")
+
+# The default of `pad_value`: zero of the operand's own kind.
+ZERO_PAD: Scalar = Derived(  # type: ignore[assignment]
+    lambda named, types: scalars.natural_zero(types[0].dtype) if types and isinstance(types[0], TensorType) else None
+)
+
+
+def pad_fits(x: TensorType, pad_value: Scalar) -> None:
+    """Raise Violation("InvalidAttributeValue") unless an element of `x` can stand for `pad_value`."""
+    fits = scalars.representable(pad_value, x.dtype)
+    attribute(fits, f"pad_value {pad_value.value} is not representable in {x.dtype}", "pad_value")
+
+
+def pad_element(pad_value: Scalar, x: Array) -> Array:
+    """`pad_value` as a 0-d array of the dtype of `x`."""
+    dtype = dtype_of(x)
+    value = scalars.as_array(pad_value)
+    if dtype.is_float or dtype.is_complex:
+        value = value.real if dtype.is_float else value
+        return arrays.narrow(np.asarray(value.astype(np.complex128 if dtype.is_complex else np.float64)), dtype)
+    return arrays.narrow(np.asarray(value), dtype)
+
+
+def total(extents: list[Dim]) -> Dim:
+    """The sum of extents; UNKNOWN when it is not a number or one symbol."""
+    symbols = [d for d in extents if isinstance(d, Sym)]
+    number = sum(d for d in extents if isinstance(d, int))
+    if not symbols:
+        return number
+    return symbols[0] if len(symbols) == 1 and number == 0 else UNKNOWN
+
+
+@rule
+def concatenated(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
+    """One or more tensors of a dtype and rank, equal in extent but along `axis`."""
+    require(xs, "OperandCountMismatch", "concat takes at least 1 operand, got 0")
+    first = xs[0]
+    at = axis_of(axis, first.rank)
+    for x in xs[1:]:
+        same_dtype(first, x)
+        require(x.rank == first.rank, "OperandShapeMismatch", f"ranks differ: {first} and {x}")
+        for i, (a, b) in enumerate(zip(first.shape, x.shape, strict=True)):
+            if i != at:
+                agree(a, b, "OperandShapeMismatch", f"axis {i} of {first} and {x} differs, concatenated is {at}")
+    joined = total([x.shape[at] for x in xs])
+    return first.with_shape(extents((*first.shape[:at], joined, *first.shape[at + 1 :]), "axis"))
+
+
+@op("ptir.concat", infer=concatenated, traits=PURE | MOVEMENT)
+def concat(xs: Many, *, axis: int) -> Array:
+    """The tensors one after the other along `axis`. Contract: Concat.
+
+    InvalidAttributeValue: `axis` is out of range. OperandDTypeMismatch: the dtypes differ. OperandShapeMismatch,
+    DynamicDimensionMismatch: ranks differ, or extents off the axis. OperandCountMismatch: no operand.
+    """
+    return np.concatenate(xs, axis=axis)
+
+
+def _padded(extent: Dim, low: int, high: int, interior: int) -> Dim:
+    if isinstance(extent, int):
+        return low + extent + high + max(extent - 1, 0) * interior
+    return extent if low == high == interior == 0 else UNKNOWN
+
+
+@rule
+def padded(
+    x: TensorType, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], pad_value: Scalar
+) -> TensorType:
+    """Three counts per axis, and a value that the dtype has."""
+    for at, values in (("low", low), ("high", high), ("interior", interior)):
+        counts(values, x.rank, at)
+    pad_fits(x, pad_value)
+    return x.with_shape(extents(tuple(map(_padded, x.shape, low, high, interior)), "low"))
+
+
+@op("ptir.pad", infer=padded, traits=PURE)
+def pad(
+    x: Array,
+    *,
+    low: tuple[int, ...],
+    high: tuple[int, ...],
+    interior: tuple[int, ...] = repeated("low", 0),
+    pad_value: Scalar = ZERO_PAD,
+    result: Result,
+) -> Array:
+    """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors. Contract: Pad.
+
+    An axis has `low + extent + high + max(extent - 1, 0) * interior` elements in the result.
+    InvalidAttributeValue: a list is not as long as the rank or has a negative entry, or the dtype has no `pad_value`.
+    """
+    out = np.empty(result.static_shape, x.dtype)
+    out[...] = pad_element(pad_value, x)
+    out[tuple(slice(a, a + n * (i + 1), i + 1) for a, n, i in zip(low, x.shape, interior, strict=True))] = x
+    return out
+
+
+def _times(extent: Dim, repeat: int) -> Dim:
+    if isinstance(extent, int) or repeat == 0:
+        return extent * repeat if isinstance(extent, int) else 0
+    return extent if repeat == 1 else UNKNOWN
+
+
+@rule
+def tiled(x: TensorType, *, repeats: tuple[int, ...]) -> TensorType:
+    """A count per axis."""
+    counts(repeats, x.rank, "repeats")
+    return x.with_shape(extents(tuple(map(_times, x.shape, repeats)), "repeats"))
+
+
+@op("ptir.tile", infer=tiled, traits=PURE | MOVEMENT)
+def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
+    """`x` repeated as a whole `repeats[i]` times along each axis `i`. Contract: Tile.
+
+    InvalidAttributeValue: `repeats` is not as long as the rank or has a negative entry.
+    """
+    return np.tile(x, repeats)

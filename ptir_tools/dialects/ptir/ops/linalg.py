@@ -1,0 +1,116 @@
+"""The contraction (contract: "Linear algebra")."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.typerules import (
+    NUMERIC,
+    accumulator,
+    agree,
+    attribute,
+    axes_of,
+    default_accum,
+    rule,
+    same_dtype,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+Axes = tuple[int, ...]
+
+
+def _side(x: TensorType, batch: Axes, contract: Axes, side: str) -> tuple[Axes, Axes, Axes]:
+    """Batch, free and contracted axes of one operand, normalized and disjoint."""
+    b = axes_of(batch, x.rank, f"batch_{side}")
+    c = axes_of(contract, x.rank, f"contract_{side}")
+    common = sorted(set(b) & set(c))
+    attribute(not common, f"axes {common} of {side} are both batch and contracted", f"contract_{side}")
+    return b, tuple(i for i in range(x.rank) if i not in b and i not in c), c
+
+
+def _paired(x: TensorType, y: TensorType, left: Axes, right: Axes, what: str) -> None:
+    attribute(len(left) == len(right), f"{what}_lhs has {len(left)} axes, {what}_rhs {len(right)}", f"{what}_rhs")
+    for i, j in zip(left, right, strict=True):
+        agree(x.shape[i], y.shape[j], "OperandShapeMismatch", f"{what} axes {i} of {x} and {j} of {y} differ")
+
+
+@rule
+def contracted(
+    lhs: TensorType,
+    rhs: TensorType,
+    *,
+    batch_lhs: Axes,
+    batch_rhs: Axes,
+    contract_lhs: Axes,
+    contract_rhs: Axes,
+    accum_dtype: DType | None,
+    out_dtype: DType | None,
+) -> TensorType:
+    """Batch axes, then the free axes of `lhs`, then those of `rhs`."""
+    want(lhs.dtype, NUMERIC)
+    same_dtype(lhs, rhs)
+    batch, free, contract = _side(lhs, batch_lhs, contract_lhs, "lhs")
+    other_batch, other_free, other_contract = _side(rhs, batch_rhs, contract_rhs, "rhs")
+    _paired(lhs, rhs, batch, other_batch, "batch")
+    _paired(lhs, rhs, contract, other_contract, "contract")
+    shape: Shape = tuple(lhs.shape[i] for i in batch + free) + tuple(rhs.shape[i] for i in other_free)
+    return tensor(accumulator(lhs.dtype, accum_dtype, out_dtype), shape)
+
+
+def _matrices(x: Array, batch: Axes, contract: Axes, contract_last: bool) -> tuple[Array, tuple[int, ...]]:
+    """`x` as a stack of matrices, and the extents of its free axes."""
+    b, c = ([a % x.ndim for a in axes] for axes in (batch, contract))
+    free = [a for a in range(x.ndim) if a not in b and a not in c]
+    rows, depth = (prod(x.shape[a] for a in axes) for axes in (free, c))
+    moved = np.transpose(x, b + free + c if contract_last else b + c + free)
+    shape = (prod(x.shape[a] for a in b), *((rows, depth) if contract_last else (depth, rows)))
+    return moved.reshape(shape), tuple(x.shape[a] for a in free)
+
+
+@op("ptir.dot_general", infer=contracted, traits=PURE)
+def dot_general(
+    lhs: Array,
+    rhs: Array,
+    *,
+    batch_lhs: tuple[int, ...] = (),
+    batch_rhs: tuple[int, ...] = (),
+    contract_lhs: tuple[int, ...],
+    contract_rhs: tuple[int, ...],
+    accum_dtype: DType | None = None,
+    out_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """The sum of products over the contracted axes, for each index of the batch axes. Contract: DotGeneral.
+
+    The k-th entries of `batch_lhs` and `batch_rhs` are one axis of the result, those of `contract_lhs` and `contract_rhs`
+    are summed over; the result has the batch axes (in the order of `batch_lhs`), the free axes of `lhs`, those of `rhs`.
+    Products are exact (also of f16 and bf16), accumulated in `accum_dtype` (f32 for floats up to f32, else the operands'
+    dtype, in which integers wrap), then cast to `out_dtype` (the operands'). In the text form `batch[…]` gives both sides.
+    InvalidAttributeValue: an axis out of range, named twice, or lists of different length. OperandShapeMismatch,
+    DynamicDimensionMismatch: paired extents differ. OperandDTypeMismatch: the dtypes differ. DTypeNotSupported: i1, or a
+    real `out_dtype` of complex operands. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower.
+    """
+    source = numerics.dtype_of(lhs)
+    accum = accum_dtype or default_accum(source)
+    if source.is_integer:
+        lhs, rhs = arrays.cast(lhs, source, accum), arrays.cast(rhs, source, accum)
+    with np.errstate(all="ignore"):
+        left, rows = _matrices(arrays.widen(lhs), batch_lhs, contract_lhs, contract_last=True)
+        right, columns = _matrices(arrays.widen(rhs), batch_rhs, contract_rhs, contract_last=False)
+        product = np.matmul(left, right).reshape(tuple(lhs.shape[a] for a in batch_lhs) + rows + columns)
+    return numerics.settle(product, accum, result.dtype)

@@ -1,0 +1,55 @@
+"""Layer norm (contract: "Fused and convenience ops")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.numerics import compute
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, agree, attribute, axis_of, rule, same_dtype, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+
+@rule
+def normalized(x: TensorType, gamma: TensorType, beta: TensorType, *, epsilon: float, feature_axis: int) -> TensorType:
+    """A float tensor; scale and shift are vectors along its feature axis."""
+    want(x.dtype, FLOATS)
+    axis = axis_of(feature_axis, x.rank, "feature_axis")
+    attribute(epsilon >= 0, f"epsilon {epsilon} is negative", "epsilon")
+    for name, vector in (("gamma", gamma), ("beta", beta)):
+        same_dtype(x, vector)
+        require(vector.rank == 1, "OperandRankMismatch", f"{name} is a vector, got {vector}")
+        what = f"{name} {vector} does not fit axis {axis} of {x}"
+        agree(vector.shape[0], x.shape[axis], "OperandShapeMismatch", what)
+    return x
+
+
+def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: int) -> Array:
+    """Layer norm of float64 arrays over `axis`, with the biased variance."""
+    count = max(x.shape[axis], 1)
+    centered = x - x.sum(axis, keepdims=True) / count
+    variance = np.square(centered).sum(axis, keepdims=True) / count
+    along = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+    return np.asarray(centered / np.sqrt(variance + epsilon) * gamma.reshape(along) + beta.reshape(along))
+
+
+@op("ptir.layer_norm", infer=normalized, traits=PURE)
+def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_axis: int = -1, result: Result) -> Array:
+    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance. Contract: LayerNorm.
+
+    Computed in float64 and rounded once.
+    DTypeNotSupported: `x` is not a float. OperandDTypeMismatch, OperandRankMismatch, OperandShapeMismatch,
+    DynamicDimensionMismatch: `gamma` or `beta` is not a vector of the features. InvalidAttributeValue: `feature_axis` is out
+    of range, or `epsilon` is negative or NaN.
+    """
+    return compute(result, lambda v, g, b: layer_normalize(v, g, b, epsilon, feature_axis), x, gamma, beta)

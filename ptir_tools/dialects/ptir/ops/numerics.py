@@ -1,0 +1,86 @@
+"""The parts that bodies are made of: computing in float64 with one rounding, accumulating, moving axes.
+
+Bodies never warn: NaN, infinities, overflow to infinity and integer wrap are values here, not accidents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.typerules import default_accum
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+def compute(result: TensorType, function: Callable[..., Any], *operands: Array) -> Array:
+    """`function` of the operands in float64 (integers in their own dtype), rounded once to the dtype of `result`."""
+    with np.errstate(all="ignore"):
+        return arrays.narrow(np.asarray(function(*map(arrays.widen, operands))), result.dtype)
+
+
+def identity(kind: str, dtype: DType) -> bool | int | float:
+    """What a reduction of nothing gives: 0 for sum, the lowest value for max, the highest for min."""
+    if kind == "sum":
+        return 0
+    if dtype.is_float:
+        return float("-inf" if kind == "max" else "inf")
+    return dtype.min if kind == "max" else dtype.max
+
+
+def work_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype in which `arrays.widen` computes on `dtype`."""
+    return arrays.widen(np.empty(0, arrays.numpy_dtype(dtype))).dtype
+
+
+def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, axes: Sequence[int], keepdims: bool) -> Array:
+    """Sum, max or min of `x` over `axes`: accumulated in `accum` (floats in float64, rounded to it once), cast to `out`."""
+    accum = accum or default_accum(source)
+    wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
+    function = {"sum": np.sum, "max": np.max, "min": np.min}[kind]
+    with np.errstate(all="ignore"):
+        if kind == "sum":
+            total = function(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype)
+        else:
+            start = lowest_or_highest(kind, source)
+            total = function(wide, axis=tuple(axes), keepdims=keepdims, initial=start)
+        return settle(np.asarray(total), accum, out)
+
+
+def lowest_or_highest(kind: str, dtype: DType) -> Any:
+    """The identity of max or min over `dtype`, in the precision of `arrays.widen`."""
+    return work_dtype(dtype).type(identity(kind, dtype))
+
+
+def settle(total: Array, accum: DType, out: DType) -> Array:
+    """An accumulated `total` rounded or wrapped to the accumulator's dtype, then cast to `out`."""
+    return arrays.cast(arrays.narrow(total, accum), accum, out)
+
+
+def truncated_quotient(x: Array, y: Array) -> Array:
+    """Integer division toward zero; `y` has no zero. The lowest value divided by -1 wraps to itself."""
+    if x.dtype.kind == "u":
+        return np.asarray(x // y)
+    floor = x // y
+    inexact = floor * y != x
+    return np.asarray(floor + (inexact & ((x < 0) != (y < 0))).astype(x.dtype))
+
+
+def dtype_of(x: Array) -> DType:
+    """The dtype of the elements of `x`."""
+    return _by_numpy()[x.dtype]
+
+
+@cache
+def _by_numpy() -> dict[np.dtype[Any], DType]:
+    return {arrays.numpy_dtype(d): d for d in PTIR_DTYPES}

@@ -1,0 +1,68 @@
+"""Random tensors (contract: RngUniform, RngNormal): NumPy's Philox, keyed by seed, stream and the enclosing loops."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, RANDOM, op
+from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, extents, rule, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Context, Result
+else:
+    np = lazy("numpy")
+
+# Significant bits of the float dtypes: a uniform number is a multiple of 2 to minus this, so that none rounds to 1.
+PRECISION = {F64: 53, F32: 24, F16: 11, BF16: 8, FP8_E4M3: 4, FP8_E5M2: 3}
+
+
+@rule
+def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
+    """A float tensor of `shape`."""
+    want(dtype, FLOATS, "the dtype", at="dtype")
+    attribute(stream is None or stream >= 0, f"stream {stream} is negative", "stream")
+    return tensor(dtype, extents(shape, "shape"))
+
+
+def words(count: int, stream: int | None, context: Context) -> Array:
+    """`count` random 64-bit words of a stream, fresh for every iteration of the enclosing loops."""
+    number = stream if stream is not None else context.streams.get(context.op, 0) if context.op is not None else 0
+    key = np.random.SeedSequence(context.seed, spawn_key=(number, len(context.indices), *context.indices))
+    return np.random.Philox(key).random_raw(count)
+
+
+def fractions(raw: Array, bits: int) -> Array:
+    """Words as float64 in [0, 1), multiples of 2 to minus `bits`."""
+    return (raw >> np.uint64(64 - bits)).astype(np.float64) * 2.0**-bits
+
+
+@op("ptir.rng_uniform", infer=drawn, traits=PURE | RANDOM)
+def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
+    """Independent numbers, uniform in [0, 1). Contract: RngUniform.
+
+    Element i is the top bits of word i of NumPy's Philox, keyed by the run's seed, `stream` (absent: the op's ordinal among
+    the random ops of the program) and the iteration numbers of the enclosing loops; as many bits as the dtype has.
+    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
+    """
+    raw = words(prod(result.static_shape), stream, context)
+    return arrays.narrow(fractions(raw, PRECISION[dtype]).reshape(result.static_shape), dtype)
+
+
+@op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM)
+def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
+    """Independent numbers of the standard normal distribution. Contract: RngNormal.
+
+    Words as in `rng_uniform`; from n elements' words u and v (the first n, the next n) the Box–Muller transform
+    `sqrt(-2 log(1 - u)) cos(2 pi v)` in float64, rounded to the dtype.
+    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
+    """
+    u, v = fractions(words(2 * prod(result.static_shape), stream, context), 53).reshape(2, *result.static_shape)
+    return arrays.narrow(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v), dtype)

@@ -1,0 +1,127 @@
+"""Top-k and segment reduction (contract: "Randomness, top-k, segments, quantization")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import TensorType, TupleType, tensor, tuple_of
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.indexing import bounded
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.scatter import OUTSIDE, accumulate
+from ptir_tools.dialects.ptir.ops.typerules import (
+    INDICES,
+    NUMERIC,
+    ORDERED,
+    accumulator,
+    agree,
+    attribute,
+    axis_of,
+    default_accum,
+    rule,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result, SegmentKind
+else:
+    np = lazy("numpy")
+
+
+@rule
+def ranked(x: TensorType, *, k: int, axis: int, largest: bool, indices_dtype: DType) -> TupleType:
+    """Values and indices, with `k` elements along `axis`."""
+    want(x.dtype, ORDERED)
+    want(indices_dtype, INDICES, "indices_dtype", at="indices_dtype")
+    at = axis_of(axis, x.rank)
+    extent = x.shape[at]
+    attribute(k >= 0, f"k {k} is negative", "k")
+    attribute(not isinstance(extent, int) or k <= extent, f"k {k} is more than axis {axis} of {x} has", "k")
+    shape = (*x.shape[:at], k, *x.shape[at + 1 :])
+    return tuple_of((tensor(x.dtype, shape), tensor(indices_dtype, shape)))
+
+
+@op("ptir.top_k", infer=ranked, traits=PURE)
+def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True, indices_dtype: DType = SI32) -> tuple[Array, Array]:
+    """The `k` largest (or smallest) elements along `axis`, best first, and their indices. Contract: TopK.
+
+    Equal elements keep their order, the smallest index first. A NaN counts as larger than all. The result is a tuple
+    (values, indices).
+    DTypeNotSupported: i1, complex, or an `indices_dtype` other than si32 and si64. InvalidAttributeValue: `axis` is out of
+    range, or `k` is negative or more than the extent.
+    """
+    keys = arrays.widen(x)
+    if largest:  # a stable descending sort: sort the reversed axis and reverse the answer
+        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis=axis, kind="stable"), axis)
+    else:
+        order = np.argsort(keys, axis=axis, kind="stable")
+    best = np.take(order, np.arange(k), axis=axis)
+    return np.take_along_axis(x, best, axis=axis), best.astype(arrays.numpy_dtype(indices_dtype))
+
+
+@rule
+def segmented(
+    data: TensorType,
+    ids: TensorType,
+    *,
+    kind: SegmentKind,
+    num_segments: int,
+    indices_are_sorted: bool,
+    unique: bool,
+    accum_dtype: DType | None,
+) -> TensorType:
+    """A vector of one id per row of `data`; `num_segments` rows come out."""
+    kinds = ENUMERATIONS["SegmentKind"]
+    attribute(kind in kinds, f"kind is one of {', '.join(kinds)}; got {kind}", "kind")
+    want(data.dtype, NUMERIC if kind == "sum" else ORDERED)
+    want(ids.dtype, INDICES, "the segment operand")
+    require(data.rank >= 1, "OperandRankMismatch", f"segments are along axis 0, {data} has none")
+    require(ids.rank == 1, "OperandRankMismatch", f"the segment operand is a vector, got {ids}")
+    agree(data.shape[0], ids.shape[0], "OperandShapeMismatch", f"one segment per row of {data} is wanted, got {ids}")
+    attribute(num_segments >= 0, f"num_segments {num_segments} is negative", "num_segments")
+    accumulator(data.dtype, accum_dtype)
+    return data.with_shape((num_segments, *data.shape[1:]))
+
+
+def segments_in_range(op: Op) -> None:
+    """Constant segment ids are within the segments."""
+    indices_within(op.operands[1], op.attr("num_segments"), OUTSIDE)
+
+
+@op("ptir.segment_reduce", infer=segmented, check=segments_in_range, traits=PURE)
+def segment_reduce(
+    data: Array,
+    ids: Array,
+    *,
+    kind: SegmentKind = "sum",
+    num_segments: int,
+    indices_are_sorted: bool = False,
+    unique: bool = False,
+    accum_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """Row s is the sum (or max) of the rows of `data` whose id is s; the identity when there is none. Contract: SegmentReduce.
+
+    Accumulated in `accum_dtype` with the defaults of `reduce_sum`. `indices_are_sorted` and `unique` are promises that allow
+    faster kernels and change no result.
+    DTypeNotSupported: i1, complex with max, or ids other than si32 and si64. OperandRankMismatch, OperandShapeMismatch,
+    DynamicDimensionMismatch: the ids are not one per row. InvalidAttributeValue: a negative count, an unknown kind.
+    InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower. ScatterIndexOutOfBounds: an id is outside
+    [0, num_segments).
+    """
+    source = numerics.dtype_of(data)
+    accum = accum_dtype or default_accum(source)
+    wide = arrays.widen(arrays.cast(data, source, accum) if source.is_integer else data)
+    total = np.full(result.static_shape, numerics.identity(kind, source), wide.dtype)
+    accumulate(kind, total, (bounded(ids, num_segments, OUTSIDE),), wide)
+    return numerics.settle(total, accum, result.dtype)

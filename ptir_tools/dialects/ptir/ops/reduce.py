@@ -1,0 +1,140 @@
+"""Reductions and argmax (contract: "Reductions and argmax", "Accumulator/output dtype policy")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.typerules import (
+    INDICES,
+    NUMERIC,
+    ORDERED,
+    Among,
+    accumulator,
+    attribute,
+    axes_of,
+    axis_of,
+    rule,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+
+def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """`shape` with `axes` removed, or of extent 1."""
+    return tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
+
+
+def _reduced(
+    among: Among, x: TensorType, axes: tuple[int, ...], keepdims: bool, accum: DType | None, out: DType | None
+) -> TensorType:
+    want(x.dtype, among)
+    gone = axes_of(axes, x.rank, "axes")
+    return tensor(accumulator(x.dtype, accum, out), without(x.shape, gone, keepdims))
+
+
+@rule
+def summed(
+    x: TensorType, *, axes: tuple[int, ...], keepdims: bool, accum_dtype: DType | None, out_dtype: DType | None
+) -> TensorType:
+    """`x`, not i1, without `axes`; of `out_dtype` or its own."""
+    return _reduced(NUMERIC, x, axes, keepdims, accum_dtype, out_dtype)
+
+
+@rule
+def extreme(
+    x: TensorType, *, axes: tuple[int, ...], keepdims: bool, accum_dtype: DType | None, out_dtype: DType | None
+) -> TensorType:
+    """`x`, integer or float, without `axes`; of `out_dtype` or its own."""
+    return _reduced(ORDERED, x, axes, keepdims, accum_dtype, out_dtype)
+
+
+@op("ptir.reduce_sum", infer=summed, traits=PURE, family="reduce")
+def reduce_sum(
+    x: Array,
+    *,
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+    accum_dtype: DType | None = None,
+    out_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """The sum over `axes`, 0 over nothing; `keepdims` leaves them with extent 1. Contract: Reduce.
+
+    Accumulated in `accum_dtype` (f32 for floats up to f32, else the operand's dtype, in which integers wrap), then cast to
+    `out_dtype` (the operand's). The order of summation is free; here floats are summed in float64 and rounded once.
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, or a real `out_dtype` of a complex
+    sum. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
+    """
+    return numerics.reduce("sum", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
+
+
+@op("ptir.reduce_max", infer=extreme, traits=PURE, family="reduce")
+def reduce_max(
+    x: Array,
+    *,
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+    accum_dtype: DType | None = None,
+    out_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """The largest element over `axes`; NaN when one is NaN; -inf or the lowest integer over nothing. Contract: Reduce.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, complex.
+    InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
+    """
+    return numerics.reduce("max", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
+
+
+@op("ptir.reduce_min", infer=extreme, traits=PURE, family="reduce")
+def reduce_min(
+    x: Array,
+    *,
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+    accum_dtype: DType | None = None,
+    out_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing. Contract: Reduce.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, complex.
+    InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
+    """
+    return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
+
+
+@rule
+def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) -> TensorType:
+    """Indices along `axis` of an integer or float `x`, in si32 or si64."""
+    want(x.dtype, ORDERED)
+    want(output_dtype, INDICES, "output_dtype", at="output_dtype")
+    at = axis_of(axis, x.rank)
+    attribute(x.shape[at] != 0, f"axis {axis} of {x} has no element", "axis")
+    return tensor(output_dtype, without(x.shape, (at,), keepdims))
+
+
+@op("ptir.argmax", infer=located, traits=PURE)
+def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
+    """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
+
+    InvalidAttributeValue: `axis` is out of range or has extent 0. DTypeNotSupported: i1, complex, or an `output_dtype`
+    other than si32 and si64.
+    """
+    require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
+    found = np.argmax(arrays.widen(x), axis=axis, keepdims=keepdims)
+    return np.asarray(found, arrays.numpy_dtype(output_dtype))

@@ -1,0 +1,200 @@
+"""Writing by index (contract: ScatterAdd, ScatterReduce)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op, operand_type
+from ptir_tools.core.types import Dim, TensorType
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.indexing import along, bounded
+from ptir_tools.dialects.ptir.ops.typerules import (
+    ANY,
+    INDICES,
+    NUMERIC,
+    ORDERED,
+    agree,
+    attribute,
+    axes_of,
+    axis_of,
+    default_accum,
+    rule,
+    same_dtype,
+    same_shape,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import ScatterKind
+else:
+    np = lazy("numpy")
+
+OUTSIDE = "ScatterIndexOutOfBounds"
+_KINDS = {"add": NUMERIC, "max": ORDERED, "min": ORDERED, "replace": ANY}
+
+
+def accumulate(kind: str, out: Array, at: tuple[Array, ...], values: Array) -> None:
+    """Combine `values` into the elements `at` of `out`, in row-major order."""
+    with np.errstate(all="ignore"):
+        {"add": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}[kind].at(out, at, values)
+
+
+@rule
+def scatter_reduced(x: TensorType, indices: TensorType, updates: TensorType, *, axis: int, reduce: ScatterKind) -> TensorType:
+    """Indices and updates of one shape, which is that of `x` but along `axis`; the result has the type of `x`."""
+    attribute(reduce in _KINDS, f"reduce is one of {', '.join(_KINDS)}; got {reduce}", "reduce")
+    want(x.dtype, _KINDS[reduce])
+    same_dtype(x, updates)
+    same_shape(indices, updates)
+    along(x, indices, axis)
+    return x
+
+
+def scatter_reduce_in_range(op: Op) -> None:
+    """Constant indices are within the axis."""
+    x = operand_type(op.operands[0])
+    if isinstance(x, TensorType):
+        indices_within(op.operands[1], x.shape[op.attr("axis")], OUTSIDE)
+
+
+@op("ptir.scatter_reduce", infer=scatter_reduced, check=scatter_reduce_in_range, traits=PURE)
+def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduce: ScatterKind = "add") -> Array:
+    """`x` with each update combined into the element at its position, its index along `axis` replaced. Contract: ScatterReduce.
+
+    `reduce` is add, max, min (both propagate NaN) or replace (the last in row-major order wins). Integers wrap; float sums
+    are accumulated in float64 and rounded once.
+    DTypeNotSupported: the dtype is not one of the kind's, or indices other than si32 and si64. OperandDTypeMismatch,
+    OperandShapeMismatch, OperandRankMismatch, DynamicDimensionMismatch: the operands do not fit each other.
+    InvalidAttributeValue: `axis` is out of range, or an unknown `reduce`. ScatterIndexOutOfBounds: an index is outside the axis.
+    """
+    at = list(np.indices(indices.shape, sparse=True))
+    at[axis % x.ndim] = bounded(indices, x.shape[axis], OUTSIDE)
+    return _scattered(x, tuple(np.broadcast_arrays(*at)), updates, reduce)
+
+
+def _scattered(x: Array, at: tuple[Array, ...], updates: Array, kind: str) -> Array:
+    dtype = numerics.dtype_of(x)
+    if kind == "replace":
+        out = x.copy()
+        out[at] = updates
+        return out
+    total = arrays.widen(x).copy()
+    accumulate(kind, total, at, arrays.widen(updates))
+    return numerics.settle(total, default_accum(dtype), dtype)
+
+
+def _numbers(
+    x: TensorType,
+    indices: TensorType,
+    updates: TensorType,
+    window: tuple[int, ...],
+    inserted: tuple[int, ...],
+    scattered: tuple[int, ...],
+    at: int,
+) -> None:
+    """XLA's constraints on scatter dimension numbers; `at` is the index vector's axis."""
+    depth: Dim = 1 if at == indices.rank else indices.shape[at]
+    agree(depth, len(scattered), "InvalidAttributeValue", "scatter_dims_to_operand_dims has not an entry per index component")
+    batch = [d for i, d in enumerate(indices.shape) if i != at]
+    fits = updates.rank == len(batch) + len(window) and x.rank == len(window) + len(inserted)
+    require(
+        fits,
+        "OperandRankMismatch",
+        f"updates {updates} have {len(batch)} scatter axes and {len(window)} window axes; {x} has {len(window)} window axes "
+        f"and {len(inserted)} inserted ones",
+    )
+    outer = [updates.shape[i] for i in range(updates.rank) if i not in window]
+    for a, b in zip(outer, batch, strict=True):
+        agree(a, b, "OperandShapeMismatch", f"scatter axes of updates {updates} and indices {indices} differ")
+    kept = [d for i, d in enumerate(x.shape) if i not in inserted]
+    for size, extent in zip((updates.shape[i] for i in sorted(window)), kept, strict=True):
+        fits = not (isinstance(size, int) and isinstance(extent, int)) or size <= extent
+        require(fits, "OperandShapeMismatch", f"a window extent of updates {updates} is more than {x} has")
+
+
+@rule
+def scatter_added(
+    x: TensorType,
+    indices: TensorType,
+    updates: TensorType,
+    *,
+    update_window_dims: tuple[int, ...],
+    inserted_window_dims: tuple[int, ...],
+    scatter_dims_to_operand_dims: tuple[int, ...],
+    index_vector_dim: int | None,
+) -> TensorType:
+    """XLA's scatter; the result has the type of `x`."""
+    want(x.dtype, NUMERIC)
+    want(indices.dtype, INDICES, "the index operand")
+    same_dtype(x, updates)
+    window = axes_of(update_window_dims, updates.rank, "update_window_dims")
+    inserted = axes_of(inserted_window_dims, x.rank, "inserted_window_dims")
+    scattered = axes_of(scatter_dims_to_operand_dims, x.rank, "scatter_dims_to_operand_dims")
+    _numbers(x, indices, updates, window, inserted, scattered, vector_dim(index_vector_dim, indices.rank))
+    return x
+
+
+def vector_dim(index_vector_dim: int | None, rank: int) -> int:
+    """The axis of the indices that holds their components; their rank when each element is an index of its own."""
+    if index_vector_dim is None or index_vector_dim == rank:
+        return rank
+    return axis_of(index_vector_dim, rank, "index_vector_dim")
+
+
+@op("ptir.scatter_add", infer=scatter_added, traits=PURE)
+def scatter_add(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    update_window_dims: tuple[int, ...] = (),
+    inserted_window_dims: tuple[int, ...] = (),
+    scatter_dims_to_operand_dims: tuple[int, ...] = (),
+    index_vector_dim: int | None = None,
+) -> Array:
+    """`x` with windows of `updates` added at indexed places, numbered as in XLA. Contract: ScatterAdd.
+
+    `index_vector_dim` (the rank of the indices when absent: scalar indices) holds the components of an index; component k
+    is a start along axis `scatter_dims_to_operand_dims[k]` of `x`. Axes `update_window_dims` of the updates run over the
+    axes of `x` that are not in `inserted_window_dims`, in order; the other axes of the updates run over the indices.
+    Integers wrap; float sums are accumulated in float64 and rounded once.
+    DTypeNotSupported: i1, or indices other than si32 and si64. OperandDTypeMismatch, OperandRankMismatch,
+    OperandShapeMismatch, DynamicDimensionMismatch: the operands do not fit each other or the numbers.
+    InvalidAttributeValue: an axis out of range or named twice, or not one component per scattered axis.
+    ScatterIndexOutOfBounds: a window leaves `x`.
+    """
+    window = sorted(a % updates.ndim for a in update_window_dims)
+    inserted = [a % x.ndim for a in inserted_window_dims]
+    kept = [a for a in range(x.ndim) if a not in inserted]
+    batch = [a for a in range(updates.ndim) if a not in window]
+    extent = [1] * x.ndim
+    for axis, a in zip(kept, window, strict=True):
+        extent[axis] = updates.shape[a]
+    start = _starts(x, indices, extent, [a % x.ndim for a in scatter_dims_to_operand_dims], index_vector_dim)
+    ordered = np.transpose(updates, batch + window)
+    at = []
+    for axis in range(x.ndim):
+        lead = start[axis].reshape(start[axis].shape + (1,) * len(window))
+        if axis in kept:
+            lead = lead + np.arange(extent[axis]).reshape([-1 if k == axis else 1 for k in kept])
+        at.append(np.broadcast_to(lead, ordered.shape))
+    return _scattered(x, tuple(at), ordered, "add")
+
+
+def _starts(x: Array, indices: Array, extent: list[int], scattered: list[int], index_vector_dim: int | None) -> list[Array]:
+    """For every axis of `x`, the start of each window along it; 0 where the index has no component."""
+    at = vector_dim(index_vector_dim, indices.ndim)
+    parts = np.moveaxis(indices, at, -1) if at < indices.ndim else indices[..., None]
+    nowhere = np.zeros(parts.shape[:-1], np.int64)
+    start = [nowhere] * x.ndim
+    for k, axis in enumerate(scattered):
+        start[axis] = bounded(parts[..., k], x.shape[axis] - extent[axis] + 1, OUTSIDE)
+    return start

@@ -1,0 +1,172 @@
+"""The parts that type rules are made of: which dtypes, which axes, which extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from math import prod
+from typing import Any, TypeVar
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, SI64, DType, Kind
+from ptir_tools.core.opdef import Derived
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
+
+R = TypeVar("R")
+
+
+def rule(infer: Callable[..., R]) -> Callable[..., R]:
+    """Make `infer` a type rule of tensors: an operand that is a tuple or has a dtype outside the contract is refused.
+
+    Raises Violation: "OperandTypeMismatch", "DTypeNotSupported".
+    """
+
+    @wraps(infer)
+    def checked(*types: Any, **attrs: Any) -> R:
+        for i, t in enumerate(flat(types)):
+            require(isinstance(t, TensorType), "OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted")
+            require(t.dtype in PTIR_DTYPES, "DTypeNotSupported", f"{t.dtype} is not a dtype of PTIR")
+        return infer(*types, **attrs)
+
+    return checked
+
+
+def flat(types: Iterable[Any]) -> Iterable[Any]:
+    """Operand types, groups opened."""
+    for t in types:
+        if isinstance(t, tuple):
+            yield from t
+        elif t is not None:
+            yield t
+
+
+@dataclass(slots=True, frozen=True)
+class Among:
+    """A set of dtypes and how to say it."""
+
+    text: str
+    dtypes: frozenset[DType]
+
+
+def _among(text: str, *kinds: Kind) -> Among:
+    return Among(text, frozenset(d for d in PTIR_DTYPES if d.kind in kinds))
+
+
+FLOATS = _among("a float", Kind.FLOAT)
+INTEGERS = _among("an integer", Kind.INT, Kind.UINT)
+INEXACT = _among("a float or complex", Kind.FLOAT, Kind.COMPLEX)
+SIGNED = _among("a signed integer, float or complex", Kind.INT, Kind.FLOAT, Kind.COMPLEX)
+SIGNED_REAL = _among("a signed integer or float", Kind.INT, Kind.FLOAT)
+ORDERED = _among("an integer or float", Kind.INT, Kind.UINT, Kind.FLOAT)
+NUMERIC = _among("any dtype but i1", Kind.INT, Kind.UINT, Kind.FLOAT, Kind.COMPLEX)
+ANY = _among("any dtype", *Kind)
+BOOLEANS = _among("i1", Kind.BOOL)
+INDICES = Among("si32 or si64", frozenset((SI32, SI64)))
+
+
+def want(dtype: DType, among: Among, what: str = "the operand", at: str | None = None) -> None:
+    """Raise Violation("DTypeNotSupported") unless `dtype` is one of `among`."""
+    require(dtype in among.dtypes, "DTypeNotSupported", f"{what} is {dtype}; {among.text} is wanted", at=at)
+
+
+def attribute(condition: object, message: str, at: str | None = None) -> None:
+    """Raise Violation("InvalidAttributeValue") unless `condition` holds."""
+    require(condition, "InvalidAttributeValue", message, at=at)
+
+
+def axis_of(axis: int, rank: int, at: str = "axis") -> int:
+    """`axis` in [0, rank); a negative one counts from the end. Raises Violation("InvalidAttributeValue") outside."""
+    attribute(-rank <= axis < rank, f"{at} {axis} is not an axis of a tensor of rank {rank}", at)
+    return axis % rank
+
+
+def axes_of(axes: Sequence[int], rank: int, at: str) -> tuple[int, ...]:
+    """Distinct axes in [0, rank), in the given order. Raises Violation("InvalidAttributeValue")."""
+    found = tuple(axis_of(a, rank, at) for a in axes)
+    attribute(len(set(found)) == len(found), f"{at} {list(axes)} names an axis twice", at)
+    return found
+
+
+def same_dtype(a: TensorType, b: TensorType, code: str = "OperandDTypeMismatch") -> None:
+    """Raise Violation(`code`) when the dtypes differ: PTIR promotes nothing."""
+    require(a.dtype is b.dtype, code, f"operand dtypes differ: {a.dtype} and {b.dtype}", help="insert a cast")
+
+
+def agree(a: Dim, b: Dim, code: str, what: str) -> None:
+    """Raise Violation unless the extents are equal: `code` when both are numbers, else "DynamicDimensionMismatch"."""
+    if a is b or a == b or a is UNKNOWN or b is UNKNOWN:
+        return
+    symbolic = isinstance(a, Sym) or isinstance(b, Sym)
+    raise Violation("DynamicDimensionMismatch" if symbolic else code, f"{what}: {a} and {b}")
+
+
+def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch") -> None:
+    """Raise Violation unless the shapes are equal."""
+    if a.shape == b.shape:
+        return
+    help = "make the shapes equal with broadcast_to"
+    require(a.rank == b.rank, code, f"operand shapes differ: {a} and {b}", help=help)
+    for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
+        try:
+            agree(m, n, code, f"operand shapes differ at axis {axis}")
+        except Violation as violation:
+            raise Violation(violation.code, f"{violation.message} ({a} and {b})", help=help) from None
+
+
+def extents(shape: Shape, at: str) -> Shape:
+    """`shape`, every number of it checked. Raises Violation: "NegativeDimension", "IntegerPromotionExceedsSi64"."""
+    for d in shape:
+        if isinstance(d, int):
+            require(d >= 0, "NegativeDimension", f"{at} has the negative extent {d}", at=at)
+            require(d <= SI64.max, "IntegerPromotionExceedsSi64", f"the extent {d} does not fit si64", at=at)
+    return shape
+
+
+def counts(values: Sequence[int], rank: int, at: str, least: int = 0) -> None:
+    """One number of at least `least` per axis. Raises Violation("InvalidAttributeValue")."""
+    attribute(len(values) == rank, f"{at} has {len(values)} entries, the rank is {rank}", at)
+    attribute(all(v >= least for v in values), f"{at} {list(values)} has an entry under {least}", at)
+
+
+def static(*dims: Dim) -> bool:
+    """Whether all extents are numbers."""
+    return all(isinstance(d, int) for d in dims)
+
+
+def elements(shape: Shape) -> tuple[int, list[Sym]]:
+    """The product of the numbers of a shape, and its symbols, sorted by name."""
+    return prod(d for d in shape if isinstance(d, int)), sorted((d for d in shape if isinstance(d, Sym)), key=lambda s: s.name)
+
+
+def default_accum(dtype: DType) -> DType:
+    """The accumulator of `dtype` when none is given: f32 for floats up to 32 bits, else the dtype itself."""
+    return F32 if dtype.is_float and dtype.bits <= 32 else dtype
+
+
+def accumulator(dtype: DType, accum: DType | None, out: DType | None = None) -> DType:
+    """The dtype of a reduction's result. The accumulator must hold every value of the operand's dtype.
+
+    Raises Violation: "InvalidAccumDTypeOverride", or "DTypeNotSupported" when a complex sum would become real.
+    """
+    if accum is not None:
+        message = f"accum_dtype {accum} cannot hold every {dtype}"
+        require(holds(accum, dtype), "InvalidAccumDTypeOverride", message, at="accum_dtype")
+    out = out or dtype
+    real = not out.is_complex and dtype.is_complex
+    require(not real, "DTypeNotSupported", f"out_dtype {out} would drop the imaginary part of {dtype}", at="out_dtype")
+    return out
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`, both of one kind (signed and unsigned integers are one)."""
+    if wide is narrow:
+        return True
+    if wide.is_integer and narrow.is_integer:
+        return wide.min <= narrow.min and wide.max >= narrow.max
+    return wide.kind is narrow.kind and wide.bits > narrow.bits
+
+
+def repeated(like: str, value: Any) -> Any:
+    """The default of an attribute that has `value` for each entry of the attribute `like`."""
+    return Derived(lambda named, types: (value,) * len(named[like]))

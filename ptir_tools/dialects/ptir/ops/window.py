@@ -1,0 +1,195 @@
+"""Windowed ops (contract: "Windowed ops", "Patch extraction"), of any rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import UNKNOWN, Dim, TensorType
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.join import ZERO_PAD, pad_element, pad_fits
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.typerules import (
+    NUMERIC,
+    ORDERED,
+    accumulator,
+    attribute,
+    counts,
+    default_accum,
+    extents,
+    repeated,
+    rule,
+    want,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result, WindowKind
+    from ptir_tools.dialects.ptir.scalars import Scalar
+else:
+    np = lazy("numpy")
+
+Ints = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+def windowed(extent: Dim, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> Dim:
+    """How many windows of `window` taps, `dilation` apart, fit along an axis of `extent` elements, `base` apart.
+
+    An empty axis without padding stays empty. Raises Violation("InvalidAttributeValue") when not even one fits.
+    """
+    low, high = pads
+    if (window, stride, low, high, base) == (1, 1, 0, 0, 1) or (extent == 0 and low == high == 0):
+        return extent
+    if not isinstance(extent, int):
+        return UNKNOWN
+    padded = (max(extent - 1, -1)) * base + 1 if extent else 0
+    padded += low + high
+    effective = (window - 1) * dilation + 1
+    attribute(padded >= effective, f"a window that spans {effective} does not fit the padded extent {padded}", "padding")
+    return (padded - effective) // stride + 1
+
+
+def pads_of(padding: Pairs, rank: int) -> None:
+    """Two counts per axis. Raises Violation("InvalidAttributeValue")."""
+    attribute(len(padding) == rank, f"padding has {len(padding)} entries, {rank} are wanted", "padding")
+    fine = all(len(p) == 2 and min(p) >= 0 for p in padding)
+    attribute(fine, "padding has a pair [low, high] of counts per axis", "padding")
+
+
+@rule
+def window_reduced(
+    x: TensorType,
+    *,
+    window_dims: Ints,
+    strides: Ints,
+    padding: Pairs,
+    base_dilation: Ints,
+    window_dilation: Ints,
+    reduce: WindowKind,
+    accum_dtype: DType | None,
+) -> TensorType:
+    """Five lists of one entry per axis; the dtype is one that the kind of reduction takes."""
+    kinds = ENUMERATIONS["WindowKind"]
+    attribute(reduce in kinds, f"reduce is one of {', '.join(kinds)}; got {reduce}", "reduce")
+    want(x.dtype, NUMERIC if reduce == "sum" else ORDERED)
+    accumulator(x.dtype, accum_dtype)
+    for at, values in (("window_dims", window_dims), ("strides", strides), ("base_dilation", base_dilation)):
+        counts(values, x.rank, at, least=1)
+    counts(window_dilation, x.rank, "window_dilation", least=1)
+    pads_of(padding, x.rank)
+    shape = tuple(map(windowed, x.shape, window_dims, strides, padding, base_dilation, window_dilation))
+    return x.with_shape(extents(shape, "padding"))
+
+
+Tap = tuple["Array", "Array"]  # along one axis: the source index per window, and whether there is an element
+
+
+def _axis_taps(extent: int, windows: int, offset: int, stride: int, low: int, base: int, dilation: int) -> Tap:
+    """For each window along an axis, the element under its tap `offset`, and whether it is one (no padding, no hole)."""
+    at = np.arange(windows) * stride - low + offset * dilation
+    real = (at >= 0) & (at <= (extent - 1) * base) & (at % base == 0)
+    return np.where(real, at // base, 0), real
+
+
+def _taps(x: Array, fill: Array, windows: Sequence[int], window: Ints, per_axis: Sequence[Ints]) -> Iterator[Array]:
+    """For each position in the window, row-major, the elements under it in every window; `fill` where there is none."""
+    if 0 in x.shape:
+        yield from (np.full(tuple(windows), fill, x.dtype) for _ in range(prod(window)))
+        return
+    table = [
+        [_axis_taps(n, count, offset, *rest) for offset in range(size)]
+        for n, count, size, rest in zip(x.shape, windows, window, per_axis, strict=True)
+    ]
+    for offsets in product(*map(range, window)):
+        taps = [table[axis][k] for axis, k in enumerate(offsets)]
+        real = np.ones((), np.bool_)
+        for axis, (_, mask) in enumerate(taps):
+            real = real & mask.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+        yield np.where(real, x[np.ix_(*(index for index, _ in taps))], fill)
+
+
+@op("ptir.reduce_window", infer=window_reduced, traits=PURE)
+def reduce_window(
+    x: Array,
+    *,
+    window_dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    base_dilation: tuple[int, ...],
+    window_dilation: tuple[int, ...],
+    reduce: WindowKind = "sum",
+    accum_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """Sum, max or min over each placement of a window. Contract: ReduceWindow.
+
+    Along an axis, the elements stand `base_dilation` apart and the taps of the window `window_dilation`; padding and holes
+    hold nothing: they take no part, and a window that sees nothing gives the identity of `reduce`. There are
+    `((extent - 1) * base + 1 + low + high - ((window - 1) * dilation + 1)) // stride + 1` windows. Accumulated in
+    `accum_dtype` with the defaults of `reduce_sum`.
+    InvalidAttributeValue: a list is not as long as the rank, an entry is under 1 (padding: 0), or no window fits.
+    DTypeNotSupported: i1, or complex with max and min. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower.
+    """
+    source = numerics.dtype_of(x)
+    accum = accum_dtype or default_accum(source)
+    wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
+    fill = np.asarray(numerics.identity(reduce, source), wide.dtype)
+    combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[reduce]
+    per_axis = [(s, p[0], b, d) for s, p, b, d in zip(strides, padding, base_dilation, window_dilation, strict=True)]
+    with np.errstate(all="ignore"):
+        total = np.full(result.static_shape, fill, wide.dtype)
+        for values in _taps(wide, fill, result.static_shape, window_dims, per_axis):
+            total = combine(total, values)
+        return numerics.settle(np.asarray(total), accum, result.dtype)
+
+
+@rule
+def patched(x: TensorType, *, window: Ints, strides: Ints, dilation: Ints, padding: Pairs, pad_value: Scalar) -> TensorType:
+    """`x` is [N, spatial…, C]; the lists have an entry per spatial axis."""
+    require(x.rank >= 3, "OperandRankMismatch", f"a batch, spatial axes and channels are wanted, got {x}")
+    spatial = x.rank - 2
+    for at, values in (("window", window), ("strides", strides), ("dilation", dilation)):
+        counts(values, spatial, at, least=1)
+    pads_of(padding, spatial)
+    pad_fits(x, pad_value)
+    middle = (windowed(n, w, s, p, 1, d) for n, w, s, p, d in zip(x.shape[1:-1], window, strides, padding, dilation, strict=True))
+    channels, taps = x.shape[-1], prod(window)
+    last = channels * taps if isinstance(channels, int) else channels if taps == 1 else UNKNOWN
+    return x.with_shape(extents((x.shape[0], *middle, last), "window"))
+
+
+@op("ptir.extract_patches", infer=patched, traits=PURE)
+def extract_patches(
+    x: Array,
+    *,
+    window: tuple[int, ...],
+    strides: tuple[int, ...] = repeated("window", 1),
+    dilation: tuple[int, ...] = repeated("window", 1),
+    padding: tuple[tuple[int, int], ...] = repeated("window", (0, 0)),
+    pad_value: Scalar = ZERO_PAD,
+    result: Result,
+) -> Array:
+    """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]. Contract: ExtractPatches.
+
+    In the last axis the window is row-major and the channel innermost. The tap `k` of place `i` stands at
+    `i * stride - low + k * dilation`; outside `x` it is `pad_value`.
+    OperandRankMismatch: the rank is under 3. InvalidAttributeValue: a list has not an entry per spatial axis, an entry is
+    under 1 (padding: 0), no window fits, or the dtype has no `pad_value`.
+    """
+    shape = result.static_shape
+    taps = (1, *window, 1)
+    rest = [(s, p[0], 1, d) for s, p, d in zip(strides, padding, dilation, strict=True)]
+    whole = (1, 0, 1, 1)
+    places = (*shape[:-1], x.shape[-1])
+    found = list(_taps(x, pad_element(pad_value, x), places, taps, [whole, *rest, whole]))
+    return np.stack(found, axis=-2).reshape(shape)
