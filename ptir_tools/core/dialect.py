@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -52,6 +52,15 @@ class Code:
     format: str = ""
 
 
+@dataclass(slots=True, frozen=True)
+class Extents:
+    """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name."""
+
+    symbols: Callable[[Program], list[str]]
+    bind: Callable[[Program, Mapping[str, int]], None]
+    specialize: Callable[[Program, dict[str, int]], object]
+
+
 @dataclass(slots=True, eq=False)
 class Dialect:
     """One IR. `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normaliser);
@@ -65,6 +74,7 @@ class Dialect:
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None
     explain: tuple[Code, ...] = ()
+    extents: Extents | None = None
 
     def __repr__(self) -> str:
         return f"<dialect {self.name}>"

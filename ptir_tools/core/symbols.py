@@ -42,6 +42,8 @@ def mentioned(x: Any) -> Iterator[Sym]:
 
 def symbols(program: Program) -> list[str]:
     """The names of the program's symbols, in order of first appearance."""
+    if program.dialect.extents is not None:
+        return program.dialect.extents.symbols(program)
     found: dict[str, None] = {}
     for x in _everything(program):
         found.update((s.name, None) for s in mentioned(x))
@@ -59,6 +61,8 @@ def _everything(program: Program) -> Iterable[Any]:
 
 def bind(program: Program, numbers: Mapping[str, int]) -> None:
     """Replace symbols by numbers in the whole program, in place. Names that do not occur are ignored."""
+    if program.dialect.extents is not None:
+        return program.dialect.extents.bind(program, numbers)
 
     def lookup(s: Sym) -> Any:
         return numbers.get(s.name, s)
@@ -106,6 +110,9 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
     Raises Violation: "DynamicDimensionMismatch" for a clash, "UnboundSymbol" for a symbol that nothing determines, and
     whatever a type rule finds once it sees the numbers.
     """
+    if program.dialect.extents is not None:
+        program.dialect.extents.specialize(program, numbers)
+        return
 
     def lookup(s: Sym) -> Any:
         return numbers.get(s.name, s)
