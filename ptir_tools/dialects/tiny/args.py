@@ -1,0 +1,231 @@
+"""`arg` of a node: how each kind of attribute is read from JSON and written back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.limits import Limits
+from ptir_tools.core.opdef import REQUIRED, OpDef
+from ptir_tools.core.types import Dim, Sym
+from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.dialects.tiny.immediates import WORDS, word_for
+from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads, Scalar, dim_text
+from ptir_tools.dialects.tiny.ops.view import axis_name
+
+MAX_TEXT = 1000  # characters of one expression
+AXIS = re.compile(r"[^\W\d][\w']*")
+# Keys of other tools for ours, for the help of the diagnostic.
+LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims": "axes", "padding": "pad", "keepdim": "axes"}
+
+
+def read_args(defn: OpDef, given: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """The attributes of a node from its `arg`. Raises Violation: "InvalidArg", "UnknownDtype", "AccDtypeMissing"."""
+    given = _flatten_map(given, limits) if defn.short == "VIEW" else given
+    if defn.short == "REDUCE" and "dtype" not in given:
+        help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in given else 'add "dtype":"fp32"'
+        raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at="arg", help=help)
+    for key in given:
+        known = ", ".join(f"`{a.name}`" for a in defn.attrs) or "none"
+        help = f"`{LIKELY[key]}`?" if LIKELY.get(key) in defn.attr_index else None
+        require(key in defn.attr_index, "InvalidArg", f"{defn.short} has no arg `{key}`, only {known}", at=key, help=help)
+    for a in defn.attrs:
+        require(a.default is not REQUIRED or a.name in given, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at="arg")
+    return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
+
+
+def _read(kind: str, key: str, value: Any, limits: Limits) -> Any:
+    try:
+        return READ[kind.removesuffix(" | None")](key, value, limits)
+    except Violation as violation:
+        raise Violation(violation.code, f"{key}: {violation.message}", help=violation.help, at=violation.at or key) from None
+
+
+def _wrong(what: str, value: Any) -> Violation:
+    shown = str(value)
+    return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}")
+
+
+def _list(value: Any, limits: Limits, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(f"a list of {what}", value)
+    require(len(value) <= limits.rank, "InvalidArg", f"{len(value)} entries, the limit is {limits.rank}")
+    return value
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a JSON value is an integer; `true` is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def expression(text: Any) -> ex.Poly:
+    """The polynomial of an expression in a program's text. Raises Violation("InvalidArg")."""
+    if not isinstance(text, str):
+        raise _wrong("an expression", text)
+    require(len(text) <= MAX_TEXT and "@" not in text, "InvalidArg", f"`{text[:40]}` is not an integer expression")
+    return ex.parse(text)
+
+
+def read_dim(value: Any) -> Dim:
+    """An extent: an integer that is not negative, or an expression. Raises Violation("InvalidArg")."""
+    found: Dim = value if is_integer(value) else ex.to_dim(expression(value))
+    require(isinstance(found, Sym) or 0 <= found < 1 << 63, "InvalidArg", f"{found} is no extent")
+    return found
+
+
+def read_shape(key: str, value: Any, limits: Limits) -> tuple[Dim, ...]:
+    """A list of extents. Raises Violation("InvalidArg")."""
+    return tuple(map(read_dim, _list(value, limits, "integers and symbols")))
+
+
+def read_dtype(key: str, value: Any, limits: Limits) -> DType:
+    """A dtype. Raises Violation("UnknownDtype")."""
+    found = DTYPES.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise Violation("UnknownDtype", f"`{value}` is no dtype", help=f"the dtypes are {', '.join(DTYPES)}")
+    return found
+
+
+def _read_ints(key: str, value: Any, limits: Limits) -> tuple[int, ...]:
+    items = _list(value, limits, "integers")
+    if not all(map(is_integer, items)):
+        raise _wrong("a list of integers", value)
+    return tuple(items)
+
+
+def _read_axes(key: str, value: Any, limits: Limits) -> Axes:
+    return tuple(a if is_integer(a) else dim_text(ex.to_dim(expression(a))) for a in _list(value, limits, "axes"))
+
+
+def _read_pads(key: str, value: Any, limits: Limits) -> Pads:
+    pairs = _list(value, limits, "pairs")
+    if not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+        raise _wrong("a list of pairs [lo, hi]", value)
+    return tuple((read_dim(low), read_dim(high)) for low, high in pairs)
+
+
+def _read_scalar(key: str, value: Any, limits: Limits) -> Scalar:
+    if isinstance(value, str) and value in WORDS:
+        return WORDS[value]
+    if not isinstance(value, (bool, int, float)):
+        raise _wrong('a number, a bool, "inf", "-inf" or "nan"', value)
+    return value
+
+
+def _read_text(key: str, value: Any, limits: Limits) -> str:
+    if not isinstance(value, str):
+        raise _wrong("a string", value)
+    return value
+
+
+def _read_map(key: str, value: Any, limits: Limits) -> Map:
+    """Expressions already put over `@k` by `_flatten_map`."""
+    return tuple(ex.to_dim(p) for p in value)
+
+
+READ: dict[str, Callable[[str, Any, Limits], Any]] = {
+    "Shape": read_shape, "DType": read_dtype, "Ints": _read_ints, "Destination": _read_ints, "Axes": _read_axes,
+    "Pads": _read_pads, "Scalar": _read_scalar, "str": _read_text, "Map": _read_map,
+}  # fmt: skip
+
+
+def _flatten_map(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """VIEW's `index_map` as the attributes `map`, `guard` and `fill`, over the axes `@k`."""
+    arg = dict(given)
+    require("index_map" in arg, "InvalidArg", "VIEW needs the arg `index_map`", at="arg")
+    require(not {"map", "guard", "fill"} & set(arg), "InvalidArg", "`map`, `guard` and `fill` go inside `index_map`", at="arg")
+    inner = arg.pop("index_map")
+    if not isinstance(inner, dict):
+        raise _wrong('index_map: an object {"axes", "map", "guard", "fill"}', inner)
+    unknown = [k for k in inner if k not in ("axes", "map", "guard", "fill")]
+    require(not unknown, "InvalidArg", f"index_map has no `{', '.join(unknown)}`", at="index_map")
+    require("map" in inner, "InvalidArg", "index_map needs `map`", at="index_map")
+    shape = arg.get("result_shape")
+    axes = _axis_names(inner.get("axes"), len(shape) if isinstance(shape, list) else 0, limits)
+    names = {text: ex.name(axis_name(i)) for i, text in enumerate(axes)}
+    arg["map"] = [_tree(e).put(names) for e in _list(inner["map"], limits, "expressions")]
+    arg["guard"] = [g.put(names) for e in _list(inner.get("guard", []), limits, "comparisons") for g in _comparison(e)]
+    return arg | ({"fill": inner["fill"]} if "fill" in inner else {})
+
+
+def _axis_names(value: Any, rank: int, limits: Limits) -> Sequence[str]:
+    if value is None:
+        return [f"i{k}" for k in range(rank)]
+    names = _list(value, limits, "names")
+    good = all(isinstance(n, str) and AXIS.fullmatch(n) for n in names) and len(set(names)) == len(names) == rank
+    require(good, "InvalidArg", f"axes names each of the {rank} axes of result_shape once", at="axes")
+    return names
+
+
+_TREE: dict[str, Callable[[ex.Poly, ex.Poly], ex.Poly]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
+}  # fmt: skip
+
+
+def _tree(value: Any, depth: int = 0) -> ex.Poly:
+    """An entry of a map: a number, an expression, or a tree such as {"add": ["i0", {"mul": [2, "i1"]}]}."""
+    if is_integer(value):
+        return ex.constant(value)
+    if not isinstance(value, dict):
+        return expression(value)
+    (operator, operands) = next(iter(value.items())) if len(value) == 1 else ("", None)
+    good = operator in _TREE and isinstance(operands, list) and len(operands) >= 2 and depth < ex.MAX_DEPTH
+    if not good or (operator in ("floordiv", "mod", "sub") and len(operands) > 2):
+        raise _wrong(f"an object with one of {', '.join(_TREE)} and its operands", value)
+    first, *rest = [_tree(e, depth + 1) for e in operands]
+    for e in rest:
+        first = _TREE[operator](first, e)
+    return first
+
+
+def _comparison(value: Any) -> list[ex.Poly]:
+    """What must not be negative for the comparison to hold: `a>=b` is `a-b`."""
+    if not isinstance(value, str):
+        raise _wrong("a comparison such as `2*i0-1>=0`", value)
+    found = re.fullmatch(r"([^<>=]*)(>=|<=|==|>|<)([^<>=]*)", value)
+    if found is None:
+        raise _wrong("a comparison such as `2*i0-1>=0`", value)
+    left, right, one = expression(found[1]), expression(found[3]), ex.constant(1)
+    forms = {">=": [left - right], "<=": [right - left], ">": [left - right - one], "<": [right - left - one]}
+    return forms.get(found[2]) or [left - right, right - left]
+
+
+def write_args(defn: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
+    """`arg` of an op: its attributes in declaration order, those equal to their default left out."""
+    defaults = {a.name: a.default for a in defn.attrs}
+    kept = {a.name: (a.kind, attrs[a.name]) for a in defn.attrs if not _is_default(attrs[a.name], defaults[a.name])}
+    arg = {key: _write(kind, value) for key, (kind, value) in kept.items() if kind != "Map" and key != "fill"}
+    return arg | ({"index_map": _write_map(attrs)} if defn.short == "VIEW" else {})
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and value == default and str(value) == str(default))
+
+
+def _write(kind: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_write(kind, v) for v in value]
+    if isinstance(value, DType):
+        return SPELLED[value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return word_for(value)
+    return value.name if isinstance(value, Sym) else value
+
+
+def _write_map(attrs: dict[str, Any]) -> dict[str, Any]:
+    """`index_map`; axes are i0, i1, …, or named otherwise when one of those is a symbol of the map."""
+    polys = {key: [ex.of_dim(d) for d in attrs[key]] for key in ("map", "guard")}
+    used = {n for ps in polys.values() for p in ps for n in p.names()}
+    rank = len(attrs["result_shape"])
+    letter = next(c for c in ("i", "j", "axis", "axis_") if not any(f"{c}{k}" in used for k in range(rank)))
+    names = {axis_name(k): ex.name(f"{letter}{k}") for k in range(rank)}
+    inner: dict[str, Any] = {} if letter == "i" else {"axes": [f"{letter}{k}" for k in range(rank)]}
+    inner["map"] = [str(p.put(names)) for p in polys["map"]]
+    if polys["guard"]:
+        inner["guard"] = [f"{p.put(names)}>=0" for p in polys["guard"]]
+    fill = attrs["fill"]
+    return inner | ({} if _is_default(fill, 0) else {"fill": _write("Scalar", fill)})

@@ -1,0 +1,113 @@
+"""Numbers inside a program: immediates, PAD's value, VIEW's fill, REDUCE's init (facts 10.2, row 14)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F64, I1, SI64, DType
+from ptir_tools.core.ir import Literal
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.tiny.ops.rules import SPELLED, Scalar
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+# What stands for a float that JSON has no token for; a writer takes the first spelling that is no node's id.
+WORDS: dict[str, float] = {
+    word: value
+    for value, words in (
+        (math.inf, ("inf", "INF", "+inf", "+INF", "Infinity")),
+        (-math.inf, ("-inf", "-INF", "-Infinity")),
+        (math.nan, ("nan", "NaN", "NAN")),
+    )
+    for word in words
+}
+
+
+def word_for(value: float, taken: object = ()) -> str | None:
+    """How a number that is not finite is written; None when every spelling is in `taken`, the ids of a program."""
+    same = [w for w, v in WORDS.items() if v == value or (v != v and value != value)]
+    return next((w for w in same if w not in taken), None)  # type: ignore[operator]
+
+
+def as_array(value: Scalar, dtype: DType) -> Array:
+    """The rank-0 array of a number that fits `dtype`, rounded once."""
+    source = np.asarray(value, np.float64 if isinstance(value, float) or not -(2**63) <= value < 2**63 else np.int64)
+    if dtype.is_float:
+        return arrays.round_float(source, dtype)
+    return source.astype(arrays.numpy_dtype(dtype))
+
+
+def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeMismatch") -> None:
+    """`value` can be one of `dtype`: bool only for bool (0 and 1 too), whole numbers for i32, no overflow.
+
+    Raises Violation: "DtypeMismatch" for a number of another kind, `overflow` for one out of range.
+    """
+    named = f"{what}, {_shown(value)}, is not a {SPELLED.get(dtype, dtype)}"
+    if dtype is I1:
+        require(isinstance(value, bool) or value in (0, 1), "DtypeMismatch", named)
+        return
+    require(not isinstance(value, bool), "DtypeMismatch", named)
+    if dtype.is_float:
+        finite = not isinstance(value, float) or math.isfinite(value)
+        require(not finite or _stays_finite(value, dtype), overflow, f"{what}, {_shown(value)}, overflows {SPELLED[dtype]}")
+        return
+    require(not isinstance(value, float) or math.isfinite(value), overflow, named)
+    require(value == int(value), "DtypeMismatch", named)
+    require(dtype.min <= value <= dtype.max, overflow, f"{what}, {_shown(value)}, is out of range of {SPELLED[dtype]}")
+
+
+def _shown(value: Scalar) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 24 else text[:24] + "…"
+
+
+def _stays_finite(value: Scalar, dtype: DType) -> bool:
+    try:
+        return bool(np.isfinite(as_array(float(value), dtype).astype(np.float64)))
+    except OverflowError:
+        return False
+
+
+def untyped(value: Scalar) -> Literal:
+    """An immediate as it is read, before a sibling gives it its dtype: i1, si64 or f64, whichever holds it exactly.
+
+    Raises Violation("InvalidSource") for an integer that none holds.
+    """
+    if isinstance(value, bool):
+        return Literal(tensor(I1), bytes([value]))
+    if isinstance(value, int):
+        require(-(2**63) <= value < 2**63, "InvalidSource", f"the immediate {_shown(value)} has more than 64 bits")
+        return Literal(tensor(SI64), struct.pack("<q", value))
+    return Literal(tensor(F64), struct.pack("<d", value))
+
+
+def value_of(x: Literal) -> Scalar:
+    """The number of an immediate, typed or not; a float is the shortest that reads back to the same bits in its dtype."""
+    array = arrays.from_literal(x)
+    if x.type.dtype.is_float:
+        return float(str(array.item()) if x.type.dtype is F64 else str(array[()]))
+    found: Scalar = array.item()
+    return found
+
+
+def typed(x: Literal, dtype: DType) -> Literal:
+    """The immediate in the dtype of its sibling. Raises Violation("DtypeMismatch") when it does not fit."""
+    if x.type.dtype is dtype:
+        return x
+    if x.type.dtype not in (I1, SI64, F64):
+        raise Violation("DtypeMismatch", f"an immediate of {x.type.dtype} beside {SPELLED.get(dtype, dtype)}")
+    value = value_of(x)
+    if dtype is I1:
+        require(isinstance(value, bool), "DtypeMismatch", f"the immediate {_shown(value)} is not a bool")
+    require_fits(value, dtype, "the immediate")
+    return Literal(tensor(dtype), arrays.pack(as_array(value, dtype), dtype))

@@ -1,0 +1,242 @@
+"""The binary normaliser and everything else that a graph leaves implicit, made explicit before the verifier looks
+(facts 10.2, 10.3, 10.5).
+
+Names of axes become numbers, `broadcast_dimensions` are spelled out by the *written* extents, immediates get the dtype of
+their sibling. Then, in profile `seed`, operands of an elementwise op that differ as the specification's own examples do get
+the EXPAND, RESHAPE or CAST they lack, each with a note; profile `strict` reports them. Bindings are put in last, so that a
+number never hides what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32, I1, DType
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, clone
+from ptir_tools.core.opdef import ELEMENTWISE, OPS, create, operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import POISON, UNTYPED, Shape, TensorType
+from ptir_tools.dialects.tiny.immediates import typed
+from ptir_tools.dialects.tiny.lints import lint
+from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
+from ptir_tools.dialects.tiny.ops.rules import FLOATS, SPELLED, aligned, mismatch, shape_text
+from ptir_tools.dialects.tiny.pieces import Pieces
+from ptir_tools.dialects.tiny.symbols import bind_now
+
+
+def legalize(program: Program, diagnostics: Diagnostics, options: Options) -> None:
+    """Make `program` explicit, in place; report what the profile refuses and ExcessivePiecewise."""
+    for function in program.functions:
+        _Legalizer(function, diagnostics, options).run()
+    bind_now(program, diagnostics)
+
+
+def as_bound(program: Program) -> Program:
+    """`program`, or a copy with its pending bindings put in. Nothing is reported."""
+    if not program.attrs.get("bindings"):
+        return program
+    copy = clone(program)
+    legalize(copy, Diagnostics(program.source), Options())
+    return copy
+
+
+class _Legalizer:
+    def __init__(self, function: Function, diagnostics: Diagnostics, options: Options) -> None:
+        self.function = function
+        self.diagnostics = diagnostics
+        self.strict = options.profile == "strict"
+        self.body: list[Op] = []
+        self.names = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
+        self.pieces = Pieces(options.limits.pieces)
+
+    def run(self) -> None:
+        for p in self.function.params:
+            self.pieces.start(p)
+        for op in self.function.body:
+            try:
+                self.op(op)
+            except Violation as violation:
+                self.reject(op, violation)
+        self.function.body = self.body
+        types = [operand_type(x) for x in self.function.results]
+        if all(isinstance(t, TensorType) for t in types):
+            self.function.result_types = types
+
+    def reject(self, op: Op, violation: Violation) -> None:
+        """Report the op and take it out; its result is poison, so that its users stay silent."""
+        if violation.message:
+            self.diagnostics.violation(violation, op.loc)
+        op.result.type = POISON
+        op.result.op = None
+        self.function.params.append(op.result)
+
+    def op(self, op: Op) -> None:
+        if any(isinstance(x, Value) and x.type in (POISON, UNTYPED) for x in op.operands):
+            self.body.append(op)
+            op.result.type = POISON
+            return
+        if (resolver := _RESOLVERS.get(op.defn.short)) is not None:
+            resolver(op)
+        if op.defn.traits & ELEMENTWISE:
+            self.type_immediates(op)
+            if len(op.operands) > 1:
+                self.align(op)
+        elif op.defn.short == "POOL":
+            self.pool(op)
+        if op.result.type is UNTYPED:
+            (op.result.type,) = op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
+        self.body.append(op)
+        self.pieces.follow(op)
+        lint(op, self.diagnostics)
+
+    def pool(self, op: Op) -> None:
+        if self.strict:
+            self.diagnostics.error("UnknownUop", "POOL is not in the vocabulary", op.loc, help="write it as a VIEW")
+        elif op.result.type is UNTYPED:
+            self.diagnostics.note("PoolMacro", "POOL is not in the vocabulary; it is read as a VIEW", op.loc)
+
+    # Immediates
+
+    def type_immediates(self, op: Op) -> None:
+        """Immediates get their sibling's dtype: in WHERE the condition is bool and `a`, `b` are siblings."""
+        if not any(isinstance(x, Literal) for x in op.operands):
+            return
+        head: list[Operand] = []
+        rest = list(op.operands)
+        if op.defn.short == "WHERE":
+            head = [_typed(rest.pop(0), I1)]
+        dtypes = [x.type.dtype for x in rest if isinstance(x, Value) and isinstance(x.type, TensorType)]
+        if not dtypes:
+            raise Violation("InvalidSource", f"no operand of {op.defn.short} gives the immediates a dtype", at="src")
+        op.operands = (*head, *(_typed(x, dtypes[0]) for x in rest))
+
+    # Dtypes and shapes of elementwise ops
+
+    def align(self, op: Op) -> None:
+        """Equal dtypes and equal shapes, by inserting nodes (`seed`), or a report of each deviation (`strict`)."""
+        casts = self.needed_casts(op)
+        shapes = [operand_type(x).shape for x in op.operands if isinstance(x, Value)]  # type: ignore[union-attr]
+        different = list(dict.fromkeys(shapes))
+        if self.strict and (casts or len(different) > 1):
+            return self.refuse(op, casts, different)
+        target, steps = self.plan(op, different) if len(different) > 1 else ((), {})
+        for k, x in enumerate(op.operands):
+            if isinstance(x, Value):
+                op.operands = (*op.operands[:k], self.insert(op, k, x, k in casts, target, steps.get(k)), *op.operands[k + 1 :])
+
+    def needed_casts(self, op: Op) -> set[int]:
+        """The operands that an implicit CAST to fp32 would mend. Raises Violation("DtypeMismatch") for other mixes."""
+        first = 1 if op.defn.short == "WHERE" else 0
+        dtypes: dict[int, DType] = {k: operand_type(x).dtype for k, x in enumerate(op.operands) if k >= first}  # type: ignore[union-attr]
+        found = set(dtypes.values())
+        if len(found) == 1:
+            return set()
+        if not found <= set(FLOATS) or F32 not in found:
+            listed = " and ".join(SPELLED[d] for d in dtypes.values())
+            raise Violation("DtypeMismatch", f"the operands of {op.defn.short} are {listed}", help="CAST one of them first")
+        return {k for k, d in dtypes.items() if d is not F32}
+
+    def refuse(self, op: Op, casts: set[int], shapes: list[Shape]) -> None:
+        if casts:
+            message = f"the operands of {op.defn.short} have different dtypes; there are no implicit casts"
+            self.diagnostics.error("DtypeMismatch", message, op.loc, help="CAST one of them first")
+        raise mismatch(op.defn.short, shapes) if len(shapes) > 1 else Violation("DtypeMismatch", "")
+
+    def plan(self, op: Op, shapes: list[Shape]) -> tuple[Shape, dict[int, tuple[int, ...] | None]]:
+        """The common shape, and per operand that needs it the reduced axes to put back, or None to align from the right."""
+        target = aligned(shapes) or max(shapes, key=len)
+        steps: dict[int, tuple[int, ...] | None] = {}
+        for k, x in enumerate(op.operands):
+            if not isinstance(x, Value) or not isinstance(x.type, TensorType) or x.type.shape == target:
+                continue
+            right = aligned([x.type.shape, target]) == target
+            axes = _reduced_axes(x, target)
+            if right and axes not in (None, tuple(range(len(axes or ())))):
+                message = f"{x.name} {shape_text(x.type.shape)} fits {shape_text(target)} aligned from the right and at the axes"
+                raise Violation("BroadcastMismatch", f"{message} that its REDUCE removed: ambiguous", help="EXPAND it")
+            if not right and axes is None:
+                raise mismatch(op.defn.short, shapes)
+            steps[k] = None if right else axes
+        return target, steps
+
+    def insert(self, op: Op, k: int, x: Value, cast: bool, target: Shape, axes: tuple[int, ...] | None) -> Value:
+        """Operand `k` of `op` in fp32 if `cast`, and in the shape `target` if there is one."""
+        shape = x.type.shape if isinstance(x.type, TensorType) else ()
+        if cast:
+            self.note(op, "ImplicitCast", f"{x.name} is cast to fp32")
+            x = self.add("CAST", x, f"{op.result.name}_{k}c", op.loc, to=F32)
+        if not target or shape == target:
+            return x
+        if axes is not None:
+            self.note(op, "ReducedAxisAlignment", f"{x.name} gets back the axes {list(axes)} that its REDUCE removed")
+            x = self.add("RESHAPE", x, f"{op.result.name}_{k}r", op.loc, result_shape=_with_ones(target, axes))
+            shape = _with_ones(target, axes)
+        else:
+            self.note(op, "ImplicitExpand", f"{x.name} is expanded to {shape_text(target)}")
+        to = destination(shape, target, None)
+        return self.add("EXPAND", x, f"{op.result.name}_{k}e", op.loc, result_shape=target, broadcast_dimensions=to)
+
+    def note(self, op: Op, code: str, message: str) -> None:
+        self.diagnostics.note(code, f"{message} for {op.defn.short} {op.result.name}", op.loc)
+
+    def add(self, uop: str, x: Value, wish: str, loc: Loc, **attrs: object) -> Value:
+        name, n = wish, 0
+        while name in self.names:
+            n += 1
+            name = f"{wish}_{n}"
+        self.names.add(name)
+        new = create(OPS[f"tiny.{uop}"], (x,), attrs, names=(name,), loc=loc)
+        self.body.append(new)
+        self.pieces.follow(new)
+        return new.result
+
+
+def _typed(x: Operand, dtype: DType) -> Operand:
+    return typed(x, dtype) if isinstance(x, Literal) else x
+
+
+def _with_ones(target: Shape, axes: tuple[int, ...]) -> Shape:
+    return tuple(1 if i in axes else d for i, d in enumerate(target))
+
+
+def _reduced_axes(x: Value, target: Shape) -> tuple[int, ...] | None:
+    """The axes that a REDUCE of a value of shape `target` removed to give `x`, seen through unary ops, CAST and ops with
+    immediates; None when `x` comes from no such REDUCE."""
+    v = x
+    while (op := v.op) is not None:
+        values = list(op.values())
+        if op.defn.short == "REDUCE":
+            source = values[0].type
+            axes: tuple[int, ...] = op.attr("axes")
+            return tuple(sorted(axes)) if isinstance(source, TensorType) and source.shape == target else None
+        if not op.defn.traits & ELEMENTWISE or len(values) != 1:
+            return None
+        v = values[0]
+    return None
+
+
+def _resolve_axes(op: Op) -> None:
+    t = operand_type(op.operands[0])
+    if isinstance(t, TensorType):
+        _set(op, "axes", resolve_axes(op.defn.short, t, op.attr("axes")))
+
+
+def _resolve_destination(op: Op) -> None:
+    t, shape = operand_type(op.operands[0]), op.attr("result_shape")
+    if isinstance(t, TensorType):
+        op.defn.result_types((t,), op.attrs)  # a wrong one is reported as written
+        _set(op, "broadcast_dimensions", destination(t.shape, shape, op.attr("broadcast_dimensions")))
+
+
+def _set(op: Op, name: str, value: object) -> None:
+    i = op.defn.attr_index[name]
+    op.attrs = (*op.attrs[:i], value, *op.attrs[i + 1 :])
+
+
+_RESOLVERS: dict[str, Callable[[Op], None]] = {
+    "REDUCE": _resolve_axes,
+    "FLIP": _resolve_axes,
+    "EXPAND": _resolve_destination,
+}

@@ -1,0 +1,48 @@
+"""Notes about what is legal but hardly meant."""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.source import INDEX_BITS, Source, Span
+from ptir_tools.core.types import Shape, Sym, TensorType
+from ptir_tools.dialects.tiny.ops.rules import shape_text
+
+
+def lint(op: Op, diagnostics: Diagnostics) -> None:
+    """SuspiciousReshape: a RESHAPE that only reorders symbols keeps the row-major order, so it scrambles the elements."""
+    x = op.operands[0] if op.operands else None
+    if op.defn.short != "RESHAPE" or not isinstance(x, Value) or not isinstance(x.type, TensorType):
+        return
+    before, after = _wide(x.type.shape), _wide(op.attr("result_shape"))
+    moved = [d for a, b in zip(before, after, strict=False) if a != b for d in (a, b)]
+    if not moved or not all(isinstance(d, Sym) for d in moved) or sorted(map(str, before)) != sorted(map(str, after)):
+        return
+    shapes = f"{shape_text(x.type.shape)} to {shape_text(op.attr('result_shape'))}"
+    message = f"RESHAPE from {shapes} keeps the row-major order: it does not exchange axes"
+    source = _unpermuted(x, after)
+    help = f"{source.name} already has these axes in this order: reshape that" if source else "use PERMUTE to exchange axes"
+    fix = _fix(op, source, diagnostics.source) if source else None
+    diagnostics.note("SuspiciousReshape", message, op.loc, help=help, fix=fix)
+
+
+def _wide(shape: Shape) -> list[int | Sym]:
+    return [d for d in shape if d != 1]
+
+
+def _unpermuted(x: Value, wanted: list[int | Sym]) -> Value | None:
+    """The operand of the PERMUTE that made `x`, when its axes are the wanted ones."""
+    if x.op is None or x.op.defn.short != "PERMUTE":
+        return None
+    y = x.op.operands[0]
+    fits = isinstance(y, Value) and isinstance(y.type, TensorType) and _wide(y.type.shape) == wanted
+    return y if fits and isinstance(y, Value) else None
+
+
+def _fix(op: Op, y: Value, source: Source | None) -> Fix | None:
+    """The edit that makes `y` the source of the node."""
+    if source is None or source.json_span is None or op.loc >= 0:
+        return None
+    index = (-1 - op.loc) & ((1 << INDEX_BITS) - 1)
+    span: Span | None = source.json_span(("uops", index, "src", 0))
+    return None if span is None else Fix(span, f'"{y.name}"')

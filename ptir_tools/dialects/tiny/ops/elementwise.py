@@ -1,0 +1,141 @@
+"""Unary, binary and ternary UOps and CAST (seed 2.2, 3.1, 3.2).
+
+Floats are computed in float64 and rounded once per node; i32 wraps. An immediate is a literal of rank 0 that adapts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.evaluate import Context
+    from ptir_tools.dialects.tiny.ops.rules import Result
+else:
+    np = lazy("numpy")
+
+
+def unary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType], TensorType]:
+    """The rule of a UOp of one operand: an allowed dtype, the same type out."""
+
+    def rule(x: TensorType) -> TensorType:
+        require_dtype(uop, x, allowed)
+        return x
+
+    return rule
+
+
+def binary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType, TensorType], TensorType]:
+    """The rule of a UOp of two operands: one allowed dtype, one shape."""
+
+    def rule(a: TensorType, b: TensorType) -> TensorType:
+        dtype = same_dtype(uop, (a, b))
+        require_dtype(uop, a, allowed)
+        return tensor(dtype, same_shape(uop, (a, b)))
+
+    return rule
+
+
+def chosen(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
+    """A bool condition and two values of one dtype, all of one shape."""
+    require_dtype("the condition of WHERE", cond, (I1,))
+    return tensor(same_dtype("WHERE", (a, b)), same_shape("WHERE", (cond, a, b)))
+
+
+def converted(x: TensorType, *, to: DType) -> TensorType:
+    """Any dtype to any."""
+    return x.with_dtype(to)
+
+
+def _rounded(x: Any, result: TensorType) -> Array:
+    return arrays.narrow(np.asarray(x), result.dtype)
+
+
+@op("tiny.NEG", infer=unary("NEG", NUMBERS), traits=PURE | ELEMENTWISE)
+def neg(x: Array, *, result: Result) -> Any:
+    """`-x`; the smallest i32 stays as it is. Seed 2.2, Unary."""
+    with np.errstate(all="ignore"):
+        return _rounded(-arrays.widen(x), result)
+
+
+@op("tiny.EXP2", infer=unary("EXP2", FLOATS), traits=PURE | ELEMENTWISE)
+def exp2(x: Array, *, result: Result) -> Any:
+    """Two to the power `x`. Seed 2.2, Unary."""
+    with np.errstate(all="ignore"):
+        return _rounded(np.exp2(arrays.widen(x)), result)
+
+
+@op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE)
+def relu(x: Array, *, result: Result) -> Any:
+    """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Seed 2.2, Unary."""
+    return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
+
+
+@op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE)
+def rsqrt(x: Array, *, result: Result) -> Any:
+    """One over the square root of `x`. Seed 2.2, Unary."""
+    with np.errstate(all="ignore"):
+        return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
+
+
+@op("tiny.CAST", infer=converted, traits=PURE | ELEMENTWISE)
+def cast(x: Array, *, to: DType, context: Context) -> Any:
+    """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
+    to bool is `x != 0`. Seed 1.2 and 2.2."""
+    return arrays.cast(x, context.op.operands[0].type.dtype, to)
+
+
+@op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+def add(a: Array, b: Array, *, result: Result) -> Any:
+    """`a + b`. Seed 2.2, Binary."""
+    with np.errstate(all="ignore"):
+        return _rounded(arrays.widen(a) + arrays.widen(b), result)
+
+
+@op("tiny.SUB", infer=binary("SUB", NUMBERS), traits=PURE | ELEMENTWISE, check=check_scalars)
+def sub(a: Array, b: Array, *, result: Result) -> Any:
+    """`a - b`. Seed 2.2, Binary."""
+    with np.errstate(all="ignore"):
+        return _rounded(arrays.widen(a) - arrays.widen(b), result)
+
+
+@op("tiny.MUL", infer=binary("MUL", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+def mul(a: Array, b: Array, *, result: Result) -> Any:
+    """`a * b`. Seed 2.2, Binary."""
+    with np.errstate(all="ignore"):
+        return _rounded(arrays.widen(a) * arrays.widen(b), result)
+
+
+@op("tiny.FDIV", infer=binary("FDIV", FLOATS), traits=PURE | ELEMENTWISE, check=check_scalars)
+def fdiv(a: Array, b: Array, *, result: Result) -> Any:
+    """`a / b`, by IEEE 754. Seed 2.2, Binary."""
+    with np.errstate(all="ignore"):
+        return _rounded(arrays.widen(a) / arrays.widen(b), result)
+
+
+@op("tiny.MAX", infer=binary("MAX", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+def maximum(a: Array, b: Array, *, result: Result) -> Any:
+    """The larger of `a` and `b`; a NaN when either is. Seed 2.2, Binary."""
+    return _rounded(np.maximum(arrays.widen(a), arrays.widen(b)), result)
+
+
+@op("tiny.MIN", infer=binary("MIN", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+def minimum(a: Array, b: Array, *, result: Result) -> Any:
+    """The smaller of `a` and `b`; a NaN when either is. Seed 2.2, Binary."""
+    return _rounded(np.minimum(arrays.widen(a), arrays.widen(b)), result)
+
+
+@op("tiny.WHERE", infer=chosen, traits=PURE | ELEMENTWISE, check=check_scalars)
+def where(cond: Array, a: Array, b: Array) -> Any:
+    """`a` where `cond` holds, else `b`. Seed 2.2, ternary."""
+    return np.where(cond, a, b)

@@ -1,0 +1,190 @@
+"""Movement UOps (seed 2.1): they rearrange elements and compute nothing. VIEW and POOL are in `view`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import MOVEMENT, PURE, op
+from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.dialects.tiny.immediates import as_array, require_fits
+from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.tiny.ops.rules import Result
+else:
+    np = lazy("numpy")
+
+
+def reshaped(x: TensorType, *, result_shape: Shape) -> TensorType:
+    """As many elements as before; with symbols, what cannot be decided waits for numbers (facts 10.4)."""
+    before, after = ex.product(x.shape), ex.product(result_shape)
+    if before.value is not None and after.value is not None:
+        message = f"{type_text(x)} has {before} elements, {shape_text(result_shape)} has {after}"
+        require(before == after, "AxisSizeMismatch", message, at="result_shape")
+    return x.with_shape(result_shape)
+
+
+def permuted(x: TensorType, *, perm: Ints) -> TensorType:
+    """`perm` names every axis of `x` once."""
+    message = f"perm {list(perm)} does not name each of the {x.rank} axes of {type_text(x)} once"
+    require(sorted(perm) == list(range(x.rank)), "InvalidPermutation", message, at="perm")
+    return x.with_shape(x.shape[p] for p in perm)
+
+
+def destination(shape: Shape, result: Shape, axes: Destination | None) -> Destination:
+    """The result axis of every operand axis; None for those whose extent is written 1 and has no axis of its own.
+
+    `axes` has one entry per operand axis, or one per axis whose extent is not written 1; None aligns from the right.
+    Raises Violation("BroadcastMismatch").
+    """
+    if axes is None:
+        return tuple(range(len(result) - len(shape), len(result)))
+    ones = [d == 1 for d in shape]
+    given = [a for a in axes if a is not None]
+    at = f"broadcast_dimensions {list(axes)}"
+    for a in given:
+        require(0 <= a < len(result), "BroadcastMismatch", f"{at}: the result has no axis {a}", at="broadcast_dimensions")
+    rising = all(a < b for a, b in pairwise(given))
+    require(rising, "BroadcastMismatch", f"{at} do not rise", at="broadcast_dimensions")
+    if len(axes) == len(shape):
+        return tuple(axes)
+    message = f"{at} fit neither the {len(shape)} axes of {shape_text(shape)} nor the {ones.count(False)} that are not 1"
+    require(len(axes) == ones.count(False), "BroadcastMismatch", message, at="broadcast_dimensions")
+    rest = iter(axes)
+    return tuple(None if one else next(rest) for one in ones)
+
+
+def expanded(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> TensorType:
+    """Every extent of `x` is 1 or that of its result axis (facts 10.3)."""
+    if broadcast_dimensions is None and x.rank > len(result_shape):
+        raise Violation("BroadcastMismatch", f"{type_text(x)} has more axes than {shape_text(result_shape)}", at="result_shape")
+    to = destination(x.shape, result_shape, broadcast_dimensions)
+    for i, (d, a) in enumerate(zip(x.shape, to, strict=True)):
+        fits = d == 1 or (a is not None and d == result_shape[a])
+        message = f"axis {i} of {type_text(x)} does not expand to axis {a} of {shape_text(result_shape)}"
+        require(fits, "BroadcastMismatch", message, at="result_shape")
+    return x.with_shape(result_shape)
+
+
+def padded(x: TensorType, *, pad: Pads, value: Scalar = 0) -> TensorType:
+    """A pair per axis, none negative, and a value of the dtype of `x`."""
+    require(len(pad) == x.rank, "InvalidArg", f"pad has {len(pad)} pairs for {type_text(x)}", at="pad")
+    for low_high in pad:
+        for d in low_high:
+            require(not isinstance(d, int) or d >= 0, "InvalidArg", f"the padding {d} is negative", at="pad")
+    require_fits(value, x.dtype, "the value of PAD", "NeutralInvalid")
+    return x.with_shape(_sum(d, low, high) for d, (low, high) in zip(x.shape, pad, strict=True))
+
+
+def _sum(*dims: Dim) -> Dim:
+    if all(isinstance(d, int) for d in dims):
+        return sum(d for d in dims if isinstance(d, int))
+    total = ex.constant(0)
+    for d in dims:
+        total = total + ex.of_dim(d)
+    return ex.to_dim(total)
+
+
+def sliced(x: TensorType, *, lo: Shape, hi: Shape, step: Shape | None = None) -> TensorType:
+    """`0 <= lo <= hi <= extent` and `step >= 1` on every axis; `ceil((hi - lo) / step)` elements stay."""
+    step = step or (1,) * len(lo)
+    same = len(lo) == len(hi) == len(step) == x.rank
+    require(same, "InvalidArg", f"lo, hi and step have {len(lo)}, {len(hi)} and {len(step)} entries for {type_text(x)}")
+    shape: list[Dim] = []
+    for axis, (d, a, b, s) in enumerate(zip(x.shape, lo, hi, step, strict=True)):
+        where = f"axis {axis} of {type_text(x)}: lo {dim_text(a)}, hi {dim_text(b)}"
+        _require_order(0, a, where)
+        _require_order(a, b, where)
+        _require_order(b, d, where)
+        require(not isinstance(s, int) or s >= 1, "InvalidArg", f"the step {dim_text(s)} is not positive", at="step")
+        shape.append(_ceil_div(ex.of_dim(b) - ex.of_dim(a), ex.of_dim(s)))
+    return x.with_shape(shape)
+
+
+def _require_order(low: Dim, high: Dim, where: str) -> None:
+    """`low <= high`, as far as it can be told."""
+    difference = (ex.of_dim(high) - ex.of_dim(low)).value
+    require(difference is None or difference >= 0, "InvalidArg", f"{where} is out of range", at="lo")
+
+
+def _ceil_div(a: ex.Poly, b: ex.Poly) -> Dim:
+    return ex.to_dim((a + b - ex.constant(1)) // b)
+
+
+def flipped(x: TensorType, *, axes: Axes) -> TensorType:
+    """Each axis of `axes` is one of `x`, none twice."""
+    found = resolve_axes("FLIP", x, axes)
+    require(len(set(found)) == len(found), "InvalidArg", f"axes {list(axes)} of FLIP name an axis twice", at="axes")
+    return x
+
+
+def resolve_axes(uop: str, x: TensorType, axes: Sequence[int | str]) -> tuple[int, ...]:
+    """Axes as numbers: negative ones count from the end, a text names the one axis whose extent is written so."""
+    return tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a) for a in axes)
+
+
+def _resolve_number(uop: str, x: TensorType, axis: int) -> int:
+    require(-x.rank <= axis < x.rank, "AxisOutOfRange", f"{uop}: {type_text(x)} has no axis {axis}", at="axes")
+    return axis % x.rank
+
+
+def _resolve_name(uop: str, x: TensorType, text: str) -> int:
+    found = [i for i, d in enumerate(x.shape) if dim_text(d) == text]
+    require(found, "UnknownAxis", f"{uop}: no axis of {type_text(x)} is written {text}", at=text)
+    places = " and ".join(map(str, found))
+    help = "name the axis by its number"
+    require(len(found) == 1, "AmbiguousAxis", f"{uop}: axes {places} of {type_text(x)} are {text}", at=text, help=help)
+    return found[0]
+
+
+@op("tiny.RESHAPE", infer=reshaped, traits=PURE | MOVEMENT)
+def reshape(x: Array, *, result_shape: Shape) -> Any:
+    """The elements of `x` in row-major order under another shape. Seed 2.1."""
+    return x.reshape(result_shape)
+
+
+@op("tiny.PERMUTE", infer=permuted, traits=PURE | MOVEMENT)
+def permute(x: Array, *, perm: Ints) -> Any:
+    """Axis `i` of the result is axis `perm[i]` of `x`. Seed 2.1."""
+    return np.transpose(x, perm)
+
+
+@op("tiny.EXPAND", infer=expanded, traits=PURE | MOVEMENT)
+def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> Any:
+    """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
+    every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Seed 2.1."""
+    to = destination(x.shape, result_shape, broadcast_dimensions)
+    inner = [1] * len(result_shape)
+    for n, a in zip(x.shape, to, strict=True):
+        if a is not None:
+            inner[a] = n
+    return np.broadcast_to(x.reshape(inner), result_shape)
+
+
+@op("tiny.PAD", infer=padded, traits=PURE | MOVEMENT)
+def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
+    """`x` with `lo` and `hi` elements `value` before and after it on every axis. Seed 2.1."""
+    dtype: DType = result.dtype
+    return np.pad(x, pad, constant_values=as_array(value, dtype)) if x.ndim else x
+
+
+@op("tiny.SHRINK", infer=sliced, traits=PURE | MOVEMENT)
+def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Any:
+    """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Seed 2.1."""
+    steps = step or (1,) * len(lo)
+    return x[tuple(slice(a, b, s) for a, b, s in zip(lo, hi, steps, strict=True))]
+
+
+@op("tiny.FLIP", infer=flipped, traits=PURE | MOVEMENT)
+def flip(x: Array, *, axes: Axes) -> Any:
+    """`x` reversed along `axes`. Seed 2.1."""
+    return np.flip(x, axes)

@@ -1,0 +1,77 @@
+"""REDUCE (seed 2.2, 3.3): the source is cast to `dtype`, which is the accumulator's and the result's."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE
+from ptir_tools.core.opdef import op as declare
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.tiny.immediates import as_array, require_fits
+from ptir_tools.dialects.tiny.ops.movement import resolve_axes
+from ptir_tools.dialects.tiny.ops.rules import NUMBERS, SPELLED, Axes, Scalar
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.evaluate import Context
+else:
+    np = lazy("numpy")
+
+KINDS = ("SUM", "MAX", "MIN")
+
+
+def neutral(op: str, dtype: DType) -> Scalar:
+    """What changes nothing: SUM 0; MAX -inf or the smallest i32; MIN inf or the largest."""
+    if op == "SUM":
+        return 0
+    if dtype.is_float:
+        return -math.inf if op == "MAX" else math.inf
+    return dtype.min if op == "MAX" else dtype.max
+
+
+def reduced(x: TensorType, *, op: str, axes: Axes, dtype: DType, init: Scalar | None = None) -> TensorType:
+    """The axes are those of `x`, each once, and go; `dtype` is a number; `init` fits it."""
+    require(op in KINDS, "InvalidArg", f"REDUCE has no op `{op}`, only {', '.join(KINDS)}", at="op")
+    require(dtype in NUMBERS, "DtypeMismatch", f"REDUCE does not accumulate in {SPELLED.get(dtype, dtype)}", at="dtype")
+    found = resolve_axes("REDUCE", x, axes)
+    require(len(set(found)) == len(found), "InvalidArg", f"axes {list(axes)} of REDUCE name an axis twice", at="axes")
+    if init is not None:
+        require(
+            not isinstance(init, bool) and not _fraction(init, dtype), "NeutralInvalid", f"init {init} is no {SPELLED[dtype]}"
+        )
+        require_fits(init, dtype, "init", "NeutralInvalid")
+    return tensor(dtype, tuple(d for i, d in enumerate(x.shape) if i not in found))
+
+
+def _fraction(value: Scalar, dtype: DType) -> bool:
+    return dtype.is_integer and isinstance(value, float) and not value.is_integer()
+
+
+@declare("tiny.REDUCE", infer=reduced, traits=PURE)
+def reduce(
+    x: Array,
+    *,
+    op: str,
+    axes: Axes,
+    dtype: DType,
+    init: Scalar | None = None,
+    context: Context,
+) -> Any:
+    """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
+    `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
+    A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Seed 2.2, 3.3."""
+    source = arrays.widen(arrays.cast(x, context.op.operands[0].type.dtype, dtype))
+    start = arrays.widen(as_array(neutral(op, dtype) if init is None else init, dtype))
+    with np.errstate(all="ignore"):
+        if op == "SUM":
+            total = np.add.reduce(source, axis=axes, dtype=source.dtype)
+            return arrays.narrow(np.asarray(total if init is None else total + start), dtype)
+        best = np.maximum if op == "MAX" else np.minimum
+        return arrays.narrow(np.asarray(best.reduce(source, axis=axes, initial=start[()])), dtype)

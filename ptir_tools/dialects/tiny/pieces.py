@@ -1,0 +1,164 @@
+"""ExcessivePiecewise: how many pieces the index domain of a value falls into (facts section 11).
+
+Every axis of a value keeps an ordered list of intervals; the pieces of the value are the product of their numbers. What
+computes starts again with one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.opdef import ELEMENTWISE
+from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.dialects.tiny import expressions as ex
+
+
+@dataclass(slots=True, frozen=True)
+class Interval:
+    """`count` neighboring intervals of one origin: None is data, a text the value of a PAD. `length` None is unknown."""
+
+    origin: str | None
+    length: Dim | None = None
+    count: int = 1
+
+
+Axes = tuple[tuple[Interval, ...], ...]
+DATA = Interval(None)
+
+
+def count(axes: Axes) -> int:
+    """Into how many pieces these axes cut a value."""
+    return prod(sum(i.count for i in intervals) for intervals in axes)
+
+
+class Pieces:
+    """The intervals of the values seen so far; `follow` them in order of definition."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.axes: dict[Value, Axes] = {}
+
+    def start(self, v: Value) -> None:
+        """`v` is one piece."""
+        if isinstance(v.type, TensorType):
+            self.axes[v] = tuple((Interval(None, d),) for d in v.type.shape)
+
+    def follow(self, op: Op) -> None:
+        """Take in the result of `op`. Raises Violation("ExcessivePiecewise") when it has more pieces than the limit."""
+        source = op.operands[0] if op.operands else None
+        rule = _RULES.get(op.defn.short)
+        if rule is None or op.defn.traits & ELEMENTWISE or not isinstance(source, Value) or source not in self.axes:
+            return self.start(op.result)
+        self.axes[op.result] = axes = rule(op, self.axes[source])
+        if (n := count(axes)) > self.limit:
+            self.start(op.result)
+            message = f"{op.defn.short} {op.result.name} falls into {n} pieces, the limit is {self.limit}"
+            help = "merge the PADs and SHRINKs before it, or compute on the value in between; --max-pieces raises the limit"
+            raise Violation("ExcessivePiecewise", message, help=help)
+
+
+def _shape(op: Op) -> Shape:
+    t = op.result.type
+    return t.shape if isinstance(t, TensorType) else ()
+
+
+def _pad(op: Op, axes: Axes) -> Axes:
+    value = str(op.attr("value"))
+    found = []
+    for intervals, (low, high) in zip(axes, op.attr("pad"), strict=True):
+        if low != 0:
+            intervals = _coalesce(Interval(value, low), *intervals)
+        if high != 0:
+            intervals = _coalesce(*intervals, Interval(value, high))
+        found.append(intervals)
+    return tuple(found)
+
+
+def _coalesce(*intervals: Interval) -> tuple[Interval, ...]:
+    """Neighboring pads of one value are one."""
+    found: list[Interval] = []
+    for i in intervals:
+        if found and i.origin is not None and found[-1].origin == i.origin:
+            found[-1] = Interval(i.origin, _add(found[-1].length, i.length))
+        else:
+            found.append(i)
+    return tuple(found)
+
+
+def _add(a: Dim | None, b: Dim | None) -> Dim | None:
+    return None if a is None or b is None else ex.to_dim(ex.of_dim(a) + ex.of_dim(b))
+
+
+def _shrink(op: Op, axes: Axes) -> Axes:
+    lows, highs = op.attr("lo"), op.attr("hi")
+    steps = op.attr("step") or (1,) * len(lows)
+    return tuple(_cut(*row) for row in zip(axes, lows, highs, steps, strict=True))
+
+
+def _cut(intervals: tuple[Interval, ...], low: Dim, high: Dim, step: Dim) -> tuple[Interval, ...]:
+    """Intervals without an element left vanish where numbers tell; a step other than 1 adds its guard."""
+    kept = intervals
+    if isinstance(low, int) and isinstance(high, int) and all(isinstance(i.length, int) for i in intervals):
+        found, at = [], 0
+        for i in intervals:
+            length = i.length if isinstance(i.length, int) else 0
+            inside = min(high, at + length) - max(low, at)
+            at += length
+            if inside > 0:
+                found.append(Interval(i.origin, inside, i.count))
+        kept = tuple(found) or (Interval(None, 0),)
+    if step == 1:
+        return kept
+    return (*(Interval(i.origin, None, i.count) for i in kept), DATA)
+
+
+def _expand(op: Op, axes: Axes) -> Axes:
+    shape = _shape(op)
+    found = [(Interval(None, d),) for d in shape]
+    source: Any = op.operands[0].type
+    for intervals, d, axis in zip(axes, source.shape, op.attr("broadcast_dimensions"), strict=True):
+        if axis is not None and d == shape[axis]:
+            found[axis] = intervals
+    return tuple(found)
+
+
+def _reshape(op: Op, axes: Axes) -> Axes:
+    """Where only extents of 1 come and go, axes keep their lists; otherwise the product moves to axis 0."""
+    source: Any = op.operands[0].type
+    shape = _shape(op)
+    if [d for d in source.shape if d != 1] == [d for d in shape if d != 1]:
+        kept = iter([i for i, d in zip(axes, source.shape, strict=True) if d != 1])
+        return tuple((Interval(None, 1),) if d == 1 else next(kept) for d in shape)
+    return _on_axis_0(count(axes), shape)
+
+
+def _on_axis_0(n: int, shape: Shape) -> Axes:
+    return tuple((Interval(None, None, n) if i == 0 and n != 1 else Interval(None, d),) for i, d in enumerate(shape))
+
+
+def _view(op: Op, axes: Axes) -> Axes:
+    """Every `//`, `%` and guard doubles the product of the source."""
+    doubling = sum(ex.of_dim(e).quotients() for key in ("map", "guard") for e in op.attr(key)) + len(op.attr("guard"))
+    return _on_axis_0(count(axes) << doubling, _shape(op))
+
+
+def _pool(op: Op, axes: Axes) -> Axes:
+    kernel = _shape(op)[len(axes) :]
+    return (*axes, *((Interval(None, d),) for d in kernel))
+
+
+_RULES: dict[str, Callable[[Op, Axes], Axes]] = {
+    "PAD": _pad,
+    "SHRINK": _shrink,
+    "PERMUTE": lambda op, axes: tuple(axes[p] for p in op.attr("perm")),
+    "FLIP": lambda op, axes: tuple(i[::-1] if k in op.attr("axes") else i for k, i in enumerate(axes)),
+    "EXPAND": _expand,
+    "RESHAPE": _reshape,
+    "VIEW": _view,
+    "POOL": _pool,
+}

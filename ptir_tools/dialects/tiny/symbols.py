@@ -1,0 +1,210 @@
+"""Symbols of a graph: which it has, binding them, and inferring those that RESHAPE and EXPAND determine (facts 10.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.ir import Function, Op, Program, Value
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.symbols import mentioned, substitute
+from ptir_tools.core.types import POISON, Dim, Sym, TensorType
+from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.dialects.tiny.ops.rules import dim_text
+
+
+@dataclass(slots=True, frozen=True)
+class Inferred:
+    """A symbol that the node `op` determines."""
+
+    name: str
+    value: int
+    op: Op
+
+
+def _everything(function: Function) -> Iterator[Any]:
+    yield from (p.type for p in function.params)
+    for op in function.body:
+        yield from op.attrs
+        yield from (v.type for v in op.results)
+
+
+def symbols(program: Program) -> list[str]:
+    """The names in the extents of `program` that no binding replaces, in order of first appearance."""
+    found: dict[str, None] = {}
+    for function in program.functions:
+        for x in _everything(function):
+            for s in mentioned(x):
+                found.update((n, None) for n in ex.names(s.name))
+    return [n for n in found if n not in program.attrs.get("bindings", {})]
+
+
+def bind(program: Program, numbers: Mapping[str, int]) -> None:
+    """Give symbols numbers, over the program's own "dims". They are put in when the program has been made explicit, since
+    what `broadcast_dimensions` and implicit EXPANDs mean depends on the extents as written."""
+    program.attrs["bindings"] = program.attrs.get("bindings", {}) | dict(numbers)
+    dims = program.attrs.get("dims", {})
+    program.attrs["dims"] = {k: v for k, v in dims.items() if k not in numbers}
+
+
+def bind_now(program: Program, diagnostics: Diagnostics) -> None:
+    """Put pending bindings in; an op whose attributes they break is reported and becomes poison."""
+    numbers = program.attrs.pop("bindings", {})
+    if not numbers:
+        return
+    for function in program.functions:
+        for p in function.params:
+            p.type = substitute(p.type, lambda s: _put(s, numbers))
+        for op in function.body:
+            try:
+                _bind_op(op, numbers)
+            except Violation as violation:
+                diagnostics.violation(violation, op.loc)
+                op.result.type = POISON
+        function.body = [op for op in function.body if op.result.type is not POISON]
+        known = {v for op in function.body for v in op.results} | set(function.params)
+        lost = dict.fromkeys(v for op in function.body for v in op.values() if v not in known)
+        lost.update(dict.fromkeys(x for x in function.results if isinstance(x, Value) and x not in known))
+        function.params.extend(lost)
+        function.result_types = [operand_type(x) for x in function.results]
+
+
+def _bind_op(op: Op, numbers: Mapping[str, int]) -> None:
+    """Put numbers into the attributes and the result type. Raises Violation("InvalidArg") for a negative extent."""
+    attrs = []
+    for a, value in zip(op.defn.attrs, op.attrs, strict=True):
+        put = _put_anything if a.kind == "Map" else _put
+        attrs.append(substitute(value, lambda s, put=put: put(s, numbers)))
+    op.attrs = tuple(attrs)
+    for v in op.results:
+        v.type = substitute(v.type, lambda s: _put(s, numbers))
+
+
+def _put_anything(s: Sym, numbers: Mapping[str, int]) -> Dim:
+    return ex.put(s, numbers)
+
+
+def _put(s: Sym, numbers: Mapping[str, int]) -> Dim:
+    found = ex.put(s, numbers)
+    require(isinstance(found, Sym) or found >= 0, "InvalidArg", f"the extent {s.name} would be {found}")
+    return found
+
+
+def specialize(program: Program, numbers: dict[str, int]) -> list[Inferred]:
+    """Put numbers in for every symbol of the entry function, in place: `numbers` (which grows), then "dims", then what the
+    graph determines, which is returned. Every type rule is checked again on the numbers.
+
+    Raises Violation: "AxisAlignmentMismatch" when two sources disagree, "UnboundSymbol" for symbols without a value, and
+    whatever a type rule finds.
+    """
+    function = program.main
+    _merge(numbers, program.attrs.get("dims", {}))
+    inferred = infer(function, numbers)
+    left = [n for n in symbols(program) if n not in numbers]
+    help = " ".join(f"--bind {n}=INT" for n in left)
+    require(not left, "UnboundSymbol", f"no value for {', '.join(left)}", help=f"give it with {help}")
+    known = {k: v for k, v in numbers.items() if k.isidentifier() or ex.names(k) == (k,)}
+    for p in function.params:
+        p.type = substitute(p.type, lambda s: _put(s, known))
+    for op in function.body:
+        recheck(op, known)
+    function.result_types = [operand_type(x) for x in function.results]
+    program.attrs["dims"] = {}
+    return inferred
+
+
+def recheck(op: Op, numbers: Mapping[str, int]) -> None:
+    """Put numbers into `op` and check its type rule on them. Raises Violation, naming the node."""
+    try:
+        _bind_op(op, numbers)
+        op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
+    except Violation as violation:
+        message = f"{op.defn.short} {op.result.name}: {violation.message}"
+        raise Violation(violation.code, message, help=violation.help, at=violation.at) from None
+
+
+def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
+    """Add "dims" to `numbers`, and what an extent such as `H*D`, known as a whole, says about its symbol."""
+    for n, value in dims.items():
+        other = numbers.setdefault(n, value)
+        require(other == value, "AxisAlignmentMismatch", f'{n} is {value} by "dims", but {other} by the inputs')
+    for text, value in list(numbers.items()):
+        p = ex.parse(text).put({k: ex.constant(v) for k, v in numbers.items() if k != text})
+        if ex.names(text) == (text,):
+            continue
+        if p.value is not None:
+            require(p.value == value, "AxisAlignmentMismatch", f"{text} is {value} by the inputs, but {p} by its symbols")
+        elif (found := ex.solve_linear(p, value)) is not None:
+            name, number = found
+            require(number is not None, "AxisAlignmentMismatch", f"no whole {name} makes {text} equal to {value}")
+            numbers[name] = number or 0
+
+
+def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
+    """Add to `numbers` what RESHAPE and EXPAND determine, sweeping in order until nothing changes.
+
+    Raises Violation("AxisSizeMismatch") when a RESHAPE would need a fraction.
+    """
+    found: list[Inferred] = []
+    waiting = [op for op in function.body if op.defn.short in _SOLVERS and any(True for _ in mentioned(op.attrs))]
+    changed = True
+    while changed and waiting:
+        before = len(found)
+        for op in waiting:
+            source = operand_type(op.operands[0])
+            if isinstance(source, TensorType):
+                for name, value in _SOLVERS[op.defn.short](op, source, numbers):
+                    numbers[name] = value
+                    found.append(Inferred(name, value, op))
+        waiting = [op for op in waiting if any(n not in numbers for s in mentioned(op.attrs) for n in ex.names(s.name))]
+        changed = len(found) > before
+    return found
+
+
+def _solve_reshape(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """From the right: equal extents cancel, a lone unknown takes the extent opposite; the last unknown is a quotient."""
+    before = [d for d in (ex.put(d, numbers) for d in source.shape) if d != 1]
+    after = [d for d in (ex.put(d, numbers) for d in op.attr("result_shape")) if d != 1]
+    while unknown := {n for d in after if isinstance(d, Sym) for n in ex.names(d.name)}:
+        if len(unknown) == 1:
+            yield from _divide(op, before, after)
+            return
+        if not before:
+            return
+        s, d = before[-1], after[-1]
+        if s != d:
+            if not (isinstance(s, int) and isinstance(d, Sym) and d.name in unknown):
+                return
+            yield d.name, s
+            after = [ex.put(e, {d.name: s}) for e in after]
+        before, after = before[:-1], after[:-1]
+
+
+def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, int]]:
+    if not all(isinstance(d, int) for d in before):
+        return
+    total = prod(d for d in before if isinstance(d, int))
+    solved = ex.solve_linear(ex.product(after), total)
+    if solved is None:
+        return
+    name, value = solved
+    if value is None:
+        shapes = " x ".join(map(dim_text, after))
+        message = f"RESHAPE {op.result.name}: {total} elements are not {shapes} for any whole {name}"
+        raise Violation("AxisSizeMismatch", message, at="result_shape")
+    yield name, value
+
+
+def _solve_expand(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """An unknown extent of the result takes the known one of its operand axis, unless that is 1."""
+    shape = op.attr("result_shape")
+    for d, axis in zip(source.shape, op.attr("broadcast_dimensions"), strict=True):
+        have, want = ex.put(d, numbers), None if axis is None else ex.put(shape[axis], numbers)
+        if isinstance(want, Sym) and isinstance(have, int) and have != 1 and ex.names(want.name) == (want.name,):
+            yield want.name, have
+
+
+_SOLVERS = {"RESHAPE": _solve_reshape, "EXPAND": _solve_expand}
