@@ -25,7 +25,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
-from ptir_tools.core.opdef import COMMUTES, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
+from ptir_tools.core.opdef import COMMUTES, CONSTANT, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
 from ptir_tools.core.patterns import Effect, Origin, Pattern, named, variadic
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
@@ -36,8 +36,6 @@ Match = Callable[[Operand, Env], bool]
 Splat = Callable[[TensorType, Any], Op]  # the op that makes a constant with all elements equal
 _LINE = re.compile(
     r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>[a-z-]+)\])?\s*$"
-)
-    r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>\w[\w-]*)\])?\s*$"
 )
 
 
@@ -334,9 +332,9 @@ def literal_of(x: Operand) -> Literal | None:
     """The constant that `x` is, inline or made by a constant op."""
     if isinstance(x, Literal):
         return x
-    if isinstance(x, Value) and x.op is not None and x.op.defn.short == "constant":
-        value: Literal = x.op.attrs[0]
-        return value
+    if isinstance(x, Value) and x.op is not None and CONSTANT in x.op.defn.traits:
+        value = x.op.attr("value")
+        return value if isinstance(value, Literal) else None
     return None
 
 

@@ -1,0 +1,71 @@
+"""Common subexpression elimination. Specification: PTIR rewrite system, "DCE and CSE".
+
+Two ops are one when they have the same declaration, attributes to the bit, operands (in any order for a commutative op), regions
+and result types, and the first is defined wherever the second stands. Random ops and ops on constants whose payload is missing
+are never merged. Under strict floats a float op is not commuted: which NaN comes out could change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import COMMUTES, PURE, RANDOM
+from ptir_tools.core.patterns import has_floats
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.passes import Floats, PassContext
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Merge ops that compute the same value."""
+    merger = _Merger(context.floats is not Floats.STRICT)
+    for rw in context.rewriters(program):
+        merger.block(rw, rw.block, {})
+    context.count("merged", merger.merged)
+
+
+class _Merger:
+    def __init__(self, commute_floats: bool) -> None:
+        self.commute_floats = commute_floats
+        self.merged = 0
+        self.random: dict[Region, bool] = {}
+
+    def block(self, rw: Rewriter, block: Region, known: dict[Any, Op]) -> None:
+        """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`."""
+        for op in rw.body(block):
+            for r in op.regions:
+                if not r.isolated:
+                    self.block(rw, r, dict(known))
+            if PURE not in op.defn.traits or self.is_random(op) or (key := self.key(op)) is None:
+                continue
+            first = known.setdefault(key, op)
+            if first is not op:
+                for v, by in zip(op.results, first.results, strict=True):
+                    rw.replace_all_uses(v, by)
+                rw.erase(op)
+                self.merged += 1
+
+    def key(self, op: Op) -> Any:
+        """Equal for ops that compute the same; None for one that equals no other."""
+        d = op.defn
+        if any(isinstance(a, Literal) and a.data is None for a in (*op.attrs, *op.operands)):
+            return None
+        operands: Any = tuple(map(_operand_key, op.operands))
+        if COMMUTES in d.traits and (self.commute_floats or not has_floats(op)):
+            operands = frozenset(operands)
+        return (d, d.key(op.attrs), operands, op.regions, tuple(v.type for v in op.results))
+
+    def is_random(self, op: Op) -> bool:
+        """Whether `op` or anything in its regions draws random numbers."""
+        return RANDOM in op.defn.traits or any(self.draws(r) for r in op.regions)
+
+    def draws(self, region: Region) -> bool:
+        if (found := self.random.get(region)) is None:
+            found = self.random[region] = any(self.is_random(op) for op in region.body)
+        return found
+
+
+def _operand_key(x: Operand) -> Any:
+    if isinstance(x, Value):
+        return x
+    return x.key if isinstance(x, Literal) else (x.value, x.index)

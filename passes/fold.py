@@ -1,0 +1,88 @@
+"""Constant folding: an op on constants becomes a constant, by its own declared body.
+
+Never folded: random ops, loops and branches, what fails at run time, what reads a payload that is missing, and what would make
+the program bigger than `Limits.fold_bytes` allows.
+"""
+
+from __future__ import annotations
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.greedy import GreedyConfig, apply_patterns_and_fold_greedily
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, PURE, RANDOM
+from ptir_tools.core.patterns import PatternSet
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.rules import literal_of
+from ptir_tools.core.types import TensorType
+from ptir_tools.passes import PassContext
+
+_BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Compute what depends on constants alone."""
+    nothing = PatternSet().freeze()
+    config = GreedyConfig(enable_dce=False, limits=context.limits, log=context.log, expensive_checks=context.expensive_checks)
+    for rw in context.rewriters(program):
+        stats = apply_patterns_and_fold_greedily(rw, nothing, config, folder(context.limits))
+        for op in reversed(list(rw.body())):
+            if CONSTANT in op.defn.traits and rw.unused(op):
+                rw.erase(op)
+        context.count("folds", stats.folds)
+
+
+class folder:  # noqa: N801  (a function with a memory)
+    """What the greedy driver calls to fold: an operand that equals the op's result, a literal, or None."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+
+    def __call__(self, op: Op, rw: Rewriter) -> Operand | None:
+        d = op.defn
+        if PURE not in d.traits or op.regions or len(op.results) != 1 or d.traits & (CONSTANT | RANDOM):
+            return None
+        if d.fold is not None and (by := d.fold(op)) is not None:
+            return by
+        if d.traits & _BARRIER == _BARRIER or not d.implemented:
+            return None
+        return self.constant(op, rw)
+
+    def constant(self, op: Op, rw: Rewriter) -> Literal | None:
+        """The literal that `op` computes from constant operands."""
+        t = op.results[0].type
+        literals = [x for operand in op.operands if (x := literal_of(operand)) is not None and x.data is not None]
+        if not literals or len(literals) < len(op.operands) or not (isinstance(t, TensorType) and t.is_static):
+            return None
+        if MOVEMENT in op.defn.traits and len(literals) == 1:
+            if t.count > literals[0].type.count:
+                return None  # a broadcast of a constant is the shortest way to say it
+            if literals[0].splat and t.count > 1:
+                return Literal(t, literals[0].data, splat=True)
+        uniform = ELEMENTWISE in op.defn.traits and t.count > 1 and all(x.splat for x in literals)
+        if not uniform and t.dtype.packed_bytes(t.count) > self.allowed(op, literals, rw):
+            return None
+        return _computed(op, literals, t, uniform)
+
+    def allowed(self, op: Op, literals: list[Literal], rw: Rewriter) -> int:
+        """How many bytes the result may have: those of the constants that it replaces, but at least the limit."""
+        replaced = 0
+        for x, literal in zip(op.operands, literals, strict=True):
+            if isinstance(x, Literal) or (isinstance(x, Value) and rw.uses(x) == 1):
+                replaced += len(literal.data or b"")
+        return max(self.limits.fold_bytes, replaced)
+
+
+def _computed(op: Op, literals: list[Literal], t: TensorType, uniform: bool) -> Literal | None:
+    """The value of `op`; `uniform`: all elements are the same, so one is computed."""
+    try:
+        operands = [arrays.from_literal(x) for x in literals]
+        if uniform:
+            operands = [x[(0,) * x.ndim] if x.ndim else x for x in operands]
+            operands = [x.reshape(()) for x in operands]
+        (result,) = evaluate(op, operands, Context())
+    except (Violation, LimitExceeded):
+        return None
+    return Literal(t, arrays.pack(result, t.dtype), splat=True) if uniform else arrays.to_literal(result, t)
