@@ -10,7 +10,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.greedy import GreedyConfig, apply_patterns_and_fold_greedily
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, PURE, RANDOM
 from ptir_tools.core.patterns import PatternSet
@@ -34,7 +34,7 @@ def run(program: Program, context: PassContext) -> None:
         context.count("folds", stats.folds)
 
 
-class folder:  # noqa: N801  (a function with a memory)
+class folder:
     """What the greedy driver calls to fold: an operand that equals the op's result, a literal, or None."""
 
     def __init__(self, limits: Limits) -> None:
