@@ -1,3 +1,26 @@
-"""ptir: read, verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR."""
+"""ptir: read, verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
+
+    import ptir_tools as ptir
+
+    program = ptir.read("model.ptir")
+    print(ptir.write(ptir.optimize(program)))
+    print(ptir.run(program, {"x": x}))
+
+Everything is loaded when it is first used. What is wrong with a program raises `Rejected`, whose `diagnostics` tell where.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from ptir_tools.api import Program, Rejected, UsageError, optimize, plan, read, run, translate, verify, write
 
 __version__ = "0.1.0"
+__all__ = ["Program", "Rejected", "UsageError", "optimize", "plan", "read", "run", "translate", "verify", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(lazy("ptir_tools.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,86 @@
 """The command line: one file per subcommand, loaded only when called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import click
+
+from ptir_tools import __version__
+from ptir_tools.core.lazy import lazy
+
+exits = lazy("ptir_tools.cli.exits")
+
+# In the order in which --help lists them. Each is the attribute `command` of the module of that name.
+COMMANDS = ("verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "info", "explain", "ops")
+
+
+class Commands(click.Group):
+    """The subcommands. A module is imported when its command is called or its help is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return cast(click.Command, lazy(f"ptir_tools.cli.{cmd_name}").command)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise exits.unknown_name("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ptir", message="%(prog)s %(version)s")
+def group() -> None:
+    """Verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
+
+    A program is read from a file or from standard input, its format recognized by content; results go to standard
+    output, everything else to standard error. `ptir COMMAND --help` tells each command's options with examples.
+
+    \b
+    Exit codes: 0 fine; 1 the program was rejected, failed at run time, or a comparison did; 2 wrong usage;
+    3 a limit was hit; 4 a file cannot be read or written; 70 internal error; 130 interrupted; 141 closed pipe.
+    """
+
+
+def invoke(args: Sequence[str]) -> int:
+    """Run one command line (without the program's name) in this process. Returns its exit code; raises nothing."""
+    root, status = None, 0
+    try:
+        with group.make_context("ptir", list(args)) as root:
+            group.invoke(root)
+    except click.exceptions.Exit as error:
+        status = error.exit_code
+    except BaseException as error:
+        status = exits.told(error, args, root and root.obj)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        status = exits.told(error)
+    return status
+
+
+def main() -> int:
+    """The console script."""
+    _open_standard_streams()
+    status = invoke(sys.argv[1:])
+    if status == 141:  # nobody reads on: keep the interpreter from flushing into the closed pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return status
+
+
+def _open_standard_streams() -> None:
+    """UTF-8 and `\\n` whatever the locale; a stream that the caller closed fails when it is used, not before."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "w" if name == "stderr" else "r"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+        elif number:
+            errors = "strict" if name == "stdout" else "backslashreplace"
+            getattr(sys, name).reconfigure(encoding="utf-8", errors=errors, newline="\n")

@@ -1,0 +1,23 @@
+"""`ptir canonicalize`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir_tools.cli.optimizing import Flags, optimize_command, pass_options
+from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.session import Session
+
+
+@subcommand(file_argument, output_option, *pass_options)
+def command(session: Session, file: str, output: str | None, **flags: Any) -> None:
+    """Print the canonical form that the program's specification asks for.
+
+    The same as `ptir opt` with the default pipeline.
+
+    \b
+    Examples:
+      ptir canonicalize graph.mind.ir
+      ptir canonicalize --check --check-runs 10 model.ptir
+    """
+    optimize_command(session, file, output, None, Flags(**flags))

@@ -1,0 +1,56 @@
+"""`--check`: run the program before and after, on random inputs, and hold the outputs against each other."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import click
+
+from ptir_tools.cli.output import program_text, replacing, write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+
+arrayfiles = lazy("ptir_tools.core.arrayfiles")
+compare = lazy("ptir_tools.engines.compare")
+engines = lazy("ptir_tools.engines")
+
+check_options = (
+    click.option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),
+    click.option("--check-runs", type=click.IntRange(1), default=3, metavar="N", help="How many times --check runs (3)."),
+)
+
+
+def check(session: Session, before: Program, after: Program, runs: int) -> None:
+    """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run."""
+    options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
+    found = compare.check(before, after, runs=runs, options=options)
+    if found.sizes:
+        sizes = ", ".join(f"{name}={n}" for name, n in found.sizes.items())
+        session.reporter.say(f"--check chose {sizes}")
+    if not found.diverged:
+        return
+    diagnostics = Diagnostics(before.source)
+    folder = _keep(session, before, after, found)
+    notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in _commands(folder, before, after))]
+    diagnostics.error("CheckFailed", f"--check run {found.runs}: {found.diverged[0]}", notes=notes)
+    session.reporter.settle(diagnostics)
+
+
+def _keep(session: Session, before: Program, after: Program, found: compare.Check) -> str:
+    folder = tempfile.mkdtemp(prefix="ptir-check-")
+    for stem, program in (("before", before), ("after", after)):
+        pieces = program_text(program, program.format, Diagnostics(program.source), session.options)
+        write_text(os.path.join(folder, f"{stem}.{program.format}"), pieces)
+    path = os.path.join(folder, "inputs.npz")
+    with replacing(path) as file:
+        arrayfiles.save(path, file, found.inputs)
+    return folder
+
+
+def _commands(folder: str, before: Program, after: Program) -> list[str]:
+    base = f"ptir run {folder}"
+    first = f"{base}/before.{before.format} --inputs {folder}/inputs.npz -o {folder}/expected.npz"
+    return [first, f"{base}/after.{after.format} --inputs {folder}/inputs.npz --expect {folder}/expected.npz"]

@@ -1,0 +1,94 @@
+"""How a command ends when it does not simply end: which exit code, and what is said."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+
+import click
+
+from ptir_tools import __version__
+from ptir_tools.cli.report import Reporter
+from ptir_tools.core.diagnostics import Rejected, UsageError
+from ptir_tools.core.limits import LimitExceeded
+
+OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
+
+MEANINGS = {
+    OK: "fine",
+    REJECTED: "the program was rejected, stopped with a run-time error, or a comparison failed",
+    USAGE: "wrong usage: an option, an unknown pass, an input that is missing or of the wrong type",
+    LIMIT: "a limit was hit",
+    IO: "a file cannot be read or written",
+    INTERNAL: "internal error",
+}
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is not one of `known`; the nearest is suggested."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return UsageError(f"no {kind} `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+
+
+def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:
+    """Tell the user about `error`; the exit code that it means."""
+    reporter = reporter or Reporter()
+    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        return PIPE
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        reporter.fail("Interrupted", "interrupted")
+        return INTERRUPTED
+    try:
+        return _told(error, args, reporter)
+    except OSError:  # standard error is gone, too
+        return IO
+
+
+def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
+    if isinstance(error, Rejected):
+        reporter.show(error.diagnostics)
+        reporter.finish()
+        return REJECTED
+    if isinstance(error, (click.ClickException, UsageError)):
+        reporter.fail("UsageError", *_usage(error))
+        return USAGE
+    if isinstance(error, (LimitExceeded, MemoryError)):
+        flag = getattr(error, "flag", None)
+        reporter.fail("LimitExceeded", str(error) or "out of memory", f"raise the limit with {flag}" if flag else None)
+        return LIMIT
+    if isinstance(error, OSError):
+        reporter.fail("IOError", os_error_text(error))
+        return IO
+    path = _reproducer(error, args, reporter)
+    reporter.fail("InternalError", f"internal error: {type(error).__name__}: {error}", f"a reproducer is in {path}")
+    return INTERNAL
+
+
+def _usage(error: click.ClickException | UsageError) -> tuple[str, str | None]:
+    """(message, help) of wrong usage."""
+    if isinstance(error, UsageError):
+        return str(error), None
+    ctx = getattr(error, "ctx", None)
+    return error.format_message(), f"{ctx.command_path} --help tells the options" if ctx else None
+
+
+def os_error_text(error: OSError) -> str:
+    """`name: what is wrong`, without errno."""
+    name = error.filename
+    what = (error.strerror or str(error)).lower()
+    return f"{os.fsdecode(name)}: {what}" if name is not None else f"standard output: {what}"
+
+
+def _reproducer(error: BaseException, args: Sequence[str], reporter: Reporter) -> str:
+    """Write what one needs to see the internal error again; the file's path. It reads as a program: the rest is comments."""
+    said = [f"ptir {__version__}, Python {sys.version.split()[0]}", "ptir " + " ".join(args)]
+    said += "".join(traceback.format_exception(error)).splitlines()
+    with tempfile.NamedTemporaryFile("w", prefix="ptir-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.writelines(f"// {line}\n" for line in said)
+        file.writelines(source.text for source in reporter.sources[-1:])
+    return file.name

@@ -1,0 +1,65 @@
+"""`verify --split-input --verify-diagnostics`: several programs in one file, each saying what should be found in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
+from ptir_tools.core.source import Source, Span
+
+_BOUNDARY = re.compile(r"^[ \t]*(?://|#)[ \t]*-----[ \t]*$", re.MULTILINE)
+_EXPECTED = re.compile(r"expected-(error|warning|note)(?:@([+-]\d{1,6}))?[ \t]*\{\{(.*?)\}\}")
+
+
+def parts(source: Source) -> Iterator[Source]:
+    """The programs of `source`. Each keeps its line numbers: what stands before is replaced by empty lines."""
+    start = 0
+    for boundary in [*_BOUNDARY.finditer(source.text), None]:
+        end = boundary.start() if boundary else len(source.text)
+        yield Source(source.name, "\n" * source.text.count("\n", 0, start) + source.text[start:end])
+        start = boundary.end() if boundary else end
+
+
+@dataclass(slots=True)
+class _Expected:
+    severity: str
+    line: int
+    pattern: str
+    span: Span
+    met: bool = False
+
+    def fits(self, d: Diagnostic, line: int) -> bool:
+        return d.severity == self.severity and line == self.line and re.search(self.pattern, f"{d.code}: {d.message}") is not None
+
+
+def compare(source: Source, diagnostics: Diagnostics) -> None:
+    """Replace what was found by what is wrong with it: an expectation not met, a finding not expected.
+
+    A pattern is searched in `CODE: message`. A finding without a place counts as on line 1.
+    """
+    expected = list(_expected(source, found := Diagnostics(source)))
+    for d in diagnostics.sorted():
+        line = d.where[1]
+        match = next((e for e in expected if not e.met and e.fits(d, line)), None)
+        if match is None:
+            found.error("UnexpectedDiagnostic", f"unexpected {d.severity}: {d.code}: {d.message}", d.span)
+        else:
+            match.met = True
+    for e in expected:
+        if not e.met:
+            found.error("MissingDiagnostic", f"no {e.severity} on line {e.line} matches {e.pattern!r}", e.span)
+    diagnostics.items[:], diagnostics.errors = found.items, found.errors
+
+
+def _expected(source: Source, found: Diagnostics) -> Iterator[_Expected]:
+    for match in _EXPECTED.finditer(source.text):
+        severity, offset, pattern = match.groups()
+        span = Span(*match.span())
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            found.error("InvalidExpectation", f"{{{{{pattern}}}}} is no regular expression: {error}", span)
+            continue
+        yield _Expected(severity, source.position(match.start())[0] + int(offset or 0), pattern, span)

@@ -1,0 +1,64 @@
+"""`ptir explain`."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import click
+
+from ptir_tools.cli.exits import unknown_name
+from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.session import Session
+from ptir_tools.core.dialect import Code
+from ptir_tools.dialects import DIALECTS, load_dialect
+from ptir_tools.dialects.sniff import EXPLAIN
+
+
+@subcommand(click.argument("code", default="", metavar="[CODE]"), reads=False)
+def command(session: Session, code: str) -> None:
+    """Tell what a diagnostic code means, with a wrong and a right program.
+
+    Without CODE, all codes are listed with the IR that they belong to.
+
+    \b
+    Examples:
+      ptir explain E3001
+      ptir explain InvalidAttributeValue
+      ptir explain
+    """
+    known = all_codes()
+    if not code:
+        sys.stdout.writelines(f"{owner:5} {c.code:34} {_first_sentence(c.meaning)}\n" for owner, c in known)
+        return
+    found = [(owner, c) for owner, c in known if c.code.lower() == code.lower()]
+    if not found:
+        raise unknown_name("code", code, {c.code for _, c in known})
+    sys.stdout.write("\n".join(page(owner, c) for owner, c in found))
+
+
+def all_codes() -> list[tuple[str, Code]]:
+    """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
+    found = [("any", c) for c in EXPLAIN]
+    found += [(name, c) for name in DIALECTS for c in load_dialect(name).explain]
+    return sorted(found, key=lambda row: (row[0], row[1].code))
+
+
+def page(owner: str, code: Code) -> str:
+    """The explanation as text."""
+    return "\n".join(_lines(owner, code)) + "\n"
+
+
+def _lines(owner: str, code: Code) -> Iterator[str]:
+    yield f"{code.code} ({owner})"
+    yield ""
+    for paragraph in code.meaning.split("\n\n"):
+        yield from textwrap.wrap(paragraph, 96)
+    for title, program in (("Wrong", code.wrong), ("Right", code.right)):
+        if program:
+            yield from ("", f"{title}:", "", textwrap.indent(program.strip("\n"), "    "))
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].rstrip(".")

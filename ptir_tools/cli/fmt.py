@@ -1,0 +1,70 @@
+"""`ptir fmt`."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+
+import click
+
+from ptir_tools.cli.options import files_argument, output_option, subcommand
+from ptir_tools.cli.output import write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects import FORMATS
+
+reading = lazy("ptir_tools.dialects.reading")
+
+
+@subcommand(
+    files_argument,
+    output_option,
+    click.option("--in-place", "-i", is_flag=True, help="Rewrite the files; those that would not change are left alone."),
+    click.option("--check", is_flag=True, help="List the files that would change; exit code 1 if there are any."),
+    click.option("--diff", is_flag=True, help="Print what would change as a unified diff."),
+)
+def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, check: bool, diff: bool) -> None:
+    """Lay out programs: indentation, blanks and spelling, nothing else.
+
+    Comments, order, names, ids, aliases, omitted types and dead code stay; the program that is read is the same.
+
+    \b
+    Examples:
+      ptir fmt model.ptir
+      ptir fmt --in-place a.mind b.mind
+      ptir fmt --check --diff model.ptir
+    """
+    if len(files) > 1 and not (in_place or check or diff):
+        raise UsageError("several files need --in-place, --check or --diff")
+
+    def one(path: str) -> int:
+        before, after = _formatted(session, path)
+        if diff and before != after:
+            lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, f"{path} (formatted)")
+            sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+        elif check and before != after:
+            sys.stdout.write(f"{path}\n")
+        if in_place and before != after:
+            write_text(path, [after])
+        if not (in_place or check or diff):
+            write_text(output, [after])
+        return int(check and before != after)
+
+    session.each(files, one)
+
+
+def _formatted(session: Session, path: str) -> tuple[str, str]:
+    """The text of `path` (as it stands, byte-order mark and line ends included) and how it should be laid out."""
+    diagnostics = Diagnostics()
+    source = session.source(path, diagnostics)
+    after: str | None = None
+    if source is not None and (form := session.form or reading.recognize(source, diagnostics)):
+        module = lazy(FORMATS[form].module)
+        if not hasattr(module, "format_text"):
+            raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
+        after = module.format_text(source, diagnostics)
+    session.reporter.settle(diagnostics)
+    if source is None or after is None:
+        raise ValueError("nothing formatted and no diagnostics")
+    return source.text, after

@@ -1,0 +1,137 @@
+"""The options that commands share, and the decorator that makes a function a command with them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import click
+
+from ptir_tools.cli.exits import MEANINGS
+from ptir_tools.cli.report import reporter_of
+from ptir_tools.cli.session import Session
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.dialects import FORMATS
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Size(click.ParamType):
+    """A count or a number of bytes: `4096`, `64K`, `2GiB`."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", value.strip(), re.IGNORECASE)
+        if found is None:
+            self.fail(f"{value!r} is no size: a number, or one with K, M, G or T", param, ctx)
+        return int(found[1]) * _SCALE[found[2].lower()]
+
+
+class Binding(click.ParamType):
+    """`NAME=INT`, a symbol's value."""
+
+    name = "NAME=INT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        name, _, number = value.partition("=")
+        if not name or not re.fullmatch(r"[0-9]{1,18}", number):
+            self.fail(f"{value!r} is not NAME=INT with an integer that is not negative", param, ctx)
+        return name.removeprefix("?"), int(number)
+
+
+REPORTING = (
+    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Color the diagnostics."),
+    click.option(
+        "--diagnostics", "form", type=click.Choice(["text", "short", "json", "sarif"]), default="text", help="Their form."
+    ),
+    click.option("--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file (20)."),
+    click.option("-q", "--quiet", is_flag=True, help="Show errors only."),
+    click.option("-v", "--verbose", is_flag=True, help="Show notes, too."),
+)
+READING = (
+    click.option(
+        "--from",
+        "form_in",
+        type=click.Choice([e.name for e in FORMATS.values() if e.readable]),
+        help="The input's format, instead of telling it by content.",
+    ),
+    click.option("--bind", "bindings", type=Binding(), multiple=True, help="Replace a symbol by a number. Repeatable."),
+    click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
+    click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
+)
+_LIMITS = tuple(f"max_{f.name}" for f in fields(Limits))
+LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=Size(), hidden=True) for name in _LIMITS)
+_SHARED = frozenset({"color", "form", "max_errors", "quiet", "verbose", "form_in", "bindings", "profile", "strict", "help"})
+
+output_option = click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
+file_argument = click.argument("file", default="", metavar="[FILE]")
+files_argument = click.argument("files", nargs=-1, metavar="[FILE]...")
+
+
+class Command(click.Command):
+    """A subcommand whose help lists the shared options, the limits and the exit codes after its own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [
+            (p.name in _SHARED, record)
+            for p in self.get_params(ctx)
+            if isinstance(p, click.Option) and (record := p.get_help_record(ctx))
+        ]
+        for shared, title in ((False, "Options"), (True, "Common options")):
+            if part := [record for is_shared, record in rows if is_shared is shared]:
+                with formatter.section(title):
+                    formatter.write_dl(part)
+        if limits := [p.opts[0] for p in self.params if p.name in _LIMITS]:
+            with formatter.section("Limits (a number, with K, M, G or T)"):
+                wrapped = textwrap.wrap(" ".join(limits), formatter.width - 4, break_on_hyphens=False)
+                formatter.write("".join(f"  {line}\n" for line in wrapped))
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()])
+
+
+def subcommand(*own: Decorator, reads: bool = True) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make `fn(session, **parameters)` a command. Its docstring is the help; `own` are its options and arguments."""
+
+    def decorate(fn: Callable[..., Any]) -> click.Command:
+        @click.pass_context
+        @functools.wraps(fn)
+        def call(ctx: click.Context, **parameters: Any) -> None:
+            session = _session(ctx, parameters)
+            try:
+                fn(session, **parameters)
+            except click.exceptions.Exit:
+                session.reporter.finish()
+                raise
+            session.reporter.finish()
+
+        shared = (*REPORTING, *READING, *LIMITING) if reads else REPORTING
+        decorated: Callable[..., Any] = call
+        for option in reversed((*own, *shared)):
+            decorated = option(decorated)
+        name = fn.__module__.rpartition(".")[2]
+        return click.command(name, cls=Command, help=inspect.getdoc(fn))(decorated)
+
+    return decorate
+
+
+def _session(ctx: click.Context, parameters: dict[str, Any]) -> Session:
+    """Take the shared options out of `parameters`."""
+    reporter = reporter_of(ctx)
+    for name in ("color", "form", "max_errors", "quiet", "verbose"):
+        setattr(reporter, name, parameters.pop(name))
+    if "form_in" not in parameters:
+        return Session(ctx, reporter)
+    reporter.strict = parameters.pop("strict")
+    given = {name.removeprefix("max_"): value for name in _LIMITS if (value := parameters.pop(name)) is not None}
+    options = Options(limits=replace(LIMITS, **given), profile=parameters.pop("profile"))
+    return Session(ctx, reporter, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))

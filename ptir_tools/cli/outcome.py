@@ -1,0 +1,83 @@
+"""What `ptir run` does with outputs: printing and comparing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ptir_tools.cli.exits import unknown_name
+from ptir_tools.core import arrayfiles
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import MemRefType, TensorType, Type, memref
+from ptir_tools.engines import RunOptions, compare, run
+from ptir_tools.engines.ports import results, signature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+class Style(Protocol):
+    """How values are printed."""
+
+    full: bool
+    precision: int
+    function: str | None
+
+
+def summarize(program: Program, outputs: Mapping[str, Array], style: Style) -> None:
+    """Name, type and values of each output, on standard output."""
+    types = {p.name: p.type for p in (*signature(program, style.function), *results(program, style.function))}
+    for name, array in outputs.items():
+        sys.stdout.write(f"{name}: {program.dialect.type_text(_shaped(types.get(name), array))}\n{values(array, style)}\n")
+
+
+def values(array: Array, style: Style) -> str:
+    """The elements as NumPy prints them."""
+    threshold = sys.maxsize if style.full else 1000
+    with np.printoptions(precision=style.precision, threshold=threshold, linewidth=120, suppress=False):
+        return str(array)
+
+
+def _shaped(t: Type | None, array: Array) -> Type:
+    """The declared type with the extents of the array."""
+    if isinstance(t, TensorType):
+        return t.with_shape(array.shape)
+    return memref(t.dtype, array.shape) if isinstance(t, MemRefType) else t  # type: ignore[return-value]
+
+
+def across_engines(
+    program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array], other: str, options: RunOptions
+) -> list[compare.Divergence]:
+    """Where another engine differs by more than the computed bound allows. The reference is what both are held to."""
+    expected, tolerances = compare.reference_outputs(program, inputs, options)
+    found = compare.compare(expected, outputs, tolerances)
+    if other != "reference" and not found:
+        found = compare.compare(expected, run(program, inputs, replace(options, engine=other)), tolerances)
+    return found
+
+
+def against_file(path: str, outputs: Mapping[str, Array], tolerance: compare.Tolerance) -> list[compare.Divergence]:
+    """Where the outputs differ from the arrays of a file, matched by name; a lone .npy is matched with a lone output."""
+    if path.endswith(".npy") and len(outputs) == 1:
+        expected = {next(iter(outputs)): arrayfiles.load(path)}
+    else:
+        expected = arrayfiles.load_all(path)
+    for name in expected:
+        if name not in outputs:
+            raise unknown_name("output", name, outputs)
+    found = (compare.diverging(n, _like(expected[n], outputs[n]), arrayfiles.widened(outputs[n]), tolerance) for n in expected)
+    return [d for d in found if d is not None]
+
+
+def _like(expected: Array, actual: Array) -> Array:
+    """Floats of another precision are compared as they are; what .npz widened when it was written is widened here, too."""
+    wide = arrayfiles.widened(actual).dtype
+    both_float = expected.dtype.kind in "f" and wide.kind == "f"
+    return expected.astype(wide) if both_float and expected.dtype != wide else arrayfiles.widened(expected)

@@ -1,0 +1,99 @@
+"""Where results go: files that appear whole or not at all, standard output, never binary on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO
+
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.dialects import FORMATS, load_format
+
+
+def to_stdout(path: str | None) -> bool:
+    """Whether `-o` means standard output."""
+    return path in (None, "", "-")
+
+
+def write_text(path: str | None, pieces: Iterable[str]) -> None:
+    """Write `pieces` to the file `path` (None and `-`: to standard output). Raises OSError."""
+    if to_stdout(path):
+        sys.stdout.writelines(pieces)
+        return
+    with replacing(path) as file:
+        file.writelines(piece.encode("utf-8") for piece in pieces)
+
+
+def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill the file `path` (`-`: standard output). Raises OSError, and UsageError for a terminal."""
+    if not to_stdout(path):
+        with replacing(path) as file:
+            write(file)
+    elif sys.stdout.isatty():
+        raise UsageError("binary output is not written to a terminal; give a file with -o")
+    else:
+        write(sys.stdout.buffer)
+
+
+@contextlib.contextmanager
+def replacing(path: str | None) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when the block ends well; after an error the old one stands.
+
+    A symbolic link is followed and the mode kept; a pipe or a device is written directly.
+    """
+    target = os.path.realpath(path or "")
+    mode = _mode(target)
+    if mode is not None and not stat.S_ISREG(mode):
+        with open(target, "wb") as direct:
+            yield direct
+        return
+    with _named(path):
+        handle, beside = tempfile.mkstemp(prefix=".ptir-", dir=os.path.dirname(target))
+    try:
+        with open(handle, "wb") as file:
+            yield file
+        os.chmod(beside, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
+        os.replace(beside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+@contextlib.contextmanager
+def _named(path: str | None) -> Iterator[None]:
+    """An OSError inside tells of `path`, not of the temporary name beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def program_text(program: Program, form: str, diagnostics: Diagnostics, options: Options) -> list[str]:
+    """The pieces of `program` in format `form`; what it cannot say goes to `diagnostics`. Raises UsageError."""
+    entry = FORMATS[form]
+    if entry.dialect != program.dialect.name:
+        raise UsageError(f"a {program.dialect.name} program is not written as {form}; ptir translate --to {form} converts it")
+    writer = load_format(form).write
+    if writer is None:
+        raise UsageError(f"{form} can be read, not written")
+    return list(writer(program, diagnostics, options))

@@ -1,0 +1,113 @@
+"""What goes to standard error: diagnostics in the chosen form, and the errors that are not of a program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TextIO
+
+import click
+
+from ptir_tools import __version__
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Source
+
+render = lazy("ptir_tools.core.render")
+
+
+def wants_color(choice: str, stream: TextIO) -> bool:
+    """Whether to color: `auto` does on a terminal unless NO_COLOR is set or the terminal is dumb."""
+    if choice != "auto":
+        return choice == "always"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+@dataclass(slots=True)
+class Reporter:
+    """How findings are shown. One per command line; the options of `options.py` set it."""
+
+    color: str = "auto"
+    form: str = "text"
+    max_errors: int = 20
+    quiet: bool = False
+    verbose: bool = False
+    strict: bool = False
+    notes: bool = False  # notes are shown without -v (verify)
+    sources: list[Source] = field(default_factory=list)  # what was read; the reproducer holds the last
+    held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
+
+    def settle(self, diagnostics: Diagnostics) -> None:
+        """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
+        if self.status(diagnostics):
+            raise click.exceptions.Exit(1)
+
+    def status(self, diagnostics: Diagnostics) -> int:
+        """Show what was found and forget it; 1 when there were errors (notes and warnings with --strict), else 0."""
+        found = [replace(d, severity=Severity.ERROR) for d in diagnostics.sorted()] if self.strict else diagnostics.sorted()
+        diagnostics.items.clear()
+        diagnostics.errors = 0
+        self.show(found)
+        return int(any(d.severity is Severity.ERROR for d in found))
+
+    def show(self, found: Iterable[Diagnostic]) -> None:
+        """Write those of `found` that the user wants to see, at most `max_errors` errors of them."""
+        wanted = [d for d in found if self._wanted(d)]
+        errors = sum(d.severity is Severity.ERROR for d in wanted)
+        for n, d in enumerate(self._first(wanted)):
+            self._write(d, first=n == 0)
+        if errors > self.max_errors and self.form == "text":
+            self.say(f"{errors - self.max_errors} more errors; --max-errors {errors} shows them")
+
+    def fail(self, code: str, message: str, help: str | None = None) -> None:
+        """Tell an error that is not of the program: usage, limits, files."""
+        diagnostic = Diagnostic(Severity.ERROR, code, message, help=help)
+        if self.form in ("json", "sarif"):
+            self._write(diagnostic)
+        else:
+            self.say(f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else ""))
+        self.finish()
+
+    def say(self, line: str) -> None:
+        """A line on standard error: progress, a summary, a timing."""
+        sys.stderr.write(line + "\n")
+
+    def finish(self) -> None:
+        """Write what was held back."""
+        if self.form == "sarif":
+            sys.stderr.write(render.sarif(self.held, __version__) + "\n")
+            self.held.clear()
+        sys.stderr.flush()
+
+    def _wanted(self, d: Diagnostic) -> bool:
+        if d.severity is Severity.ERROR:
+            return True
+        shown = self.notes or self.verbose or d.severity is Severity.WARNING
+        return shown and not self.quiet
+
+    def _first(self, wanted: list[Diagnostic]) -> Iterable[Diagnostic]:
+        left = self.max_errors
+        for d in wanted:
+            left -= d.severity is Severity.ERROR
+            if left >= 0 or d.severity is not Severity.ERROR:
+                yield d
+
+    def _write(self, d: Diagnostic, first: bool = True) -> None:
+        if self.form == "sarif":
+            self.held.append(d)
+        elif self.form == "json":
+            self.say(render.json_line(d))
+        elif self.form == "short":
+            self.say(render.short(d))
+        else:
+            self.say(("" if first else "\n") + render.text(d, color=wants_color(self.color, sys.stderr)))
+
+
+def reporter_of(ctx: click.Context) -> Reporter:
+    """The reporter of the command line that `ctx` belongs to."""
+    root = ctx.find_root()
+    if root.obj is None:
+        root.obj = Reporter()
+    return root.obj  # type: ignore[no-any-return]

@@ -1,0 +1,200 @@
+"""`ptir run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptir_tools.cli import outcome
+from ptir_tools.cli.options import file_argument, subcommand
+from ptir_tools.cli.output import replacing
+from ptir_tools.cli.session import Session
+from ptir_tools.cli.specs import Inputs
+from ptir_tools.cli.watching import Watch
+from ptir_tools.core import arrayfiles
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.ir import Program
+from ptir_tools.engines import ENGINES, RunOptions, compare, run
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+
+class Assignment(click.ParamType):
+    """`NAME=SPEC`."""
+
+    name = "NAME=SPEC"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, spec = value.partition("=")
+        if not name or not equals or not spec:
+            self.fail(f"{value!r} is not NAME=SPEC", param, ctx)
+        return name.strip(), spec
+
+
+@dataclass(slots=True)
+class Flags:
+    """The options of the command, as click names them."""
+
+    inputs_given: tuple[tuple[str, str], ...]
+    inputs_file: str | None
+    random: int | None
+    cast_inputs: bool
+    shapes: tuple[tuple[str, str], ...]
+    output: str | None
+    full: bool
+    precision: int
+    engine: str | None
+    function: str | None
+    threads: int
+    seed: int
+    other_engine: str | None
+    expect: str | None
+    rtol: float
+    atol: float
+    save_inputs: str | None
+    check_nan: bool
+    print_values: str
+    timing: bool
+    trace: str | None
+    repeat: int
+    timeout: float | None
+    strict_fp: bool
+    target: str | None
+    order: str
+    undef: str
+    no_verify: str | None
+
+
+_engine = click.Choice(ENGINES)
+_orders = click.Choice(["sequential", "adversarial", "random"])
+_undef = click.Choice(["error", "nan", "zero", "random"])
+
+
+@subcommand(
+    file_argument,
+    click.option("--input", "inputs_given", type=Assignment(), multiple=True, help="An input, see below. Repeatable."),
+    click.option("--inputs", "inputs_file", metavar="FILE", help="Inputs by name from a .npz or .safetensors file."),
+    click.option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
+    click.option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
+    click.option("--shape", "shapes", type=Assignment(), multiple=True, help="PTO: extents of a memref with `?`: NAME=64,32."),
+    click.option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
+    click.option("--full", is_flag=True, help="Print all values."),
+    click.option("--precision", type=click.IntRange(0, 17), default=6, metavar="N", help="Digits printed (6)."),
+    click.option("--engine", type=_engine, help="Who executes (the fastest that can)."),
+    click.option("--function", metavar="NAME", help="The function to run (the entry)."),
+    click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
+    click.option("--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."),
+    click.option("--compare", "other_engine", type=_engine, help="Run there, too, and compare."),
+    click.option("--expect", metavar="FILE", help="Compare the outputs with those of FILE by name."),
+    click.option("--rtol", type=float, default=1e-5, help="Relative tolerance of --expect (1e-5)."),
+    click.option("--atol", type=float, default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
+    click.option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
+    click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
+    click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
+    click.option("--timing", is_flag=True, help="Tell how long each op took."),
+    click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json."),
+    click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing tells the spread."),
+    click.option("--timeout", type=float, metavar="S", help="Stop after S seconds; exit code 3."),
+    click.option("--strict-fp", is_flag=True, help="No engine may keep more precision than the program writes."),
+    click.option("--target", metavar="NAME", help="PTO: the target."),
+    click.option("--order", type=_orders, default="sequential", help="PTO: how unawaited ops complete."),
+    click.option("--undef", type=_undef, default="error", help="PTO: what storing an undefined element does."),
+    click.option("--no-verify", type=click.Choice(["hazards"]), help="PTO: run what only the hazard check refuses."),
+)
+def command(session: Session, file: str, **flags: Any) -> None:
+    """Execute a program and print its outputs, or write them to a file.
+
+    An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy,
+    @file.npz:key, @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
+
+    \b
+    Examples:
+      ptir run model.ptir --random 0
+      ptir run model.ptir --input x=@x.npy --input scale=0.5 -o out.npz
+      ptir run graph.json --bind M=64 --bind K=32 --random 0 --compare reference
+      ptir run model.ptir --inputs in.npz --expect out.npz --rtol 1e-4
+    """
+    Execution(session, Flags(**flags)).go(file)
+
+
+class Execution:
+    """One `ptir run`."""
+
+    def __init__(self, session: Session, flags: Flags) -> None:
+        self.session = session
+        self.flags = flags
+        if flags.output is not None and not flags.output.endswith(arrayfiles.SUFFIXES):
+            raise UsageError(f"{flags.output}: outputs are written to {', '.join(arrayfiles.SUFFIXES)} files")
+        session.set(target=flags.target, hazards=flags.no_verify != "hazards")
+
+    def go(self, file: str) -> None:
+        """Read, execute, report."""
+        program, self.diagnostics = self.session.load(file)
+        inputs = self.inputs(program)
+        if self.flags.save_inputs:
+            _save(self.flags.save_inputs, inputs)
+        watch = Watch(self.session.reporter, program, self.flags)
+        outputs = self.execute(program, inputs, watch)
+        self.session.reporter.settle(self.diagnostics)
+        watch.finish()
+        self.judge(program, inputs, outputs)
+        if self.flags.output is not None:
+            _save(self.flags.output, outputs)
+        elif not self.flags.expect:
+            outcome.summarize(program, outputs, self.flags)
+
+    def inputs(self, program: Program) -> dict[str, Array]:
+        """The arrays that the command line speaks of."""
+        f = self.flags
+        told = Inputs(f.inputs_given, f.inputs_file, f.random, f.cast_inputs, f.function, self.session.bindings, dict(f.shapes))
+        try:
+            return told.arrays(program)
+        except Violation as violation:
+            self.diagnostics.violation(violation, None)
+            self.session.reporter.settle(self.diagnostics)
+            raise
+
+    def options(self, watch: Watch | None = None) -> RunOptions:
+        """What the engine is told."""
+        f = self.flags
+        return RunOptions(
+            engine=f.engine or "auto",
+            function=f.function,
+            seed=f.seed,
+            threads=f.threads,
+            limits=self.session.options.limits,
+            strict_fp=f.strict_fp,
+            bindings=self.session.bindings,
+            order=f.order,
+            undef=f.undef,
+            observe=watch.observe if watch and watch.observes else None,
+            clock=watch.clock if watch and watch.times else None,
+            timeout=f.timeout,
+        )
+
+    def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:
+        """Run as often as asked; the outputs of the last run."""
+        outputs: dict[str, Array] = {}
+        for _ in range(self.flags.repeat):
+            with watch.run():
+                outputs = run(program, inputs, self.options(watch), self.diagnostics)
+        return outputs
+
+    def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
+        """--compare and --expect; a difference ends the command with exit code 1."""
+        f, found = self.flags, []
+        if f.other_engine is not None:
+            found += outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
+        if f.expect is not None:
+            found += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol))
+        for divergence in found:
+            self.diagnostics.error("OutputMismatch", str(divergence))
+        self.session.reporter.settle(self.diagnostics)
+
+
+def _save(path: str, arrays: dict[str, Array]) -> None:
+    with replacing(path) as file:
+        arrayfiles.save(path, file, arrays)

@@ -1,0 +1,91 @@
+"""One command line at work: how it reads programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import click
+
+from ptir_tools.cli import exits
+from ptir_tools.cli.report import Reporter
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Source
+
+reading = lazy("ptir_tools.dialects.reading")
+symbols = lazy("ptir_tools.core.symbols")
+verifier = lazy("ptir_tools.core.verify")
+
+
+@dataclass(slots=True)
+class Session:
+    """What a command works with: its reporter, the options for readers and verifiers, the format and bindings asked for."""
+
+    ctx: click.Context
+    reporter: Reporter
+    options: Options = field(default_factory=Options)
+    form: str | None = None
+    bindings: dict[str, int] = field(default_factory=dict)
+
+    def set(self, **changes: Any) -> None:
+        """Change `options` (a command's own flags that readers and verifiers look at)."""
+        self.options = replace(self.options, **changes)
+
+    def source(self, path: str, diagnostics: Diagnostics) -> Source | None:
+        """The text of a file or of standard input. Raises OSError, LimitExceeded."""
+        name, data = self._bytes(path)
+        source: Source | None = reading.decode(data, name, diagnostics, self.options.limits)
+        if source is not None:
+            self.reporter.sources.append(source)
+        return source
+
+    def parse(self, source: Source, diagnostics: Diagnostics) -> Program | None:
+        """The program in `source`, symbols bound, not verified."""
+        program: Program | None = reading.read(source, diagnostics, self.options, self.form)
+        if program is not None and self.bindings:
+            symbols.bind(program, self.bindings)
+        return program
+
+    def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
+        """Verify what was read without errors."""
+        return not diagnostics.errors and bool(verifier.verify(program, diagnostics, self.options))
+
+    def load(self, path: str, *, verify: bool = True) -> tuple[Program, Diagnostics]:
+        """Read, bind and verify. Findings are shown; errors end the command. The collector goes on with what follows."""
+        diagnostics = Diagnostics()
+        source = self.source(path, diagnostics)
+        program = None if source is None else self.parse(source, diagnostics)
+        if program is not None and verify:
+            self.verify(program, diagnostics)
+        self.reporter.settle(diagnostics)
+        if program is None:  # a reader that finds nothing wrong gives a program
+            raise ValueError("no program and no diagnostics")
+        return program, diagnostics
+
+    def _bytes(self, path: str) -> tuple[str, bytes]:
+        if path not in ("", "-"):
+            with open(path, "rb") as file:
+                return os.fspath(path), file.read(self.options.limits.file_bytes + 1)
+        if sys.stdin.isatty():
+            raise click.UsageError("no FILE, and standard input is a terminal", self.ctx)
+        return "<stdin>", sys.stdin.buffer.read(self.options.limits.file_bytes + 1)
+
+    def each(self, paths: Sequence[str], action: Callable[[str], int]) -> None:
+        """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code."""
+        status = 0
+        for path in paths or ("-",):
+            try:
+                status = max(status, action(path))
+            except (OSError, LimitExceeded) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                status = max(status, exits.told(error, (), self.reporter))
+        if status:
+            raise click.exceptions.Exit(status)

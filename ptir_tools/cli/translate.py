@@ -1,0 +1,86 @@
+"""`ptir translate`."""
+
+from __future__ import annotations
+
+import click
+
+from ptir_tools.cli import checking
+from ptir_tools.cli.exits import unknown_name
+from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects import FORMATS
+
+convert = lazy("ptir_tools.convert")
+
+
+class Placeholder(click.ParamType):
+    """`NAME=TEXT`, what stands for `{{NAME}}`."""
+
+    name = "NAME=TEXT"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} is not NAME=TEXT", param, ctx)
+        return name, text
+
+
+@subcommand(
+    file_argument,
+    output_option,
+    click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
+    click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
+    click.option("--target", metavar="NAME", help="--to pto: the target to tile for, a3 or a5."),
+    click.option("--set", "placeholders", type=Placeholder(), multiple=True, help="Fill {{NAME}} in a snippet. Repeatable."),
+    click.option("--elide-constants-larger", type=int, metavar="N", help="Write constants of more than N elements as dense<?>."),
+    *checking.check_options,
+)
+def command(
+    session: Session,
+    file: str,
+    output: str | None,
+    to: str,
+    lossy: bool,
+    target: str | None,
+    placeholders: tuple[tuple[str, str], ...],
+    elide_constants_larger: int | None,
+    check: bool,
+    check_runs: int,
+) -> None:
+    """Write a program in another format, of its own IR or of another.
+
+    Between serializations of one IR only the text is rewritten. Between IRs the program is verified first, and what the
+    target cannot express is refused at every offending op at once.
+
+    \b
+    Examples:
+      ptir translate net.mind.ir --to ptir --check
+      ptir translate graph.json --to ptir | ptir opt | ptir run - --bind M=64 --random 0
+      ptir translate program.json --to ptir-dump
+    """
+    if to not in FORMATS:
+        raise unknown_name("format", to, FORMATS)
+    session.set(target=target, placeholders=dict(placeholders), elide_constants=elide_constants_larger)
+    program, diagnostics = session.load(file, verify=False)
+    between = FORMATS[to].dialect != program.dialect.name
+    if between or check:
+        session.verify(program, diagnostics)
+        session.reporter.settle(diagnostics)
+    after = _convert(session, program, FORMATS[to].dialect, diagnostics, lossy) if between else program
+    pieces = program_text(after, to, diagnostics, session.options)
+    session.reporter.settle(diagnostics)
+    if check:
+        checking.check(session, program, after, check_runs)
+    write_text(output, pieces)
+
+
+def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics, lossy: bool) -> Program:
+    after: Program | None = convert.translate(program, dialect, diagnostics, session.options)
+    session.reporter.settle(diagnostics)
+    if after is None:
+        raise UsageError(f"no way leads from {program.dialect.name} to {dialect}")
+    return after

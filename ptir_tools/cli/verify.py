@@ -1,0 +1,64 @@
+"""`ptir verify`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ptir_tools.cli.options import files_argument, subcommand
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Source
+
+expectations = lazy("ptir_tools.cli.expectations")
+
+
+@subcommand(
+    files_argument,
+    click.option("--target", metavar="NAME", help="PTO: check legality on a3 or a5, too."),
+    click.option("--split-input", is_flag=True, help="Lines `// -----` (`# -----`) divide a file into programs."),
+    click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
+)
+def command(session: Session, files: tuple[str, ...], target: str | None, split_input: bool, verify_diagnostics: bool) -> None:
+    """Read and verify programs.
+
+    Silent when all is well. All independent errors of a file are told in one run, each with a code that
+    `ptir explain CODE` explains. With --verify-diagnostics, comments `expected-error@+1 {{regex}}` (also
+    expected-warning, expected-note) say what should be found; the pattern is searched in `CODE: message`.
+
+    \b
+    Examples:
+      ptir verify model.ptir
+      ptir verify --target a3 kernel.pto
+      ptir verify --diagnostics json a.json b.json
+      ptir verify --split-input --verify-diagnostics cases.ptir
+    """
+    session.set(target=target)
+    session.reporter.notes = True
+
+    def check(path: str) -> int:
+        diagnostics = Diagnostics()
+        source = session.source(path, diagnostics)
+        if source is None:
+            return session.reporter.status(diagnostics)
+        status = 0
+        for part in expectations.parts(source) if split_input else (source,):
+            program = _verify(session, part, diagnostics)
+            if verify_diagnostics:
+                expectations.compare(part, diagnostics)
+            status = max(status, session.reporter.status(diagnostics))
+        if not status and program is not None and not session.reporter.quiet and sys.stderr.isatty():
+            session.reporter.say(f"{source.name}: ok ({program.format})")
+        return status
+
+    session.each(files, check)
+
+
+def _verify(session: Session, source: Source, diagnostics: Diagnostics) -> Program | None:
+    program = session.parse(source, diagnostics)
+    if program is not None:
+        session.verify(program, diagnostics)
+    return program

@@ -1,0 +1,122 @@
+"""Watching a run: --check-nan, --print-values, --timing, --trace."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptir_tools.cli.outcome import Style, values
+from ptir_tools.cli.output import write_text
+from ptir_tools.cli.report import Reporter
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+class Wishes(Style, Protocol):
+    """The options of `ptir run` that ask for watching."""
+
+    check_nan: bool
+    print_values: str
+    timing: bool
+    trace: str | None
+    repeat: int
+
+
+class Watch:
+    """Is told of every op that ran (`observe`) and how long it took (`clock`)."""
+
+    def __init__(self, reporter: Reporter, program: Program, flags: Wishes) -> None:
+        self.reporter = reporter
+        self.program = program
+        self.flags = flags
+        self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
+        self.observes = bool(flags.check_nan or self.wanted)
+        self.times = bool(flags.timing or flags.trace)
+        self.spans: list[tuple[Op, float, float]] = []  # op, end, seconds
+        self.runs: list[float] = []
+        known = {v.name for block in program.blocks() for op in block.body for v in op.results}
+        if unknown := sorted(self.wanted - known):
+            raise UsageError(f"no op defines %{unknown[0]}")
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Around one execution of the program."""
+        start = time.perf_counter()
+        yield
+        self.runs.append(time.perf_counter() - start)
+
+    def observe(self, op: Op, results: tuple[Any, ...]) -> None:
+        """Print what is asked for; raise Violation("NonFinite") for a NaN or an infinity with --check-nan."""
+        for v, data in zip(op.results, results, strict=False):
+            if v.name in self.wanted:
+                shown = values(data, self.flags) if not isinstance(data, tuple) else str(data)
+                self.reporter.say(f"%{v.name}: {self.program.dialect.type_text(v.type)}\n{shown}")
+            if self.flags.check_nan and not _finite(data):
+                raise Violation("NonFinite", f"%{v.name} holds a NaN or an infinity")
+
+    def clock(self, op: Op, seconds: float) -> None:
+        """Keep how long an op took."""
+        self.spans.append((op, time.perf_counter(), seconds))
+
+    def finish(self) -> None:
+        """Write the table and the trace."""
+        if self.flags.timing:
+            for line in self._table():
+                self.reporter.say(line)
+        if self.flags.trace:
+            write_text(self.flags.trace, [json.dumps({"traceEvents": list(self._events())})])
+
+    def _table(self) -> Iterator[str]:
+        totals: dict[Op, list[float]] = {}
+        for op, _, seconds in self.spans:
+            totals.setdefault(op, []).append(seconds)
+        whole = sum(map(sum, totals.values())) or 1.0
+        for op, parts in sorted(totals.items(), key=lambda row: -sum(row[1])):
+            spent = sum(parts)
+            yield f"{spent * 1e6:12.1f} us {spent / whole:6.1%} {len(parts):6}x  {self._shown(op)}"
+        runs = sorted(self.runs)
+        spread = f" (least {runs[0] * 1e6:.1f}, most {runs[-1] * 1e6:.1f})" if len(runs) > 1 else ""
+        yield f"{runs[len(runs) // 2] * 1e6:12.1f} us per run{spread}"
+
+    def _shown(self, op: Op) -> str:
+        names = ", ".join(f"%{v.name}" for v in op.results)
+        source = self.program.source
+        span = source.span(op.loc) if source else None
+        line = f"line {source.position(span.start)[0]}" if source and span else ""
+        return f"{op.defn.short} {names} {line}".rstrip()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        if not self.spans:
+            return
+        zero = self.spans[0][1] - self.spans[0][2]
+        for op, end, seconds in self.spans:
+            start = (end - seconds - zero) * 1e6
+            name = ", ".join(f"%{v.name}" for v in op.results)
+            yield {
+                "name": op.defn.short,
+                "ph": "X",
+                "pid": 0,
+                "tid": 0,
+                "ts": start,
+                "dur": seconds * 1e6,
+                "args": {"value": name},
+            }
+
+
+def _finite(data: Any) -> bool:
+    if isinstance(data, tuple):
+        return all(map(_finite, data))
+    if not hasattr(data, "dtype"):
+        return True
+    wide = arrays.widen(np.asarray(data))
+    return wide.dtype.kind not in "fc" or bool(np.isfinite(wide).all())
