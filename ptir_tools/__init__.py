@@ -21,6 +21,8 @@ __all__ = ["Program", "Rejected", "UsageError", "optimize", "plan", "read", "run
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(lazy("ptir_tools.api"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    api = lazy("ptir_tools.api")
+    globals().update({each: getattr(api, each) for each in __all__})  # all at once: `plan` is a sub-package, too
+    return globals()[name]

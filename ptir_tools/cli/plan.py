@@ -11,7 +11,8 @@ from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Program
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.plan import ALIGN, Plan, plan, to_csv, to_json, to_text
+from ptir_tools.plan import ALIGN, BlockPlan, Plan, plan, to_csv, to_json, to_text
+from ptir_tools.plan.liveness import Buffer
 
 _WRITERS = {"text": to_text, "json": to_json, "csv": to_csv}
 
@@ -56,5 +57,15 @@ def _hold(found: Plan, limit: int) -> None:
     """Raise LimitExceeded for a function whose arena is bigger than `limit`, naming what is alive at its peak."""
     for name, block in found.functions.items():
         if block.peak > limit:
-            alive = ", ".join(f"%{b.name} ({b.nbytes})" for b in block.at_peak())
+            alive = ", ".join(f"%{b.name} ({b.nbytes})" for b in _at_peak(block))
             raise LimitExceeded(f"@{name} needs {block.peak} bytes, the limit is {limit}; alive at the peak: {alive}", "--limit")
+
+
+def _at_peak(block: BlockPlan) -> list[Buffer]:
+    """The buffers alive at the step at which most bytes are."""
+    placed = list(block.placed())
+
+    def alive(step: int) -> list[Buffer]:
+        return [b for b in placed if b.start <= step <= b.end]
+
+    return max((alive(b.start) for b in placed), key=lambda found: sum(b.nbytes for b in found), default=[])

@@ -143,7 +143,8 @@ def fitted(port: Port, array: Array, cast: bool = False) -> Array:
         return np.ascontiguousarray(array).view(want)
     if cast and (source := _dtype_named(array.dtype.name)) is not None:
         return arrays.cast(array, source, dtype)
-    if arrayfiles.widened(np.zeros((), want)).dtype != want and array.dtype.kind in "fiu":
+    unnamed = arrayfiles.widened(np.zeros((), want)).dtype  # what .npy holds this dtype as
+    if unnamed != want and (array.dtype.kind == "f") == (unnamed.kind == "f") and array.dtype.kind in "fiu":
         return _exactly(port, array, dtype)
     raise UsageError(f"input `{port.name}` is {port.type}, got an array of {array.dtype}; --cast-inputs converts it")
 
@@ -153,10 +154,9 @@ def _dtype_named(name: str) -> DType | None:
 
 
 def _exactly(port: Port, array: Array, dtype: DType) -> Array:
+    """`array`, of a dtype that holds more, as `dtype`. Raises UsageError when a value would change."""
     narrow = arrays.narrow(arrays.widen(array), dtype)
     back, wide = arrays.widen(narrow), arrays.widen(array)
-    if (array.dtype.kind == "f" and not dtype.is_float) or (array.dtype.kind != "f" and dtype.is_float):
-        raise UsageError(f"input `{port.name}` is {port.type}, got an array of {array.dtype}; --cast-inputs converts it")
     same = (back == wide) | ((back != back) & (wide != wide))
     if not same.all():
         bad = wide[~same].flat[0]

@@ -1,0 +1,114 @@
+"""The Python API: what `ptir` does, as functions. Import it as `ptir_tools`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools import convert, engines, passes
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify as verify_program
+from ptir_tools.dialects import FORMATS, load_format, reading
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.plan import Plan
+from ptir_tools.plan import plan as plan_program
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+__all__ = ["Program", "Rejected", "UsageError", "optimize", "plan", "read", "run", "translate", "verify", "write"]
+
+
+def read(
+    program: str | os.PathLike[str], format: str | None = None, *, bind: Mapping[str, int] | None = None, **options: Any
+) -> Program:
+    """Read and verify a program: the text itself (when it has a line end or a brace), or the path of its file.
+
+    `format` is told by content unless given; `bind` replaces symbols by numbers; `options` are fields of
+    `core.dialect.Options`. Raises Rejected, OSError, LimitExceeded.
+    """
+    chosen, diagnostics = Options(**options), Diagnostics()
+    source = _source(program, diagnostics, chosen)
+    diagnostics.raise_if_errors()
+    found = source and reading.read(source, diagnostics, chosen, format)
+    diagnostics.raise_if_errors()
+    if not found:
+        raise UsageError("nothing to read")
+    symbols.bind(found, bind or {})
+    verify_program(found, diagnostics, chosen)
+    diagnostics.raise_if_errors()
+    return found
+
+
+def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: Options) -> Source | None:
+    if isinstance(program, str) and ("\n" in program or "{" in program):
+        return Source("<string>", program)
+    with open(program, "rb") as file:
+        return reading.decode(file.read(), os.fspath(program), diagnostics, options.limits)
+
+
+def verify(program: Program, **options: Any) -> tuple[Diagnostic, ...]:
+    """The warnings and notes about a program, for one made or changed by hand. Raises Rejected when there are errors."""
+    diagnostics = Diagnostics(program.source)
+    verify_program(program, diagnostics, Options(**options))
+    diagnostics.raise_if_errors()
+    return tuple(diagnostics.sorted())
+
+
+def write(program: Program, format: str | None = None, **options: Any) -> str:
+    """The text of `program` in a format of its IR, by default the one it was read from. Raises Rejected, UsageError."""
+    entry = FORMATS.get(format or program.format or program.dialect.name)
+    writer = load_format(entry.name).write if entry is not None and entry.dialect == program.dialect.name else None
+    if writer is None:
+        raise UsageError(f"a {program.dialect.name} program is not written as {format}")
+    diagnostics = Diagnostics(program.source)
+    text = "".join(writer(program, diagnostics, Options(**options)))
+    diagnostics.raise_if_errors()
+    return text
+
+
+def optimize(program: Program, pipeline: str | None = None, **options: Any) -> Program:
+    """An optimized copy of `program`. `pipeline` None is the default of its IR; `options` are fields of `PassContext`.
+
+    Raises UsageError for a pipeline that makes no sense.
+    """
+    made = clone(program)
+    diagnostics = Diagnostics(program.source)
+    passes.run_pipeline(made, made.dialect.pipeline if pipeline is None else pipeline, passes.PassContext(diagnostics, **options))
+    diagnostics.raise_if_errors()
+    return made
+
+
+def translate(program: Program, dialect: str, **options: Any) -> Program:
+    """`program` in another IR (`ptir`, `pto`, `mind`, `tiny`). Raises Rejected naming every op that the target cannot express."""
+    diagnostics = Diagnostics(program.source)
+    made = convert.translate(program, dialect, diagnostics, Options(**options))
+    diagnostics.raise_if_errors()
+    if made is None:
+        raise UsageError(f"no way leads from {program.dialect.name} to {dialect}")
+    return made
+
+
+def plan(program: Program, bind: Mapping[str, int] | None = None, **options: Any) -> Plan:
+    """Where every value of `program` lives in memory. `bind` gives the symbols; `options` are those of `plan.plan`.
+
+    Raises Violation("UnboundSymbol") when an extent stays open.
+    """
+    made = clone(program)
+    symbols.specialize(made, {**made.attrs.get("dims", {}), **(bind or {})})
+    return plan_program(made, **options)
+
+
+def run(
+    program: Program, inputs: Mapping[str, Array] | Sequence[Array], bind: Mapping[str, int] | None = None, **options: Any
+) -> dict[str, Array]:
+    """The outputs of `program` by name. `inputs` are arrays by name or in order; `options` are fields of `RunOptions`.
+
+    Raises UsageError for inputs that do not fit, Rejected for what goes wrong in the program, LimitExceeded.
+    """
+    return engines.run(program, inputs, RunOptions(bindings=bind or {}, **options))

@@ -1,0 +1,70 @@
+"""What all tests share: the repository's root, running `ptir` in this process, `--bless`."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ptir_tools.cli import invoke
+
+ROOT = Path(__file__).parent.parent
+TESTDATA = ROOT / "testdata"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--bless", action="store_true", help="rewrite golden files from what the tool prints now")
+
+
+@dataclass(slots=True, frozen=True)
+class Ran:
+    """What a command line came to."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Standard output as text."""
+        return self.out.decode("utf-8")
+
+
+def run_ptir(*args: str | Path, stdin: bytes = b"") -> Ran:
+    """Run `ptir` with these arguments in this process, standard streams replaced."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    out, err = io.BytesIO(), io.BytesIO()
+    streams = [io.TextIOWrapper(b, encoding="utf-8", newline="\n") for b in (io.BytesIO(stdin), out, err)]
+    sys.stdin, sys.stdout, sys.stderr = streams
+    try:
+        status = invoke([str(a) for a in args])
+        for stream in streams[1:]:
+            stream.flush()
+        return Ran(status, out.getvalue(), err.getvalue().decode("utf-8"))
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+
+
+@pytest.fixture
+def ptir() -> Callable[..., Ran]:
+    """`ptir("verify", path)` runs a command line in this process."""
+    return run_ptir
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests run at the repository's root without color, so that what is printed is the same everywhere."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("NO_COLOR", "1")
+    yield
+
+
+@pytest.fixture(scope="session")
+def bless(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be rewritten."""
+    return bool(request.config.getoption("--bless")) and not os.environ.get("CI")
