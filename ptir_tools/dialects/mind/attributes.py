@@ -46,9 +46,13 @@ def convert(opcode: str, key: str, raw: Any) -> Any:
 
 def integers(opcode: str, key: str, raw: Any) -> tuple[int, ...]:
     """A list of i64."""
-    fits = isinstance(raw, (list, tuple)) and all(type(i) is int and -(1 << 63) <= i < 1 << 63 for i in raw)
+    fits = _is_list(raw) and all(type(i) is int and -(1 << 63) <= i < 1 << 63 for i in raw)
     require(fits, "E4013", f"attribute `{key}` of {opcode} is a list of integers")
     return tuple(raw)
+
+
+def _is_list(raw: Any) -> bool:
+    return isinstance(raw, (list, tuple))
 
 
 def boolean(opcode: str, key: str, raw: Any) -> bool:
@@ -61,12 +65,9 @@ def padding(opcode: str, key: str, raw: Any) -> Any:
     """Valid, Same or Custom, in any case of letters; what else it holds is the type rule's to judge (E4012)."""
     if isinstance(raw, str):
         return raw.capitalize()
-    custom = isinstance(raw, Call) and raw.word.capitalize() == "Custom"
-    pairs = raw.value if custom else None
-    fits = isinstance(pairs, (list, tuple)) and all(
-        isinstance(p, (list, tuple)) and all(type(i) is int for i in p) for p in pairs
-    )
-    require(fits, "E4012", "padding must be Valid, Same or Custom([[top, bottom], [left, right]])")
+    pairs: Any = raw.value if isinstance(raw, Call) and raw.word.capitalize() == "Custom" else None
+    if not _is_list(pairs) or not all(_is_list(p) and all(type(i) is int for i in p) for p in pairs):
+        raise Violation("E4012", "padding must be Valid, Same or Custom([[top, bottom], [left, right]])")
     return tuple(map(tuple, pairs))
 
 
@@ -95,7 +96,7 @@ def tensor_literal(raw: Any, t: TensorType) -> Literal:
 
     Raises Violation("E4005") for another nesting or count, or an element that the dtype does not hold.
     """
-    flat = isinstance(raw, (list, tuple)) and not any(isinstance(x, (list, tuple)) for x in raw)
+    flat = _is_list(raw) and not any(_is_list(x) for x in raw)
     elements: list[Any] = list(raw) if flat else []
     if not flat:
         _flatten(raw, t.static_shape, 0, elements)
@@ -105,13 +106,12 @@ def tensor_literal(raw: Any, t: TensorType) -> Literal:
 
 def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[Any]) -> None:
     if depth == len(shape):
-        require(not isinstance(raw, (list, tuple)), "E4005", f"the value is nested deeper than shape {list(shape)}")
+        require(not _is_list(raw), "E4005", f"the value is nested deeper than shape {list(shape)}")
         into.append(raw)
         return
-    found = len(raw) if isinstance(raw, (list, tuple)) else "no list"
-    require(
-        found == shape[depth], "E4005", f"axis {depth} of shape {list(shape)} has {shape[depth]} elements, the value has {found}"
-    )
+    found = len(raw) if _is_list(raw) else "no list"
+    message = f"axis {depth} of shape {list(shape)} has {shape[depth]} elements, the value has {found}"
+    require(found == shape[depth], "E4005", message)
     for x in raw:
         _flatten(x, shape, depth + 1, into)
 

@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Function, Literal, Op, Program, Value
 from ptir_tools.core.opdef import OpDef
 from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
-from ptir_tools.dialects.mind import CODES, DIALECT, NO_OUTPUTS, syntax
+from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS, syntax
 from ptir_tools.dialects.mind.attributes import (
     ALIASES,
     BINARY,
@@ -28,6 +28,7 @@ from ptir_tools.dialects.mind.attributes import (
     slice_ranges,
     tensor_literal,
 )  # fmt: skip
+from ptir_tools.dialects.mind.codes import CODES
 from ptir_tools.dialects.mind.syntax import Alias, Instruction, Name, Outputs, Statement, TypeText
 from ptir_tools.dialects.mind.types import DTYPES
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
@@ -142,7 +143,7 @@ def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     parser, actions = _parser()
     actions.start = start
     try:
-        statement: Statement = parser.parse(code)
+        statement: Any = parser.parse(code)
     except LexicalError as error:
         diagnostics.error(error.code, error.message, Span(start + error.start, start + error.end))
     except lark.exceptions.UnexpectedCharacters as error:
@@ -150,7 +151,8 @@ def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     except lark.exceptions.UnexpectedInput as error:
         grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
     else:
-        return statement
+        found: Statement = statement
+        return found
     return None
 
 
@@ -264,7 +266,10 @@ def _number(token: lark.Token) -> int | float:
     if _INTEGER.fullmatch(token):
         return _integer(token)
     if _FLOAT.fullmatch(token):
-        return float(token)
+        number = float(token)
+        if isinf(number) and "inf" not in token:
+            raise _fault(token, "E4005", f"{token} is out of the range of f64")
+        return number
     raise _fault(token, "E1005", f"`{token}` is not a number")
 
 

@@ -20,6 +20,7 @@ else:
     np = lazy("numpy")
 
 Extents = tuple[int, ...]
+Result = TensorType  # a body's parameter annotated so gets the declared result type
 
 
 def broadcast(a: Extents, b: Extents, what: str = "") -> Extents:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import broadcast, float_only, rounded, same_dtype
+from ptir_tools.dialects.mind.ops.common import Result, broadcast, float_only, rounded, same_dtype
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.opdef import Result
 else:
     np = lazy("numpy")
 

@@ -8,14 +8,13 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import broadcast, rounded, same_dtype
+from ptir_tools.dialects.mind.ops.common import Result, broadcast, rounded, same_dtype
 from ptir_tools.dialects.mind.types import type_text
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.opdef import Result
 else:
     np = lazy("numpy")
 
@@ -107,7 +106,7 @@ def conv2d(input: Array, filter: Array, *, strides: tuple[int, ...], padding: Pa
 
     def correlate(x: Array, f: Array) -> Array:
         padded = np.pad(x, [(0, 0), *pads(x.shape, f.shape, strides, padding), (0, 0)])
-        windows = np.lib.stride_tricks.sliding_window_view(padded, f.shape[:2], axis=(1, 2))  # type: ignore[call-overload]
-        return np.einsum("nijchw,hwcf->nijf", windows[:, :: strides[0], :: strides[1]], f)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, f.shape[:2], axis=(1, 2))
+        return np.asarray(np.einsum("nijchw,hwcf->nijf", windows[:, :: strides[0], :: strides[1]], f))
 
     return rounded(correlate, result.dtype, input, filter)

@@ -8,13 +8,12 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import distinct, in_range, rounded
+from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range, rounded
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.opdef import Result
 else:
     np = lazy("numpy")
 
@@ -39,7 +38,7 @@ def reduced(input: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> Tens
 def truncated(total: Array, n: int) -> Array:
     """Integer division toward zero by the positive `n`."""
     quotient = total // n
-    return quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype)
+    return np.asarray(quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype))
 
 
 @op("mind.Sum", infer=reduced, traits=PURE)

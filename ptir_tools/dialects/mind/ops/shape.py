@@ -9,14 +9,13 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import distinct, in_range
+from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range
 from ptir_tools.dialects.mind.types import type_text
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.opdef import Result
 else:
     np = lazy("numpy")
 

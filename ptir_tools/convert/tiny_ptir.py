@@ -1,0 +1,273 @@
+"""Tiny to PTIR: node by node and exact, but for EXP2 (docs/tiny.md, "Translation").
+
+Symbols stay symbols where PTIR can name them; "dims" and what follows from them are put in first. Where PTIR needs a number
+(an extent that is an expression, the bounds of a slice, a pad, an index map) the node is refused with UnboundSymbol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.tiny_views import view
+from ptir_tools.core.arrays import pack
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32, F64, DType
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Value, clone
+from ptir_tools.core.types import Dim, Shape, TensorType, tensor
+from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.ptir.scalars import Scalar, natural_kind
+from ptir_tools.dialects.tiny.expressions import names
+from ptir_tools.dialects.tiny.immediates import as_array
+from ptir_tools.dialects.tiny.ops.rules import dim_text
+from ptir_tools.dialects.tiny.ops.view import pool_map
+from ptir_tools.dialects.tiny.symbols import put_dims
+
+
+def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The PTIR program that computes what `program`, which verifies, does; None after reporting what it cannot."""
+    before = diagnostics.errors
+    program = _with_dims(program, diagnostics)
+    new, builder = single_function(load_dialect("ptir"))
+    function = program.main
+    labels = function.attrs.get("input_names") or [p.name for p in function.params]
+    taken = {spelled(n) for n in labels} | {spelled(op.result.name) for op in function.body}
+    values: dict[Value, Value] = {}
+    for p, label in zip(function.params, labels, strict=True):
+        try:
+            plain(p.type)
+        except Violation as violation:
+            diagnostics.violation(violation, function.loc)
+        values[p] = builder.param(p.type, spelled(label))
+    if labels != [p.name for p in new.main.params]:
+        new.main.attrs["input_names"] = list(labels)
+    for op in function.body:
+        emit = Emit(builder, op, [values.get(x, x) if isinstance(x, Value) else x for x in op.operands], taken, diagnostics)
+        values[op.result] = emit.result()
+    if diagnostics.errors > before:
+        return None
+    builder.results(*(values[x] for x in function.results if isinstance(x, Value)))
+    return new
+
+
+def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
+    if not program.attrs.get("dims"):
+        return program
+    program = clone(program)
+    try:
+        put_dims(program, {})
+    except Violation as violation:
+        diagnostics.violation(violation, None)
+    return program
+
+
+def unbound(symbols: Sequence[str], what: str) -> Violation:
+    """The refusal of a node whose translation needs a number."""
+    help = f"give it with {' '.join(f'--bind {n}=INT' for n in symbols)}"
+    return Violation("UnboundSymbol", f"{what} needs a value for {', '.join(symbols)}", help=help)
+
+
+def plain(t: Any) -> None:
+    """Raise Violation("UnboundSymbol") when an extent of `t` is an expression: PTIR has names only."""
+    for d in t.shape:
+        if not isinstance(d, int) and names(d.name) != (d.name,):
+            raise unbound(names(d.name), f"the extent {dim_text(d)}")
+
+
+def numbers(what: str, dims: Sequence[Dim]) -> tuple[int, ...]:
+    """`dims`, which are numbers. Raises Violation("UnboundSymbol")."""
+    missing = [n for d in dims if not isinstance(d, int) for n in names(d.name)]
+    if missing:
+        raise unbound(list(dict.fromkeys(missing)), what)
+    return tuple(d for d in dims if isinstance(d, int))
+
+
+class Emit:
+    """Builds what one node becomes. `last` makes its final instruction, which takes the node's id."""
+
+    def __init__(self, builder: Builder, op: Op, operands: list[Operand], taken: set[str], diagnostics: Diagnostics) -> None:
+        self.builder = builder
+        self.op = op
+        self.operands = operands
+        self.taken = taken
+        self.diagnostics = diagnostics
+        self.type: TensorType = op.result.type  # type: ignore[assignment]
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    def result(self) -> Value:
+        """What the node becomes; after an error, a value of its type that nothing computes."""
+        self.builder.loc = self.op.loc
+        try:
+            plain(self.type)
+            return RULES[self.op.defn.short](self, **self.op.defn.named(self.op.attrs))
+        except Violation as violation:
+            self.diagnostics.violation(violation, self.op.loc)
+            return Value(self.type, self.op.result.name)
+
+    def __call__(self, short: str, *operands: Operand | Sequence[Operand], **attrs: Any) -> Value:
+        """An instruction before the last, under a name that no node has."""
+        n = 0
+        while (name := f"{spelled(self.op.result.name)}_{n}") in self.taken:
+            n += 1
+        self.taken.add(name)
+        return self.builder.op(short, *operands, name=name, **attrs)
+
+    def last(self, short: str, *operands: Operand, **attrs: Any) -> Value:
+        """The instruction that gives the node's value."""
+        return self.builder.op(short, *operands, name=spelled(self.op.result.name), **attrs)
+
+    def full(self, x: Operand, shape: Shape | None = None) -> Value:
+        """An operand in the node's shape: an immediate is broadcast."""
+        if isinstance(x, Value):
+            return x
+        return self("broadcast_to", x, result_shape=self.shape if shape is None else shape)
+
+    def filled(self, value: float, dtype: DType) -> Value:
+        """A tensor of the node's shape whose elements are all `value`."""
+        return self.full(literal(value, dtype))
+
+
+def literal(value: float, dtype: DType) -> Literal:
+    """A rank-0 literal."""
+    return Literal(tensor(dtype), pack(as_array(value, dtype), dtype))
+
+
+def same(short: str) -> Callable[..., Value]:
+    """One instruction on the same operands."""
+    return lambda emit: emit.last(short, *map(emit.full, emit.operands))
+
+
+def relu(emit: Emit) -> Value:
+    """Compare and select, which give 0 for a NaN; `maximum` would keep it."""
+    x, zero = emit.full(emit.operands[0]), emit.filled(0, emit.type.dtype)
+    return emit.last("select", emit("compare_gt", x, zero), x, zero)
+
+
+def cast(emit: Emit, to: DType) -> Value:
+    return emit.last("cast", emit.operands[0], dtype=to)
+
+
+def exp2(emit: Emit) -> Value:
+    """exp(x * ln 2), computed in a wider float so that no range is lost; EXP2(x * log2 e), as softmax has it, is exp(x)."""
+    x = emit.operands[0]
+    if (exponent := _natural(emit.op)) is not None and isinstance(x, Value) and x.op is not None:
+        emit.diagnostics.note("Exp2AsExp", f"EXP2 of {exponent.name} times log2(e) becomes exp", emit.op.loc)
+        return emit.last("exp", next(v for v in x.op.values() if v.op is None or v.op.defn.short != "broadcast_to"))
+    wide = F64 if emit.type.dtype is F32 else F32
+    emit.diagnostics.note("Exp2AsExp", f"EXP2 becomes exp(x * ln 2) in {wide}", emit.op.loc)
+    scaled = emit("mul", emit("cast", x, dtype=wide), emit.filled(math.log(2), wide))
+    return emit.last("cast", emit("exp", scaled), dtype=emit.type.dtype)
+
+
+def _natural(op: Op) -> Value | None:
+    """`v` where the operand of EXP2 is fp32 `v * log2(e)`, the constant rounded to fp32."""
+    x = op.operands[0]
+    if not isinstance(x, Value) or x.op is None or x.op.defn.short != "MUL":
+        return None
+    values = [v for v in x.op.operands if isinstance(v, Value)]
+    constants = [v for v in x.op.operands if isinstance(v, Literal)]
+    log2e = literal(math.log2(math.e), F32)
+    return values[0] if len(values) == len(constants) == 1 and constants[0].same(log2e) else None
+
+
+def where(emit: Emit) -> Value:
+    return emit.last("select", *map(emit.full, emit.operands))
+
+
+def reduce(emit: Emit, op: str, axes: tuple[int, ...], dtype: DType, init: float | None) -> Value:
+    """The source is cast first, unless a wider accumulator does it; `init` is one more op."""
+    x = emit.operands[0]
+    source: TensorType = x.type  # type: ignore[assignment,union-attr]
+    widening = source.dtype.is_float and dtype.is_float and (dtype is F32 or dtype is source.dtype)
+    if not widening or (not axes and dtype is not source.dtype):
+        x = emit("cast", x, dtype=dtype) if source.dtype is not dtype else x
+    kind, combine = REDUCTIONS[op]
+    make = emit.last if init is None else emit
+    total = make(kind, x, axes=axes, keepdims=False, accum_dtype=dtype, out_dtype=dtype)
+    return total if init is None else emit.last(combine, total, emit.filled(init, dtype))
+
+
+REDUCTIONS = {"SUM": ("reduce_sum", "add"), "MAX": ("reduce_max", "maximum"), "MIN": ("reduce_min", "minimum")}
+
+
+def reshape(emit: Emit, result_shape: Shape) -> Value:
+    return emit.last("reshape", emit.operands[0], new_shape=result_shape)
+
+
+def permute(emit: Emit, perm: tuple[int, ...]) -> Value:
+    return emit.last("transpose", emit.operands[0], perm=perm)
+
+
+def expand(emit: Emit, result_shape: Shape, broadcast_dimensions: tuple[int | None, ...]) -> Value:
+    """Axes of extent 1 where the result has new ones, then broadcast."""
+    x = emit.operands[0]
+    source: TensorType = x.type  # type: ignore[assignment,union-attr]
+    inner: list[Dim] = [1] * len(result_shape)
+    for d, axis in zip(source.shape, broadcast_dimensions, strict=True):
+        if axis is not None:
+            inner[axis] = d
+    if tuple(inner) != (1,) * (len(inner) - source.rank) + source.shape:
+        x = emit("reshape", x, new_shape=tuple(inner))
+    return emit.last("broadcast_to", x, result_shape=result_shape)
+
+
+def pad(emit: Emit, pad: tuple[tuple[Dim, Dim], ...], value: float) -> Value:
+    low = numbers("PAD", [a for a, _ in pad])
+    high = numbers("PAD", [b for _, b in pad])
+    exact = as_array(value, emit.type.dtype).astype(object if emit.type.dtype.is_integer else float).item()
+    number = bool(value) if not (emit.type.dtype.is_integer or emit.type.dtype.is_float) else exact
+    scalar = Scalar(natural_kind(emit.type.dtype), number)
+    return emit.last("pad", emit.operands[0], low=low, high=high, pad_value=scalar)
+
+
+def shrink(emit: Emit, lo: Shape, hi: Shape, step: Shape | None) -> Value:
+    """With a step: the window, padded so that each step is a row of its own, of which the first column stays."""
+    x = emit.operands[0]
+    starts, ends, steps = (numbers("SHRINK", d) for d in (lo, hi, step or (1,) * len(lo)))
+    sizes = tuple(b - a for a, b in zip(starts, ends, strict=True))
+    if all(s == 1 for s in steps):
+        return emit.last("slice", x, starts=starts, sizes=sizes)
+    counts = numbers("SHRINK", emit.shape)
+    zeros = (0,) * len(counts)
+    window = emit("slice", x, starts=starts, sizes=sizes)
+    high = tuple(n * s - size for n, s, size in zip(counts, steps, sizes, strict=True))
+    padded = emit("pad", window, low=zeros, high=high)
+    rows = emit("reshape", padded, new_shape=tuple(d for row in zip(counts, steps, strict=True) for d in row))
+    firsts = emit("slice", rows, starts=zeros * 2, sizes=tuple(d for n in counts for d in (n, 1)))
+    return emit.last("reshape", firsts, new_shape=counts)
+
+
+def flip(emit: Emit, axes: tuple[int, ...]) -> Value:
+    """A VIEW that counts down along `axes`."""
+    shape = dict(zip(axes, numbers("FLIP", [emit.shape[a] for a in axes]), strict=True))
+    entries = tuple(f"{shape[i] - 1}-@{i}" if i in shape else f"@{i}" for i in range(len(emit.shape)))
+    return view(emit, entries, (), 0, literal)
+
+
+def general_view(emit: Emit, result_shape: Shape, map: Shape, guard: Shape, fill: float) -> Value:
+    return view(emit, tuple(_text(d) for d in map), tuple(_text(d) for d in guard), fill, literal)
+
+
+def _text(d: Dim) -> str:
+    return str(d) if isinstance(d, int) else d.name
+
+
+def pool(emit: Emit, kernel: Shape, stride: Shape | None, dilation: Shape | None) -> Value:
+    ones = (1,) * len(kernel)
+    entries = pool_map(len(emit.shape) - len(kernel), stride or ones, dilation or ones)
+    return view(emit, tuple(map(_text, entries)), (), 0, literal)
+
+
+RULES: dict[str, Callable[..., Value]] = {
+    "NEG": same("neg"), "RSQRT": same("rsqrt"), "ADD": same("add"), "SUB": same("sub"), "MUL": same("mul"),
+    "FDIV": same("div"), "MAX": same("maximum"), "MIN": same("minimum"), "RELU": relu, "EXP2": exp2, "CAST": cast,
+    "WHERE": where, "REDUCE": reduce, "RESHAPE": reshape, "PERMUTE": permute, "EXPAND": expand, "PAD": pad,
+    "SHRINK": shrink, "FLIP": flip, "VIEW": general_view, "POOL": pool,
+}  # fmt: skip

@@ -1,0 +1,162 @@
+"""Index maps of Tiny in PTIR: `take` with constant indices, one source axis at a time where the map lets it.
+
+A map in which every result axis serves at most one source axis (windows, strides, reversal, repetition) is taken apart: each
+entry becomes a `take` along its own axis with an index constant as small as its own axes. Any other (a diagonal, a reshape
+by `//` and `%`) becomes one `take` from the flattened source. Guards select between that and the fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptir_tools.core.arrays import Array, to_literal
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import I1, SI32, SI64, DType
+from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.tiny.expressions import Poly, names, parse
+from ptir_tools.dialects.tiny.ops.rules import dim_text
+from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+class Emitter(Protocol):
+    """What a view needs of the conversion that calls it."""
+
+    operands: list[Operand]
+    type: TensorType
+
+    def __call__(self, short: str, *operands: Operand | Sequence[Operand], **attrs: Any) -> Value: ...
+
+    def last(self, short: str, *operands: Operand, **attrs: Any) -> Value: ...
+
+
+MakeLiteral = Callable[[float, DType], Literal]
+
+
+def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill: float, literal: MakeLiteral) -> Value:
+    """The instructions for a VIEW with these expressions over the result's axes `@k`.
+
+    Raises Violation("UnboundSymbol") where a number is needed: everywhere but on axes that are passed on whole.
+    """
+    x: Any = emit.operands[0]
+    maps, conditions = [parse(e) for e in entries], [parse(g) for g in guards]
+    for p in (*maps, *conditions):
+        if missing := names(str(p)):
+            raise _unbound(missing)
+    if 0 in x.type.shape and 0 not in emit.type.shape:
+        return emit.last("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
+    used = [a for p in maps for a in axes_of(p)]
+    read = _by_axis if len(used) == len(set(used)) else _flat
+    if not conditions:
+        return read(emit, x, maps, emit.last)
+    inside = read(emit, x, maps, emit)
+    outside = emit("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
+    return emit.last("select", _mask(emit, conditions), inside, outside)
+
+
+def _unbound(symbols: Sequence[str]) -> Violation:
+    help = f"give it with {' '.join(f'--bind {n}=INT' for n in symbols)}"
+    return Violation("UnboundSymbol", f"the index map needs a value for {', '.join(symbols)}", help=help)
+
+
+def _extents(shape: Shape, axes: Sequence[int]) -> tuple[int, ...]:
+    missing = [n for a in axes if not isinstance(shape[a], int) for n in names(dim_text(shape[a]))]
+    if missing:
+        raise _unbound(list(dict.fromkeys(missing)))
+    return tuple(n for a in axes if isinstance(n := shape[a], int))
+
+
+def _values(p: Poly, axes: Sequence[int], extents: tuple[int, ...]) -> Array:
+    """The values of `p` at every point of a box over `axes`."""
+    grid = np.ogrid[tuple(slice(n) for n in extents)] if axes else ()
+    found = p.evaluate({axis_name(a): g for a, g in zip(axes, grid, strict=True)})
+    return np.broadcast_to(np.asarray(found, np.int64), extents)
+
+
+def _indices(emit: Emitter, array: Array, extent: int) -> Value:
+    """A constant of indices below `extent`; those that a guard excludes are moved inside."""
+    dtype = SI32 if extent <= 1 << 31 else SI64
+    inside = np.clip(array, 0, max(extent - 1, 0))
+    return emit("constant", value=to_literal(inside, tensor(dtype, array.shape)))
+
+
+def _by_axis(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
+    """Take along one source axis after another; `order` holds the result axis of every axis so far, None for source axes
+    still to be taken."""
+    shape = emit.type.shape
+    groups = [axes_of(p) for p in maps]
+    order: list[tuple[int, ...]] = []
+    for source, (p, axes) in enumerate(zip(maps, groups, strict=True)):
+        if len(axes) == 1 and str(p) == axis_name(axes[0]) and x.type.shape[len(_flatten(order))] == shape[axes[0]]:
+            order.append((axes[0],))
+            continue
+        at = len(_flatten(order))
+        extents = _extents(shape, axes)
+        x = _taken(emit, x, at, _values(p, axes, extents), _extents(x.type.shape, [at])[0])
+        order.append(tuple(axes))
+        del source
+    return _arranged(emit, x, _flatten(order), last)
+
+
+def _flatten(groups: Sequence[Sequence[int]]) -> list[int]:
+    return [a for g in groups for a in g]
+
+
+def _taken(emit: Emitter, x: Any, at: int, indices: Array, extent: int) -> Value:
+    """`x` with axis `at` replaced by the axes of `indices`."""
+    rank, k = x.type.rank, indices.ndim
+    front = x if at == 0 else emit("transpose", x, perm=(at, *(i for i in range(rank) if i != at)))
+    rows = emit("take", front, _indices(emit, indices, extent))
+    if at == 0:
+        return rows
+    perm = (*range(k, k + at), *range(k), *range(k + at, k + rank - 1))
+    return emit("transpose", rows, perm=perm)
+
+
+def _arranged(emit: Emitter, x: Any, order: list[int], last: Callable[..., Value]) -> Value:
+    """Axes in the order of the result, and those of the result that no entry mentions repeated."""
+    shape = emit.type.shape
+    wanted = sorted(order)
+    whole = len(order) == len(shape)
+    if order != wanted:
+        make = last if whole else emit
+        x = make("transpose", x, perm=tuple(order.index(a) for a in wanted))
+    elif whole:
+        return last("reshape", x, new_shape=shape)
+    if whole:
+        return x  # type: ignore[no-any-return]
+    thin = emit("reshape", x, new_shape=tuple(d if i in wanted else 1 for i, d in enumerate(shape)))
+    return last("broadcast_to", thin, result_shape=shape)
+
+
+def _flat(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
+    """One take from the flattened source."""
+    extents = _extents(x.type.shape, range(x.type.rank))
+    shape = _extents(emit.type.shape, range(emit.type.rank))
+    axes = range(len(shape))
+    linear = np.zeros(shape, np.int64)
+    for n, p in zip(extents, maps, strict=True):
+        linear = linear * n + np.clip(_values(p, axes, shape), 0, max(n - 1, 0))
+    count = int(np.prod(extents, dtype=object))
+    flat = emit("reshape", x, new_shape=(count,))
+    return last("take", flat, _indices(emit, linear, count))
+
+
+def _mask(emit: Emitter, guards: list[Poly]) -> Value:
+    """Whether every guard holds, in the result's shape: a constant over the axes that guards mention, broadcast."""
+    shape = emit.type.shape
+    axes = sorted({a for g in guards for a in axes_of(g)})
+    extents = _extents(shape, axes)
+    holds = np.ones(extents, np.bool_)
+    for g in guards:
+        holds = holds & (_values(g, axes, extents) >= 0)
+    thin = tuple(n if i in axes else 1 for i, n in enumerate(shape))
+    constant = emit("constant", value=to_literal(holds.reshape(thin), tensor(I1, thin)))
+    return emit("broadcast_to", constant, result_shape=shape)
