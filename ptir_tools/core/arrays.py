@@ -110,7 +110,8 @@ def narrow(array: Array, dtype: DType) -> Array:
         return round_float(array, dtype)
     if dtype.bits == 4:
         low = array.astype(np.int8).view(np.uint8) & 15
-        return ((low ^ 8).astype(np.int8) - np.int8(8)).astype(target) if dtype.is_signed else low.astype(target)
+        wrapped = (low ^ 8).astype(np.int8) - np.int8(8) if dtype.is_signed else low
+        return np.asarray(wrapped).astype(target)
     with np.errstate(all="ignore"):
         return array.astype(target)
 
@@ -179,7 +180,7 @@ def saturate_integer(array: Array, target: DType) -> Array:
     """Integers clamped into the range of the integer dtype `target`."""
     info = np.iinfo(array.dtype)
     low, high = max(target.min, int(info.min)), min(target.max, int(info.max))
-    return np.clip(array, np.array(low, array.dtype), np.array(high, array.dtype)).astype(numpy_dtype(target))
+    return np.asarray(np.clip(array, np.array(low, array.dtype), np.array(high, array.dtype))).astype(numpy_dtype(target))
 
 
 def saturate_float(array: Array, target: DType) -> Array:
@@ -191,4 +192,4 @@ def saturate_float(array: Array, target: DType) -> Array:
         inside = np.clip(whole, low, np.nextafter(high, 0) if target.bits == 64 else high).astype(work)
         exact = np.where(whole >= high, np.array(target.max, work), inside)
         exact = np.where(whole <= low, np.array(target.min, work), exact)
-        return exact.astype(numpy_dtype(target))
+        return np.asarray(exact).astype(numpy_dtype(target))

@@ -10,7 +10,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, PURE, op
+from ptir_tools.core.opdef import CONSTANT, PURE, op, operand_type
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
 
@@ -99,8 +99,8 @@ def has_zero(literal: Literal) -> bool:
 
 def nonzero_divisor(op: Op) -> None:
     """Raise Violation("IntegerDivideByZero") when the constant divisor of an integer `op` has a zero."""
-    literal = constant_elements(op.operands[1])
-    if literal is not None and literal.type.dtype.is_integer and 0 not in op.operands[1].type.shape:
+    literal, t = constant_elements(op.operands[1]), operand_type(op.operands[1])
+    if literal is not None and literal.type.dtype.is_integer and isinstance(t, TensorType) and 0 not in t.shape:
         require(not has_zero(literal), "IntegerDivideByZero", f"the divisor is a constant of {literal.type.dtype} with a zero")
 
 

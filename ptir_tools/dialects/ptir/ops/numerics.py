@@ -29,6 +29,11 @@ def compute(result: TensorType, function: Callable[..., Any], *operands: Array) 
         return arrays.narrow(np.asarray(function(*map(arrays.widen, operands))), result.dtype)
 
 
+def ufunc(kind: str) -> Any:
+    """What a kind of reduction combines with; max and min propagate NaN."""
+    return {"sum": np.add, "add": np.add, "max": np.maximum, "min": np.minimum}[kind]
+
+
 def identity(kind: str, dtype: DType) -> bool | int | float:
     """What a reduction of nothing gives: 0 for sum, the lowest value for max, the highest for min."""
     if kind == "sum":
@@ -38,28 +43,14 @@ def identity(kind: str, dtype: DType) -> bool | int | float:
     return dtype.min if kind == "max" else dtype.max
 
 
-def work_dtype(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype in which `arrays.widen` computes on `dtype`."""
-    return arrays.widen(np.empty(0, arrays.numpy_dtype(dtype))).dtype
-
-
 def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, axes: Sequence[int], keepdims: bool) -> Array:
     """Sum, max or min of `x` over `axes`: accumulated in `accum` (floats in float64, rounded to it once), cast to `out`."""
     accum = accum or default_accum(source)
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
-    function = {"sum": np.sum, "max": np.max, "min": np.min}[kind]
+    start = {} if kind == "sum" else {"initial": identity(kind, source)}
     with np.errstate(all="ignore"):
-        if kind == "sum":
-            total = function(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype)
-        else:
-            start = lowest_or_highest(kind, source)
-            total = function(wide, axis=tuple(axes), keepdims=keepdims, initial=start)
+        total = ufunc(kind).reduce(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype, **start)
         return settle(np.asarray(total), accum, out)
-
-
-def lowest_or_highest(kind: str, dtype: DType) -> Any:
-    """The identity of max or min over `dtype`, in the precision of `arrays.widen`."""
-    return work_dtype(dtype).type(identity(kind, dtype))
 
 
 def settle(total: Array, accum: DType, out: DType) -> Array:

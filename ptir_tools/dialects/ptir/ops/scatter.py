@@ -44,7 +44,7 @@ _KINDS = {"add": NUMERIC, "max": ORDERED, "min": ORDERED, "replace": ANY}
 def accumulate(kind: str, out: Array, at: tuple[Array, ...], values: Array) -> None:
     """Combine `values` into the elements `at` of `out`, in row-major order."""
     with np.errstate(all="ignore"):
-        {"add": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}[kind].at(out, at, values)
+        numerics.ufunc(kind).at(out, at, values)
 
 
 @rule
@@ -180,7 +180,7 @@ def scatter_add(
         extent[axis] = updates.shape[a]
     start = _starts(x, indices, extent, [a % x.ndim for a in scatter_dims_to_operand_dims], index_vector_dim)
     ordered = np.transpose(updates, batch + window)
-    at = []
+    at: list[Array] = []
     for axis in range(x.ndim):
         lead = start[axis].reshape(start[axis].shape + (1,) * len(window))
         if axis in kept:

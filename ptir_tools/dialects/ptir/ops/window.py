@@ -144,12 +144,11 @@ def reduce_window(
     accum = accum_dtype or default_accum(source)
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
     fill = np.asarray(numerics.identity(reduce, source), wide.dtype)
-    combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[reduce]
     per_axis = [(s, p[0], b, d) for s, p, b, d in zip(strides, padding, base_dilation, window_dilation, strict=True)]
     with np.errstate(all="ignore"):
         total = np.full(result.static_shape, fill, wide.dtype)
         for values in _taps(wide, fill, result.static_shape, window_dims, per_axis):
-            total = combine(total, values)
+            total = numerics.ufunc(reduce)(total, values)
         return numerics.settle(np.asarray(total), accum, result.dtype)
 
 
