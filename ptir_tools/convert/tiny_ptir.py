@@ -46,7 +46,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     if labels != [p.name for p in new.main.params]:
         new.main.attrs["input_names"] = list(labels)
     for op in function.body:
-        emit = Emit(builder, op, [values.get(x, x) if isinstance(x, Value) else x for x in op.operands], taken, diagnostics)
+        emit = Emit(builder, op, values, taken, diagnostics)
         values[op.result] = emit.result()
     if diagnostics.errors > before:
         return None
@@ -89,10 +89,11 @@ def numbers(what: str, dims: Sequence[Dim]) -> tuple[int, ...]:
 class Emit:
     """Builds what one node becomes. `last` makes its final instruction, which takes the node's id."""
 
-    def __init__(self, builder: Builder, op: Op, operands: list[Operand], taken: set[str], diagnostics: Diagnostics) -> None:
+    def __init__(self, builder: Builder, op: Op, values: dict[Value, Value], taken: set[str], diagnostics: Diagnostics) -> None:
         self.builder = builder
         self.op = op
-        self.operands = operands
+        self.values = values
+        self.operands: list[Operand] = [values[x] if isinstance(x, Value) else x for x in op.operands]
         self.taken = taken
         self.diagnostics = diagnostics
         self.type: TensorType = op.result.type  # type: ignore[assignment]
@@ -157,9 +158,9 @@ def cast(emit: Emit, to: DType) -> Value:
 def exp2(emit: Emit) -> Value:
     """exp(x * ln 2), computed in a wider float so that no range is lost; EXP2(x * log2 e), as softmax has it, is exp(x)."""
     x = emit.operands[0]
-    if (exponent := _natural(emit.op)) is not None and isinstance(x, Value) and x.op is not None:
+    if (exponent := _natural(emit.op)) is not None:
         emit.diagnostics.note("Exp2AsExp", f"EXP2 of {exponent.name} times log2(e) becomes exp", emit.op.loc)
-        return emit.last("exp", next(v for v in x.op.values() if v.op is None or v.op.defn.short != "broadcast_to"))
+        return emit.last("exp", emit.values[exponent])
     wide = F64 if emit.type.dtype is F32 else F32
     emit.diagnostics.note("Exp2AsExp", f"EXP2 becomes exp(x * ln 2) in {wide}", emit.op.loc)
     scaled = emit("mul", emit("cast", x, dtype=wide), emit.filled(math.log(2), wide))

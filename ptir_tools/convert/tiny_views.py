@@ -88,25 +88,15 @@ def _indices(emit: Emitter, array: Array, extent: int) -> Value:
 
 
 def _by_axis(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
-    """Take along one source axis after another; `order` holds the result axis of every axis so far, None for source axes
-    still to be taken."""
+    """Take along one source axis after another; `order` lists the result axes that the axes so far are."""
     shape = emit.type.shape
-    groups = [axes_of(p) for p in maps]
-    order: list[tuple[int, ...]] = []
-    for source, (p, axes) in enumerate(zip(maps, groups, strict=True)):
-        if len(axes) == 1 and str(p) == axis_name(axes[0]) and x.type.shape[len(_flatten(order))] == shape[axes[0]]:
-            order.append((axes[0],))
-            continue
-        at = len(_flatten(order))
-        extents = _extents(shape, axes)
-        x = _taken(emit, x, at, _values(p, axes, extents), _extents(x.type.shape, [at])[0])
-        order.append(tuple(axes))
-        del source
-    return _arranged(emit, x, _flatten(order), last)
-
-
-def _flatten(groups: Sequence[Sequence[int]]) -> list[int]:
-    return [a for g in groups for a in g]
+    order: list[int] = []
+    for p in maps:
+        axes, at = axes_of(p), len(order)
+        if not (len(axes) == 1 and str(p) == axis_name(axes[0]) and x.type.shape[at] == shape[axes[0]]):
+            x = _taken(emit, x, at, _values(p, axes, _extents(shape, axes)), _extents(x.type.shape, [at])[0])
+        order.extend(axes)
+    return _arranged(emit, x, order, last)
 
 
 def _taken(emit: Emitter, x: Any, at: int, indices: Array, extent: int) -> Value:

@@ -297,7 +297,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ":"))
 
 
 def _line(node: dict[str, Any]) -> str:

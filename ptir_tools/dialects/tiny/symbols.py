@@ -100,13 +100,19 @@ def specialize(program: Program, numbers: dict[str, int]) -> list[Inferred]:
     Raises Violation: "AxisAlignmentMismatch" when two sources disagree, "UnboundSymbol" for symbols without a value, and
     whatever a type rule finds.
     """
+    inferred = put_dims(program, numbers)
+    left = symbols(program)
+    help = " ".join(f"--bind {n}=INT" for n in left)
+    require(not left, "UnboundSymbol", f"no value for {', '.join(left)}", help=f"give it with {help}")
+    return inferred
+
+
+def put_dims(program: Program, numbers: dict[str, int]) -> list[Inferred]:
+    """What `specialize` does, as far as the numbers reach."""
     function = program.main
     _merge(numbers, program.attrs.get("dims", {}))
     inferred = infer(function, numbers)
-    left = [n for n in symbols(program) if n not in numbers]
-    help = " ".join(f"--bind {n}=INT" for n in left)
-    require(not left, "UnboundSymbol", f"no value for {', '.join(left)}", help=f"give it with {help}")
-    known = {k: v for k, v in numbers.items() if k.isidentifier() or ex.names(k) == (k,)}
+    known = {k: v for k, v in numbers.items() if ex.names(k) == (k,)}
     for p in function.params:
         p.type = substitute(p.type, lambda s: _put(s, known))
     for op in function.body:
