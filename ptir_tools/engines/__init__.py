@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -92,17 +92,22 @@ def streams(function: Function) -> dict[Op, int]:
     return {op: k for k, op in enumerate(op for r in ports.reached(function) for op in r.body if op.defn.traits & RANDOM)}
 
 
-def observer(options: RunOptions) -> Any:
-    """What the engine calls after every op: the caller's observer, and the check of the time limit; None for neither."""
-    if options.timeout is None:
+def observer(options: RunOptions) -> Callable[[Op, tuple[Any, ...]], None] | None:
+    """What the engine calls after every op: the time limit, the caller's clock and observer; None for none of them."""
+    if options.timeout is None and options.clock is None:
         return options.observe
-    deadline = time.monotonic() + options.timeout
+    start = last = time.monotonic()
 
     def observe(op: Op, results: tuple[Any, ...]) -> None:
-        if time.monotonic() > deadline:
+        nonlocal last
+        now = time.monotonic()
+        if options.timeout is not None and now - start > options.timeout:
             raise LimitExceeded(f"stopped after {options.timeout} s", "--timeout")
+        if options.clock is not None:
+            options.clock(op, now - last)
         if options.observe is not None:
             options.observe(op, results)
+        last = time.monotonic()
 
     return observe
 

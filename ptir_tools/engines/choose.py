@@ -1,15 +1,20 @@
-"""Which engine runs a program."""
+"""Which engine runs a program, and the program made ready for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Function, Program
-from ptir_tools.engines import reference
+from ptir_tools.core.ir import Function, Program, clone
+from ptir_tools.engines import native, reference
+from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.passes import Floats, PassContext, run_pipeline
+
+PIPELINE = "fold,cse,dce"
 
 
 class Executable(Protocol):
@@ -24,5 +29,41 @@ class Executable(Protocol):
 
 
 def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Executable:
-    """`program`, whose types are static, made ready by the engine that `options` ask for."""
-    return reference.Executable(program, program.main, options)
+    """`program`, whose types are static, made ready by the engine that `options` ask for.
+
+    `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
+    sees the ops as they were written: nothing is optimized then. Raises UsageError for an engine that cannot run it.
+    """
+    if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):
+        return reference.Executable(program, program.main, options)
+    if options.engine == "native" and not native.available():
+        raise UsageError("engine `native` was not built: install with a C compiler, or use `numpy`")
+    report = Diagnostics(program.source)
+    hub = translate(program, "ptir", report)
+    if hub is None:
+        why = next((d.message for d in report if d.severity is Severity.ERROR), "it does not convert to ptir")
+        if options.engine != "auto":
+            raise UsageError(f"engine `{options.engine}` cannot run this program: {why}")
+        diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
+        return reference.Executable(program, program.main, options)
+    make = _ENGINES["native" if options.engine == "auto" and native.available() else options.engine]
+    ready = optimized(hub, options)
+    return make(ready, ready.main, options)
+
+
+def optimized(program: Program, options: RunOptions) -> Program:
+    """`program` canonicalized on a copy, or itself when an observer wants to see its ops."""
+    if options.observe is not None or options.clock is not None:
+        return program
+    ready = clone(program)
+    context = PassContext(floats=Floats.STRICT if options.strict_fp else Floats.DEFAULT, limits=options.limits)
+    context.verify_each = False
+    run_pipeline(ready, PIPELINE, context)
+    return ready
+
+
+_ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {
+    "auto": numpy_engine.Executable,
+    "numpy": numpy_engine.Executable,
+    "native": native.Executable,
+}

@@ -52,15 +52,11 @@ class Buffer:
 
 @dataclass(slots=True, eq=False)
 class Liveness:
-    """The buffers of a block, in order of definition, and which leaf of which value each holds."""
+    """The buffers of a block, in order of definition; which leaf of which value each holds; what regions work in."""
 
     buffers: list[Buffer] = field(default_factory=list)
     places: dict[Leaf, Buffer] = field(default_factory=dict)
-    length: int = 0
-
-    def storage(self) -> Iterator[Buffer]:
-        """The buffers that own storage."""
-        return (b for b in self.buffers if b.parent is None)
+    workspaces: dict[Op, Buffer] = field(default_factory=dict)
 
 
 def leaves(t: Type, path: Path = ()) -> Iterator[tuple[Path, TensorType]]:
@@ -102,7 +98,7 @@ class _Walk:
     def __init__(self, block: Region, steps: Sequence[Sequence[Op]]) -> None:
         self.block = block
         self.steps = steps
-        self.found = Liveness(length=len(steps) + 1)
+        self.found = Liveness()
         self.last = _last_uses(block, steps)
 
     def add(self, v: Value, path: Path, t: TensorType, at: int, usage: str = "temporary") -> Buffer:
@@ -118,8 +114,9 @@ class _Walk:
                 self.add(p, path, t, 0, "parameter")
 
     def define(self, op: Op, at: int, workspaces: dict[Region, int]) -> None:
-        if need := max((workspaces.get(r, 0) for r in op.regions), default=0):
-            self.found.buffers.append(Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace"))
+        if need := sum(workspaces.get(r, 0) for r in dict.fromkeys(op.regions)):
+            self.found.workspaces[op] = inner = Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace")
+            self.found.buffers.append(inner)
         usage = "constant" if op.defn.traits & CONSTANT else "temporary"
         for v in op.results:
             for path, t in leaves(v.type):

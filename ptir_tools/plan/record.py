@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.plan.liveness import Buffer, Leaf, analyze
+from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.validate import conflicts
 
@@ -23,11 +23,15 @@ class BlockPlan:
     """
 
     name: str
-    buffers: list[Buffer]
-    places: dict[Leaf, Buffer]
-    peak: int
-    lower_bound: int
+    live: Liveness
+    peak: int = 0
+    lower_bound: int = 0
     inner: bool = False
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers, in order of definition."""
+        return self.live.buffers
 
     @property
     def ratio(self) -> float:
@@ -82,7 +86,7 @@ def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None =
         if r not in into.regions:
             into.regions[r] = plan_block(r, into)
     live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)})
-    made = BlockPlan(block.name, live.buffers, live.places, 0, 0, not isinstance(block, Function))
+    made = BlockPlan(block.name, live, inner=not isinstance(block, Function))
     placed = list(made.placed())
     wanted = intervals(placed, into.align)
     offsets = place(wanted)

@@ -1,1 +1,107 @@
-"""PTIR on whole NumPy arrays, planned into one arena."""
+"""The NumPy engine: PTIR, canonicalized, planned into one arena, run as a flat list of prepared calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.evaluate import Context, Data
+from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.numpy import control, elementwise, linalg, movement, reduce
+from ptir_tools.engines.numpy.frame import Frame, Shared
+from ptir_tools.engines.numpy.steps import Builder, Target
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.ports import flatten, nest
+from ptir_tools.plan import BlockPlan, Plan, plan_block
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+BUILDERS: dict[str, Builder] = {
+    **elementwise.BUILDERS,
+    **reduce.BUILDERS,
+    **linalg.BUILDERS,
+    **movement.BUILDERS,
+    **control.BUILDERS,
+}
+
+
+def one_by_one(block: Region) -> list[tuple[Op, ...]]:
+    """Every op is a step of its own."""
+    return [(op,) for op in block.body]
+
+
+TARGET = Target(BUILDERS, one_by_one)
+
+
+class Bound:
+    """A program bound to its arguments. Every call overwrites the arrays that the one before it returned."""
+
+    def __init__(self, executable: Executable, arguments: Sequence[Data]) -> None:
+        self.function = executable.function
+        self.shared = Shared(executable.plan, executable.target, executable.constants)
+        arena = np.empty(executable.own.peak + 64, np.uint8)
+        arena = arena[-arena.ctypes.data % 64 :][: executable.own.peak]
+        self.frame = Frame(self.function, executable.own, arena, self.shared, list(flatten(tuple(arguments))))
+        self.results, self.copies = _handed_out(self.frame)
+
+    def __call__(self, context: Context) -> tuple[Data, ...]:
+        """Run; the results, one per result of the function. Raises Violation; `context.failed` is then the op."""
+        self.shared.context = context
+        self.frame.run()
+        for target, source in self.copies:
+            np.copyto(target, source)
+        found = iter(self.results)
+        return tuple(nest(t, found) for t in self.function.result_types)
+
+
+def _handed_out(frame: Frame) -> tuple[list[Array], list[tuple[Array, Array]]]:
+    """The arrays to return, and what has to be copied into them: parameters, constants, views, and what is returned twice."""
+    owned = set(map(id, frame.handed.values()))
+    results: list[Array] = []
+    copies = []
+    for array in frame.results:
+        base = _base(array)
+        if id(base) in owned and array.flags.c_contiguous and array.nbytes == base.nbytes:
+            owned.remove(id(base))
+            results.append(array)
+            continue
+        fresh = np.empty(array.shape, array.dtype)
+        results.append(fresh)
+        copies.append((fresh, array))
+    return results, copies
+
+
+def _base(array: Any) -> Any:
+    while array.base is not None and isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+class Executable:
+    """A static PTIR program, planned. `target` says what the engine can do."""
+
+    def __init__(self, program: Program, function: Function, options: RunOptions, target: Target = TARGET) -> None:
+        self.function = function
+        self.target = target
+        self.plan = Plan()
+        self.own: BlockPlan = plan_block(function, self.plan, target.partition(function))
+        self.constants: dict[Op, Array] = {}
+
+    @property
+    def memory(self) -> int:
+        """The bytes that a run takes: the plan, and copies that narrow dtypes need."""
+        return self.own.total
+
+    def bind(self, arguments: Sequence[Data]) -> Bound:
+        """The program on these arguments, ready to run again and again."""
+        return Bound(self, arguments)
+
+    def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
+        """The results, fresh arrays. Raises Violation; `context.failed` is then the op."""
+        return self.bind(arguments)(context)

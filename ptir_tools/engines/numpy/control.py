@@ -1,0 +1,93 @@
+"""Control flow over prepared blocks: values are copied into a region's parameters, and its results out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop
+from ptir_tools.engines.ports import flatten
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
+    """Copy each source to its target, as if all at once."""
+    if len(targets) > 1 and any(np.may_share_memory(t, s) for t in targets for s in sources):
+        sources = [s.copy() for s in sources]
+    for target, source in zip(targets, sources, strict=True):
+        np.copyto(target, source)
+
+
+def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    when, otherwise = shop.frames(op)
+    return [(_choose, (ins[0], list(flatten(tuple(ins[1:]))), when, otherwise, outs))]
+
+
+def _choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, outs: Sequence[Array]) -> None:
+    frame = when if pred.item() else otherwise
+    copy_all(frame.parameters, arguments)
+    frame.run()
+    copy_all(outs, frame.results)
+
+
+def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    test, body = shop.frames(op)
+    return [(_loop, (list(flatten(tuple(ins))), test, body, outs, shop))]
+
+
+def _loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], shop: Workshop) -> None:
+    context = shop.context
+    outer, limit = context.indices, context.limits.iterations
+    try:
+        for step in range(limit + 1):
+            context.indices = (*outer, step)
+            copy_all(test.parameters, carry)
+            test.run()
+            flag, *kept = test.results
+            if not flag.item():
+                return copy_all(outs, kept)
+            copy_all(body.parameters, kept)
+            body.run()
+            carry = body.results
+    finally:
+        context.indices = outer
+    raise LimitExceeded(f"a while loop ran {limit} times", "--max-iterations")
+
+
+def _scan(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    (body,) = shop.frames(op)
+    count = op.attr("carry_count")
+    carries, inputs = list(flatten(tuple(ins[:count]))), list(ins[count:])
+    return [(_walk, (carries, inputs, body, outs, shop))]
+
+
+def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], shop: Workshop) -> None:
+    context = shop.context
+    outer, n = context.indices, len(carry)
+    kept, stacked = body.parameters[:n], body.parameters[n:]
+    try:
+        copy_all(kept, carry)
+        for step in range(inputs[0].shape[0]):
+            context.indices = (*outer, step)
+            for target, x in zip(stacked, inputs, strict=True):
+                np.copyto(target, x[step])
+            body.run()
+            for out, row in zip(outs[n:], body.results[n:], strict=True):
+                out[step] = row
+            copy_all(kept, body.results[:n])
+        copy_all(outs[:n], kept)
+    finally:
+        context.indices = outer
+
+
+BUILDERS: dict[str, Builder] = {"ptir.cond": _cond, "ptir.while": _while, "ptir.scan": _scan}

@@ -1,0 +1,186 @@
+"""A block on its memory: views are made, steps are built, and running it is calling them one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from operator import length_hint
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.evaluate import Context, Data
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import CONSTANT
+from ptir_tools.core.types import TensorType
+from ptir_tools.engines.numpy.movement import VIEWS
+from ptir_tools.engines.numpy.steps import Step, Target, declared
+from ptir_tools.engines.ports import flatten, nest
+from ptir_tools.plan import BlockPlan, Plan
+from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+class Shared:
+    """What all frames of one run share: the context, the scratch memory, constants that are already arrays."""
+
+    def __init__(self, plan: Plan, target: Target, constants: dict[Op, Array]) -> None:
+        self.plan = plan
+        self.target = target
+        self.constants = constants
+        self.context = Context()
+        self.pages: list[Array] = []
+
+
+class Frame:
+    """One block with its arrays. `parameters` and `results` are leaves, in order.
+
+    A function's frame is given its parameters; a region's has its own, in its arena, which the caller fills.
+    """
+
+    def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array] | None = None) -> None:
+        self.block = block
+        self.own = own
+        self.arena = arena
+        self.shared = shared
+        self.places: dict[tuple[Value, tuple[int, ...]], Array] = {}
+        self.handed: dict[Buffer, Array] = {}
+        self.steps: list[Step] = []
+        self.spans: list[tuple[Op, int]] = []  # each op with where its steps end
+        self.used = 0
+        self.parameters = self.bind_parameters(given)
+        for ops in shared.target.partition(block):
+            self.used = 0
+            self.steps += self.build(ops)
+            self.spans.append((ops[-1], len(self.steps)))
+        self.results = [a for x in block.results for a in flatten(self.data(x))]
+
+    @property
+    def context(self) -> Context:
+        """The context of the run under way."""
+        return self.shared.context
+
+    def bind_parameters(self, given: Sequence[Array] | None) -> list[Array]:
+        """The parameters' leaves: those given, or arrays in the arena."""
+        keys = [((p, path), t) for p in self.block.params for path, t in leaves(p.type)]
+        made = [self.allocate(self.own.live.places[key], t) for key, t in keys] if given is None else list(given)
+        self.places.update(zip((key for key, _ in keys), made, strict=True))
+        return made
+
+    def build(self, ops: Sequence[Op]) -> list[Step]:
+        """The steps of what the target runs as one."""
+        if len(ops) > 1:
+            assert self.shared.target.fuse is not None
+            outs = [key for op in ops for key in operand_leaves(op.result) if key in self.own.live.places]
+            self.places.update((key, self.allocate(self.own.live.places[key])) for key in outs)
+            return self.shared.target.fuse(ops, self.data, self)
+        (op,) = ops
+        if op.defn.traits & CONSTANT:
+            self.places[op.result, ()] = self.constant(op)
+            return []
+        ins = [self.data(x) for x in op.operands]
+        outs = [key for v in op.results for key in operand_leaves(v)]
+        buffers = [self.own.live.places[key] for key in outs]
+        if buffers and buffers[0].alias in ("identity", "view"):
+            self.places[outs[0]] = VIEWS[op.name](op, ins[0], _static(buffers[0]))
+            return []
+        made = [self.allocate(b) for b in buffers]
+        self.places.update(zip(outs, made, strict=True))
+        return self.shared.target.builders.get(op.name, declared)(op, ins, made, self)
+
+    def constant(self, op: Op) -> Array:
+        """The array of a constant op, made once per program."""
+        if (found := self.shared.constants.get(op)) is None:
+            self.shared.constants[op] = found = arrays.from_literal(op.attr("value"))
+        return found
+
+    def data(self, x: Operand) -> Data:
+        """What an operand holds: an array, or nested tuples of arrays."""
+        if isinstance(x, Literal):
+            return arrays.from_literal(x)
+        found = iter([self.places[leaf] for leaf in operand_leaves(x)])
+        return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, found)  # type: ignore[attr-defined]
+
+    def allocate(self, b: Buffer, t: TensorType | None = None) -> Array:
+        """The array of a buffer: in the arena, or, for what a function hands out, memory of its own."""
+        root, t = b.root, t or b.type
+        assert t is not None
+        dtype = arrays.numpy_dtype(t.dtype)
+        if root.offset is None:
+            raw = self.handed.setdefault(root, np.empty(root.nbytes, np.uint8))
+        else:
+            raw = self.arena[root.offset : root.offset + root.nbytes]
+        return raw.view(dtype).reshape(t.static_shape) if t.nbytes else np.empty(t.static_shape, dtype)
+
+    def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """An array that is the step's own until it ends; the next step may be given the same memory."""
+        kind = arrays.numpy_dtype(dtype)
+        count = prod(shape)
+        pages = self.shared.pages
+        if self.used == len(pages):
+            pages.append(np.empty(0, np.uint8))
+        if pages[self.used].size < count * kind.itemsize:
+            pages[self.used] = np.empty(count * kind.itemsize, np.uint8)
+        page = pages[self.used]
+        self.used += 1
+        return page[: count * kind.itemsize].view(kind).reshape(shape)
+
+    def frames(self, op: Op) -> list[Frame]:
+        """A frame for each region of `op`, the same for the same region, side by side in the op's workspace."""
+        workspace = self.own.live.workspaces.get(op)
+        at = workspace.offset or 0 if workspace else 0
+        made: dict[Region, Frame] = {}
+        for r in op.regions:
+            if r not in made:
+                plan = self.shared.plan.regions[r]
+                made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared)
+                at += plan.peak
+        return [made[r] for r in op.regions]
+
+    def run(self) -> None:
+        """Run the steps. Raises Violation; `context.failed` is then the op."""
+        if self.context.observe is not None:
+            return self.run_observed()
+        left = iter(self.steps)
+        try:
+            for function, arguments in left:
+                function(*arguments)
+        except Violation:
+            done = len(self.steps) - length_hint(left)
+            self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
+            raise
+
+    def run_observed(self) -> None:
+        """Run the steps op by op and tell the observer of copies of what each made."""
+        observe = self.context.observe
+        assert observe is not None
+        start = 0
+        for op, end in self.spans:
+            self.context.observe = None
+            try:
+                for function, arguments in self.steps[start:end]:
+                    function(*arguments)
+            except Violation:
+                self.context.failed = self.context.failed or op
+                raise
+            finally:
+                self.context.observe = observe
+            start = end
+            observe(op, tuple(_copied(self.data(v)) for v in op.results))
+
+
+def _static(b: Buffer) -> tuple[int, ...]:
+    assert b.type is not None
+    return b.type.static_shape
+
+
+def _copied(data: Any) -> Any:
+    return tuple(map(_copied, data)) if isinstance(data, tuple) else np.array(data)

@@ -1,0 +1,82 @@
+"""Contractions as stacks of matrix products; a transposition that BLAS can take is not carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+def work_dtype(op: Op) -> DType | None:
+    """The dtype in which BLAS computes this contraction right, or None.
+
+    Narrow floats and f32 in f32; f64 and complex in their own; 8-bit integers exactly in f64, unless they wrap in 8 bits.
+    """
+    t = tensor_of(op)
+    accum: DType | None = op.attr("accum_dtype")
+    if t.dtype in (F32, *NARROW):
+        return F32 if accum in (None, F32) else F64 if accum is F64 else None
+    if t.dtype is F64 or t.dtype.is_complex:
+        return t.dtype if accum in (None, t.dtype) else None
+    exact = t.dtype in (SI8, UI8) and accum is not None and accum.bits >= 32 and op.attr("out_dtype") is accum
+    return F64 if exact else None
+
+
+def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
+    """Batch, free and contracted axes of the left operand, then of the right one."""
+    sides = []
+    for side, operand in (("lhs", 0), ("rhs", 1)):
+        rank = tensor_of(op, operand).rank
+        batch, contract = ([a % rank for a in op.attr(f"{what}_{side}")] for what in ("batch", "contract"))
+        sides += [batch, [a for a in range(rank) if a not in batch and a not in contract], contract]
+    return tuple(sides)  # type: ignore[return-value]
+
+
+def stack(x: Array, groups: Sequence[Sequence[int]], kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
+    """`x` as an array with one axis per group, after the first `kept` axes of the first group, which stay apart.
+
+    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another.
+    """
+    moved = x.transpose([a for g in groups for a in g])
+    extents = tuple(prod(x.shape[a] for a in g) for g in groups[1:])
+    shape = moved.shape[:kept] + extents
+    if x.dtype == shop.scratch((), dtype).dtype:
+        view = moved.view()
+        try:
+            return view.reshape(shape, copy=False)
+        except ValueError:
+            pass
+    copy = shop.scratch(moved.shape, dtype)
+    steps.append((np.copyto, (copy, moved, "unsafe")))
+    return copy.reshape(shape)
+
+
+def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if (dtype := work_dtype(op)) is None:
+        return declared(op, ins, outs, shop)
+    batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
+    steps: list[Step] = []
+    left = stack(ins[0], (batch, rows, contract), len(batch), shop, dtype, steps)
+    right = stack(ins[1], (other_batch, other_contract, columns), len(batch), shop, dtype, steps)
+    (out,) = outs
+    shape = (*left.shape[:-1], right.shape[-1])
+    if out.dtype == left.dtype:
+        return [*steps, (np.matmul, (left, right, out.reshape(shape)))]
+    product = shop.scratch(shape, dtype)
+    return [*steps, (np.matmul, (left, right, product)), (np.copyto, (out, product.reshape(out.shape), "unsafe"))]
+
+
+BUILDERS: dict[str, Builder] = {"ptir.dot_general": _dot}

@@ -1,0 +1,79 @@
+"""Reductions: narrow floats are accumulated in f32, all others in their own loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import F32, F64, SI64, DType
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, narrow_dtypes, tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+def accumulates_as_is(op: Op) -> bool:
+    """Whether the accumulator and the result are what NumPy takes for the operand: f32 for narrow floats, else its dtype."""
+    source = tensor_of(op).dtype
+    accum: DType | None = op.attr("accum_dtype")
+    out: DType | None = op.attr("out_dtype")
+    natural = F32 if source.is_float and source.bits <= 32 else source
+    if accum not in (None, natural):
+        return False
+    return out in (None, source) or (source.is_float and (out in (F32, F64) or out in NARROW))
+
+
+def _sum(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if not accumulates_as_is(op) or tensor_of(op).dtype.bits == 4:
+        return declared(op, ins, outs, shop)
+    x, (out,) = ins[0], outs
+    if x.dtype not in narrow_dtypes():
+        return _summed(op, x, out, shop)
+    wide = shop.scratch(x.shape, F32)
+    return [(np.copyto, (wide, x, "unsafe")), *_summed(op, wide, out, shop)]
+
+
+def _summed(op: Op, x: Array, out: Array, shop: Workshop) -> list[Step]:
+    """Sum into `out` when it has the accumulator's dtype, else beside it, then round."""
+    axes, keepdims = op.attr("axes"), op.attr("keepdims")
+    if out.dtype == x.dtype:
+        return [(np.add.reduce, (x, axes, x.dtype, out, keepdims))]
+    total = shop.scratch(out.shape, F32 if x.dtype == np.float32 else F64)
+    return [(np.add.reduce, (x, axes, x.dtype, total, keepdims)), (np.copyto, (out, total, "unsafe"))]
+
+
+def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """Max and min are exact in any dtype; over nothing, and into another dtype, the body knows."""
+    x, (out,) = ins[0], outs
+    if x.size == 0 or out.dtype != x.dtype or op.attr("accum_dtype") is not None or tensor_of(op).dtype.bits < 16:
+        return declared(op, ins, outs, shop)
+    function = np.maximum if op.defn.short == "reduce_max" else np.minimum
+    return [(function.reduce, (x, op.attr("axes"), x.dtype, out, op.attr("keepdims")))]
+
+
+def _argmax(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    x, (out,) = ins[0], outs
+    if tensor_of(op).dtype.bits == 4:
+        return declared(op, ins, outs, shop)
+    found = out if out.dtype == np.intp else shop.scratch(out.shape, SI64)
+    after: list[Step] = [] if found is out else [(np.copyto, (out, found, "unsafe"))]
+    return [(_arg_max, (x, op.attr("axis"), found, op.attr("keepdims"))), *after]
+
+
+def _arg_max(x: Array, axis: int, out: Array, keepdims: bool) -> None:
+    np.argmax(x, axis, out, keepdims=keepdims)
+
+
+BUILDERS: dict[str, Builder] = {
+    "ptir.reduce_sum": _sum,
+    "ptir.reduce_max": _extreme,
+    "ptir.reduce_min": _extreme,
+    "ptir.argmax": in_f32(_argmax),
+}

@@ -1,0 +1,110 @@
+"""What an op becomes: prepared calls on arrays that are already there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
+from ptir_tools.core.evaluate import Context, Data, evaluate
+from ptir_tools.core.ir import Op, Region
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import TensorType
+from ptir_tools.engines.ports import flatten
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+# A call without a result that counts: it writes into arrays among its arguments.
+Step = tuple[Callable[..., object], tuple[Any, ...]]
+
+
+class Workshop(Protocol):
+    """What builders may ask of the frame that they build for."""
+
+    @property
+    def context(self) -> Context:
+        """The context of the run under way."""
+
+    def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """An array that is the step's own until it ends."""
+
+    def frames(self, op: Op) -> list[Any]:
+        """A frame for each region of `op`; the same for the same region."""
+
+
+# (op, operands, leaves of the results, frame): the steps that compute the op.
+Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]]
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    """What an engine can do: builders by op name, how a block is cut into steps, and how several ops become one."""
+
+    builders: Mapping[str, Builder]
+    partition: Callable[[Region], list[tuple[Op, ...]]]
+    fuse: Callable[[Sequence[Op], Callable[[Any], Any], Workshop], list[Step]] | None = None
+
+
+NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)  # floats that are computed in f32 and rounded once
+_DIRECT = (F16, BF16)  # narrow floats whose own loops round once, too
+
+
+def is_direct(dtype: DType) -> bool:
+    """Whether NumPy's loops for basic arithmetic on `dtype` are right as they are."""
+    return dtype.bits != 4 and (dtype not in NARROW or dtype in _DIRECT)
+
+
+def declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """The op by its declared body."""
+    return [(run_declared, (op, ins, outs, shop))]
+
+
+def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> None:
+    """Evaluate the body of `op` and copy its results to `outs`. Raises its Violations."""
+    for out, result in zip(outs, flatten(evaluate(op, ins, shop.context)), strict=True):
+        np.copyto(out, result)
+
+
+def in_f32(build: Builder) -> Builder:
+    """`build`, with narrow floats widened to f32 before and rounded after."""
+
+    def wrapped(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+        before, wide = [], []
+        for x in ins:
+            if x.dtype in narrow_dtypes():
+                copy = shop.scratch(x.shape, F32)
+                before.append((np.copyto, (copy, x, "unsafe")))
+                x = copy
+            wide.append(x)
+        (out,) = outs
+        if out.dtype not in narrow_dtypes():
+            return [*before, *build(op, wide, outs, shop)]
+        result = shop.scratch(out.shape, F32)
+        return [*before, *build(op, wide, [result], shop), (np.copyto, (out, result, "unsafe"))]
+
+    return wrapped
+
+
+def narrow_dtypes() -> tuple[np.dtype[Any], ...]:
+    """The NumPy dtypes of NARROW."""
+    return tuple(map(numpy_dtype, NARROW))
+
+
+def tensor_of(op: Op, operand: int = 0) -> TensorType:
+    """The type of a tensor operand."""
+    t = operand_type(op.operands[operand])
+    assert isinstance(t, TensorType)
+    return t
+
+
+def overlaps(x: Any, out: Array) -> bool:
+    """Whether `x` may be the memory that is written."""
+    return bool(np.may_share_memory(x, out))
