@@ -1,0 +1,110 @@
+"""What the house forbids: imports against the layers, hidden imports, forgotten packages, oversized files."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+# Each room may import the rooms left of it, and itself.
+LAYERS = ("core", "grammars", "dialects", "plan", "passes", "convert", "engines", "api", "cli")
+ROOMS = {
+    **{name: ROOT / "ptir_tools" / name for name in ("core", "dialects", "plan", "convert", "engines", "cli")},
+    "grammars": ROOT / "grammars",
+    "passes": ROOT / "passes",
+}
+DIALECTS = ("ptir", "pto", "mind", "tiny")
+# Who else may import what only one room should know; lark is known to the readers.
+ONLY = {"click": ("cli",), "rich": ("cli",), "lark": ("grammars", "dialects"), "ptir_tools._native": ("engines",)}
+MAX_LINES = 400
+MAX_FUNCTION = 40
+
+
+def _files() -> list[tuple[str, Path]]:
+    found = [(room, path) for room, folder in ROOMS.items() for path in sorted(folder.rglob("*.py"))]
+    return [*found, ("api", ROOT / "ptir_tools" / "api.py")]
+
+
+FILES = _files()
+IDS = [str(path.relative_to(ROOT)) for _, path in FILES]
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """The modules that a file imports, `lazy("…")` included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy":
+            yield from (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+
+
+def _room(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "ptir_tools" and len(parts) > 1 and parts[1] in LAYERS else None
+
+
+@pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
+def test_layers(room: str, path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    for module in _imports(tree):
+        seen = _room(module)
+        assert seen is None or LAYERS.index(seen) <= LAYERS.index(room), f"{room} may not import {module}"
+        for name, allowed in ONLY.items():
+            assert module.partition(".")[0] != name and module != name or room in allowed, f"{room} may not import {module}"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_dialects_do_not_see_each_other(dialect: str) -> None:
+    for path in (ROOT / "ptir_tools" / "dialects" / dialect).rglob("*.py"):
+        for module in _imports(ast.parse(path.read_text("utf-8"))):
+            other = module.removeprefix("ptir_tools.dialects.").split(".")[0] if module.startswith("ptir_tools.dialects.") else ""
+            assert other not in DIALECTS or other == dialect, f"{path} imports {module}"
+
+
+@pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
+def test_no_import_inside_a_function(room: str, path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            hidden = [n for n in ast.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom))]
+            assert not hidden, f"{path.name}:{node.lineno} {node.name} imports inside"
+
+
+@pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
+def test_files_and_public_things_say_what_they_are(room: str, path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    assert ast.get_docstring(tree), f"{path} has no docstring"
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{path.name}: {node.name} has no docstring"
+
+
+@pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
+def test_sizes(room: str, path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert text.count("\n") <= MAX_LINES, f"{path} has more than {MAX_LINES} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+            lines = (node.end_lineno or 0) - (body[0].lineno if body else node.lineno) + 1
+            assert lines <= MAX_FUNCTION, f"{path.name}:{node.lineno} {node.name} has {lines} lines"
+
+
+def test_package_list_equals_the_tree() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
+    roots = {"ptir_tools": ROOT / "ptir_tools", "ptir_tools.grammars": ROOT / "grammars", "ptir_tools.passes": ROOT / "passes"}
+    tree = {
+        ".".join((name, *init.parent.relative_to(root).parts)) for name, root in roots.items() for init in root.rglob("__init__.py")
+    }
+    assert sorted(listed) == sorted(tree)
+
+
+def test_only_module_c_includes_python() -> None:
+    for path in (ROOT / "ptir_tools" / "native").glob("*.[ch]"):
+        assert ("Python.h" in path.read_text("utf-8")) == (path.name == "module.c")

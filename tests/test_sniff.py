@@ -1,0 +1,85 @@
+"""Formats are recognized by content, whatever stands before."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.dialects.reading import decode
+from ptir_tools.dialects.sniff import sniff
+
+TEXTS = [
+    ("func @f(%x: tensor<f32>) -> tensor<f32> {", "ptir"),
+    ("func f(x: tensor<f32>) -> tensor<f32> {", "ptir"),
+    ("function @f(%x", "ptir"),
+    ("region ^r0(%x: tensor<f32>)", "ptir"),
+    ("program @p (spec_version = ptir.v0.4) {\n  func @main(%x: tensor<f32>)", "ptir"),
+    ("program @p (spec_version = ptir.v0.4) {\n  // func @main {\n  func @main(%x", "ptir"),
+    ("program @p (spec_version = ptir.v0.4) {\n  region ^r0(%x", "ptir"),
+    ("program @p (spec_version = ptir.v0.4) {\n  func @main {\n    params:\n      %0 : tensor<F32 x 2>", "ptir-dump"),
+    ("program @p (spec_version = ptir.v0.4) { func @main {", "ptir-dump"),
+    ("program @p (spec_version = ptir.v0.4) {", "ptir-dump"),
+    ("module {", "pto"),
+    ("module attributes { pto.target = #pto.target<a3> } {", "pto"),
+    ("func.func @f(%a: index) {", "pto"),
+    ("%c0 = pto.constant 0 : index", "pto"),
+    ("%t, %e = pto.tile.load %v async", "pto"),
+    ("%t:2 = scf.if %c", "pto"),
+    ("pto.wait %e", "pto"),
+    ("%0 = Input {name=x} : tensor<f32[2]>", "mind"),
+    ("%1 = %0", "mind"),
+    ("inputs: %0", "mind"),
+    ("outputs: %0", "mind"),
+    ('{"uops": []}', "tiny"),
+    ('{"dims": {"M": 4}, "uops": []}', "tiny"),
+    ('{"a": {"uops": 1}, "functions": []}', "ptir-json"),
+    ('{"a": "\\"uops\\": [", "spec_version": "x"}', "ptir-json"),
+    ('{ // "uops": 1\n "functions" /* : */ : []}', "ptir-json"),
+    ('{"a": "uops", "b": 1}', None),
+    ('{"a": {"uops": 1}} {"uops": 1}', None),
+    ("[]", None),
+    ("{}", None),
+    ("", None),
+    ("   \n // only a comment\n", None),
+    ("hello", None),
+    ("%x = add(%y)", None),
+    ("/* never closed", None),
+    ("\0\0\0", None),
+]
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff", "\n  ", "// a comment\n", "/* one\n two */ ", "# hash\n\n"])
+@pytest.mark.parametrize(("text", "format"), TEXTS)
+def test_content_tells(before: str, text: str, format: str | None) -> None:
+    assert sniff(before + text) == format
+
+
+def test_time_is_linear_in_hostile_text() -> None:
+    for text in (" " * 1_000_000, "\n" * 1_000_000, "/*" * 500_000, "{" * 1_000_000, "%a," * 300_000, "program {" + "\n " * 500_000):
+        start = time.perf_counter()
+        sniff(text)
+        assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [(b"a\r\nb", "a\nb"), (b"\xef\xbb\xbfab", "ab"), ("é漢".encode(), "é漢"), (b"a\rb", "a\rb")],
+)
+def test_decoding(data: bytes, text: str) -> None:
+    source = decode(data, "f", Diagnostics(), Limits())
+    assert source is not None and source.text == text
+
+
+def test_what_is_not_utf8_is_rejected_where_it_stands() -> None:
+    diagnostics = Diagnostics()
+    assert decode(b"\xef\xbb\xbfab\r\nc\xffd", "f", diagnostics, Limits()) is None
+    (found,) = diagnostics
+    assert (found.code, found.where) == ("InvalidEncoding", ("f", 2, 2))
+
+
+def test_a_file_above_the_limit() -> None:
+    with pytest.raises(LimitExceeded, match="has 11 bytes, the limit is 10"):
+        decode(b"x" * 11, "f", Diagnostics(), Limits(file_bytes=10))
