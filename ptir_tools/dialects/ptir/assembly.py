@@ -1,0 +1,372 @@
+"""From the items of a text to a program: names, regions, attributes, and what is said when they do not fit.
+
+The fast path and the grammar both end here. A value in error is defined with the type POISON, so that its users stay silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.source import Loc, Source, Span
+from ptir_tools.core.types import POISON, TensorType, Type
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.attributes import FROM_RESULT, Payload, RegionName, convert, of_result
+from ptir_tools.dialects.ptir.literals import read_payload
+from ptir_tools.dialects.ptir.spelling import nearest
+
+Given = Sequence[tuple[str, list[Any]]]
+CODES = DIALECT.codes
+SPEC_VERSION = "ptir.v0.4"
+
+# Attributes that are read under another name.
+_ALIASES = {("broadcast_to", "shape"): ("result_shape",), ("dot_general", "batch"): ("batch_lhs", "batch_rhs")}
+
+
+class Assembly:
+    """A program while it is read. `values` are the names of the block that is open."""
+
+    def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
+        self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
+        self.program = Program(DIALECT, source=source)
+        self.ops: dict[str, OpDef] = DIALECT.ops
+        self.values: dict[str, Value] = {}
+        self.places: dict[Value, Loc] = {}
+        self.block: Region | None = None
+        self.body: list[Op] = []
+        self.hint: Hint | None = None
+        self.returned: Loc | None = None
+        self.braces: Loc | None = None  # of the program, while it is open
+        self.wrapped = False
+        self.damaged = False  # the open block had a header in error: what it defines is not known
+        self.lost = False  # after an error outside any block, until the next header
+        self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
+
+    def error(self, code: str, message: str, at: Loc | Span | None, **more: Any) -> None:
+        self.diagnostics.error(code, message, at, **more)
+
+    def violation(self, violation: Violation, at: Loc) -> None:
+        self.diagnostics.violation(violation, at)
+
+    # ---- blocks
+
+    def open_program(self, entry: str | None, version: str | None, at: Loc) -> None:
+        if self.wrapped or self.program.functions:
+            self.error(CODES.syntax, "a file holds one program", at)
+            return
+        check_version(self.diagnostics, version, at)
+        self.program.entry = entry or ""
+        self.wrapped, self.braces = True, at
+
+    def open_function(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
+        block = Function(name, result_types=list(results), loc=at)
+        if (first := self.program.function(name)) is not None:
+            self.error(CODES.redefined, f"there are two functions @{name}", at, labels=[(first.loc, "the first")])
+        elif self.braces is None and self.program.functions:
+            self.error(CODES.syntax, "a file holds one bare func", at, help="wrap several in program @name { … }")
+        self.program.functions.append(block)
+        self.open_block(block, params)
+
+    def open_region(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
+        block = Region(name, result_types=list(results), loc=at)
+        first = next((r for r in self.program.regions if r.name == name), None)
+        if first is not None:
+            self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
+        elif self.braces is None:
+            self.error(CODES.syntax, "a region stands inside a program", at, help="wrap the file in program @name { … }")
+        self.program.regions.append(block)
+        self.open_block(block, params)
+
+    def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
+        if self.block is not None and not self.damaged:
+            self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
+        self.block, self.body, self.damaged = block, block.body, damaged
+        self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
+        for name, t in params:
+            p = Value(t, name)
+            self.define(p, block.loc)
+            block.params.append(p)
+
+    def opened(self) -> list[tuple[Loc, str]]:
+        return [(self.block.loc, "opened here")] if self.block is not None else []
+
+    def title(self, block: Region) -> str:
+        return f"@{block.name}" if isinstance(block, Function) else f"^{block.name}"
+
+    def close(self, at: Loc) -> None:
+        if self.hint is not None:
+            self.hint = None
+            self.body = self.block.body if self.block is not None else []
+        elif self.block is not None:
+            if self.returned is None and not self.damaged:
+                self.error(CODES.syntax, f"{self.title(self.block)} does not end with `return`", at, labels=self.opened())
+            if len(self.block.body) > self.limits.ops:
+                raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
+            self.block = None
+        elif self.braces is not None:
+            self.braces = None
+        else:
+            self.stray("there is nothing to close", at)
+
+    def stray(self, message: str, at: Loc) -> None:
+        """Report what stands outside any block, once until the next header."""
+        if not self.lost:
+            self.error(CODES.syntax, message, at)
+        self.lost = True
+
+    def finish(self) -> Program:
+        """The program, its region references resolved."""
+        end = Span(len(self.source.text), len(self.source.text))
+        for open_at in (self.block.loc if self.block is not None and not self.damaged else None, self.braces):
+            if open_at is not None and not (self.damaged and self.diagnostics.errors):
+                self.error(CODES.syntax, "`}` is missing at the end", end, labels=[(open_at, "opened here")])
+        program = self.program
+        regions = {r.name: r for r in program.regions}
+        for op, names, at in self.pending:
+            op.regions = tuple(self.region(n, regions, at) for n in names)
+        if not program.entry and program.functions:
+            program.entry = program.functions[0].name
+        if program.entry and program.function(program.entry) is None and not self.damaged:
+            message = f"the entry function @{program.entry} is not in the program"
+            self.error("UnknownFunction", message, Span(0, min(7, end.end)))
+        return program
+
+    def region(self, name: str, regions: dict[str, Region], at: Loc) -> Region:
+        if (found := regions.get(name)) is not None:
+            return found
+        meant = nearest(name, regions)
+        help = f"did you mean ^{meant}?" if meant else None
+        self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", help=help), at)
+        regions[name] = missing = Region(name)
+        return missing
+
+    # ---- values
+
+    def define(self, value: Value, at: Loc) -> None:
+        before = self.values.setdefault(value.name, value)
+        if before is value:
+            if value.op is None:
+                self.places[value] = at
+            return
+        place = before.op.loc if before.op is not None else self.places.get(before, 0)
+        self.error(CODES.redefined, f"%{value.name} is defined twice", at, labels=[(place, "first defined here")])
+
+    def poison(self, name: str, at: Loc) -> None:
+        """Define `name`, whose statement is in error."""
+        if name not in self.values:
+            self.define(Value(POISON, name), at)
+
+    def value(self, name: str, at: Loc) -> Value:
+        """The value called `name`; an unknown one is reported once, and then in error."""
+        found = self.values.get(name)
+        if found is None:
+            found = Value(POISON, name)
+            if not self.damaged and self.block is not None:
+                self.undefined(name, at)
+                self.values[name] = found
+        return found
+
+    def undefined(self, name: str, at: Loc) -> None:
+        help = None
+        if name[:1].isdigit() and "." in name:
+            help = f"a number is written dense<{name}> : tensor<f32>"
+        elif (meant := nearest(name, self.values)) is not None:
+            help = f"did you mean %{meant}?"
+        span = self.source.span(at)
+        shown = f"%{name}" if span and f"%{name}" in self.source.text[span.start : span.end] else name
+        self.violation(Violation(CODES.undefined, f"%{name} is not defined here", at=shown, help=help), at)
+
+    def operand(self, name: str, index: int | None, at: Loc) -> Operand:
+        value = self.value(name, at)
+        return value if index is None else Element(value, index)
+
+    def literal(self, payload: str, t: Type, at: Loc) -> Literal | None:
+        try:
+            if not isinstance(t, TensorType):
+                raise Violation("ResultTypeMismatch", f"a literal is a tensor, not {t}")
+            return read_payload(payload, t)
+        except Violation as violation:
+            self.violation(violation, at)
+            return None
+
+    # ---- statements
+
+    def instruction(
+        self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc
+    ) -> tuple[Any, ...] | None:
+        """Add an op. `result` None is a type in error. Returns its attributes, or None when it is in error."""
+        made = None
+        if self.placed(at):
+            if (defn := self.ops.get(op)) is None:
+                self.unknown_op(op, at)
+            elif len(operands) > self.limits.operands:
+                raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands")
+            elif result is not None:
+                made = self.attributes(defn, given, operands, result, at)
+        if made is None or result is None:
+            self.poison(name, at)
+            return None
+        attrs, regions = made
+        self.add(Op(self.ops[op], operands, attrs, (), (), at), name, result)
+        if regions:
+            self.pending.append((self.body[-1], regions, at))
+        return attrs
+
+    def add(self, op: Op, name: str, t: Type) -> None:
+        if self.hint is None:
+            op.results = (Value(t, name, op),)
+            self.define(op.results[0], op.loc)
+        else:
+            op.results = (self.value(name, op.loc),)
+        self.body.append(op)
+
+    def placed(self, at: Loc) -> bool:
+        """Whether a statement may stand here."""
+        if self.block is None:
+            self.stray("a statement stands inside a function or region", at)
+            return False
+        if self.returned is not None and self.hint is None:
+            labels = [(self.returned, "returned here")]
+            self.error(CODES.syntax, "a statement after `return`", at, labels=labels, help="drop it, or move it up")
+            return False
+        return True
+
+    def unknown_op(self, op: str, at: Loc) -> None:
+        meant = _SPELLINGS.get(op) or nearest(op, self.ops)
+        help = f"did you mean {meant}?" if meant else "`ptir ops` lists the operations"
+        self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=op, help=help), at)
+
+    def attributes(
+        self, defn: OpDef, given: Given, operands: tuple[Operand, ...], result: Type, at: Loc
+    ) -> tuple[tuple[Any, ...], tuple[str, ...]] | None:
+        """(attributes in declaration order, names of the regions), or None after reporting what is wrong with them."""
+        errors = self.diagnostics.errors
+        named: dict[str, Any] = {}
+        regions: dict[str, str] = {}
+        for key, values in self.distinct(defn, given, at):
+            try:
+                self.attribute(defn, key, values, operands, result, named, regions)
+            except Violation as violation:
+                self.violation(violation, at)
+        try:
+            named |= {n: of_result(n, result) for n in FROM_RESULT.get(defn.short, ())}
+            if missing := [r for r in defn.regions if r not in regions]:
+                raise Violation(CODES.missing_attribute, f"{defn.short} needs the attribute `{missing[0]}`")
+            if self.diagnostics.errors == errors:
+                return defn.fill(named, _types(operands)), tuple(regions[r] for r in defn.regions)
+        except Violation as violation:
+            self.violation(violation, at)
+        return None
+
+    def distinct(self, defn: OpDef, given: Given, at: Loc) -> Iterable[tuple[str, list[Any]]]:
+        """What is given, aliases replaced; unknown and repeated names are reported and left out."""
+        said: set[str] = set()
+        for key, values in given:
+            if key in said:
+                self.violation(Violation("DuplicateAttribute", f"`{key}` is given twice", at=key), at)
+                continue
+            said.add(key)
+            names = _ALIASES.get((defn.short, key), (key,))
+            if names[0] not in defn.attr_index and names[0] not in defn.regions:
+                self.unknown_attribute(defn, key, at)
+            elif names == (key,):
+                yield key, values
+            else:  # what is said under its own name wins over the common one
+                own = {k for k, _ in given}
+                yield from ((n, values) for n in names if n not in own)
+
+    def unknown_attribute(self, defn: OpDef, key: str, at: Loc) -> None:
+        left_out = FROM_RESULT.get(defn.short, ())
+        known = [*defn.regions, *(a.name for a in defn.attrs if a.name not in left_out)]
+        message = f"{defn.short} has no attribute `{key}` (it has: {', '.join(known) or 'none'})"
+        meant = nearest(key, known)
+        help = f"did you mean {meant}?" if meant else None
+        self.violation(Violation(CODES.unknown_attribute, message, at=key, help=help), at)
+
+    def attribute(
+        self,
+        defn: OpDef,
+        key: str,
+        values: list[Any],
+        operands: tuple[Operand, ...],
+        result: Type,
+        named: dict[str, Any],
+        regions: dict[str, str],
+    ) -> None:
+        """Read one attribute into `named` or `regions`. Raises Violation."""
+        if key in defn.regions:
+            if len(values) != 1 or not isinstance(values[0], RegionName):
+                raise Violation("InvalidAttributeValue", f"`{key}` takes a region: [^r0]", at=key)
+            regions[key] = values[0]
+            return
+        if key in FROM_RESULT.get(defn.short, ()):
+            message = f"`{key}` of {defn.short} is not written: it is that of the result type"
+            raise Violation(CODES.unknown_attribute, message, at=key, help=f"drop {key}[…]")
+        attr = defn.attrs[defn.attr_index[key]]
+        if attr.kind != "Literal":
+            types = _types(operands[:1])
+            named[key] = convert(attr, values, types[0] if types else None)
+        elif len(values) != 1 or not isinstance(values[0], Payload):
+            raise Violation("InvalidAttributeValue", f"`{key}` takes a literal: dense<…>", at=key)
+        elif not isinstance(result, TensorType):
+            raise Violation("ResultTypeMismatch", f"a literal is a tensor, the result is {result}")
+        else:
+            named[key] = read_payload(values[0], result)
+
+    def returns(self, results: Sequence[Operand | None], at: Loc) -> None:
+        if self.block is None:
+            self.stray("`return` stands inside a function or region", at)
+        elif self.returned is not None:
+            self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")])
+        else:
+            if results and not self.block.result_types and not self.damaged:
+                self.error(CODES.result_type, f"{len(results)} results, 0 are declared", at)
+            self.returned = at
+            self.block.results = [Value(POISON) if x is None else x for x in results]
+
+    def open_hint(self, ident: int, kind: str, policy: str, given: Given, at: Loc) -> None:
+        if not isinstance(self.block, Function) or self.hint is not None:
+            self.error(CODES.syntax, "a hint stands inside a function, after `return`", at)
+            return
+        lists = {"inputs": [], "exports": [], "attrs": []} | dict(given)
+        if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:
+            self.violation(Violation(CODES.unknown_attribute, f"a hint has no `{unknown[0]}`", at=unknown[0]), at)
+        inputs, exports = (tuple(self.value(str(n), at) for n in lists[k]) for k in ("inputs", "exports"))
+        try:
+            attrs = convert(self.ops["custom_call"].attrs[1], lists["attrs"], None) if lists["attrs"] else ()
+        except Violation as violation:
+            self.violation(violation, at)
+            attrs = ()
+        self.hint = Hint(ident, kind, policy, inputs, exports, attrs, [], at)
+        self.block.hints.append(self.hint)
+        self.body = self.hint.body
+
+
+# Operations of other systems, for the help.
+_SPELLINGS = {
+    "matmul": "dot_general", "max": "maximum", "min": "minimum", "sum": "reduce_sum", "subtract": "sub", "multiply": "mul",
+    "divide": "div", "negate": "neg", "sqrt": "rsqrt", "convert": "cast", "where": "select", "eq": "compare_eq",
+    "lt": "compare_lt", "gt": "compare_gt", "le": "compare_le", "ge": "compare_ge", "ne": "compare_ne", "const": "constant",
+    "broadcast": "broadcast_to", "broadcast_in_dim": "broadcast_to", "concatenate": "concat", "arg_max": "argmax",
+}  # fmt: skip
+
+
+def _types(operands: Sequence[Operand]) -> tuple[Type, ...]:
+    """The operand types, () when one is not known."""
+    try:
+        types = tuple(map(operand_type, operands))
+    except Violation:
+        return ()
+    return () if POISON in types else types
+
+
+def check_version(diagnostics: Diagnostics, version: str | None, at: Loc | Span) -> None:
+    """Report a spec_version that is not ours; a missing or empty one is ours."""
+    if version and version != SPEC_VERSION:
+        message = f"spec_version is {version}, this is a reader of {SPEC_VERSION}"
+        diagnostics.violation(Violation("SpecVersionMismatch", message, at=version), at)

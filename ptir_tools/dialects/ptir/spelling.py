@@ -1,0 +1,149 @@
+"""How text PTIR spells names, dtypes, extents and types: the terminals, and their meaning.
+
+The patterns are those of grammars/ptir.lark; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
+
+NAME = r"[\w.$]+"
+WORD = r"[A-Za-z_][\w.$]*"
+QUOTED = r'"(?:\\.|[^"\\\n])*"'
+TENSOR = rf"[Tt]ensor[ \t]*<(?:[^<>\"{{}}()]|{QUOTED})*>"
+SYMBOL = rf"\?(?:[A-Za-wyz_][A-Za-wyz0-9_]*|{QUOTED})"
+
+_TENSOR = re.compile(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
+_DIM = re.compile(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
+_ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\]')
+_PLAIN_NAME = re.compile(NAME)
+
+DTYPES: dict[str, DType] = {d.name: d for d in PTIR_DTYPES}
+DTYPES |= {d.name.replace("_", ""): d for d in PTIR_DTYPES}
+# What other IRs and NumPy call them, for the help.
+_FOREIGN = {
+    "i4": "si4", "i8": "si8", "i16": "si16", "i32": "si32", "i64": "si64", "int32": "si32", "int64": "si64",
+    "u8": "ui8", "u16": "ui16", "u32": "ui32", "u64": "ui64", "bool": "i1", "float": "f32", "float32": "f32",
+    "fp32": "f32", "float16": "f16", "fp16": "f16", "half": "f16", "bfloat16": "bf16", "float64": "f64", "fp64": "f64",
+    "double": "f64", "c64": "cf32", "c128": "cf64", "f8e4m3": "fp8_e4m3", "f8e5m2": "fp8_e5m2",
+}  # fmt: skip
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of `known` that `name` most likely was meant to be, or None."""
+    found = difflib.get_close_matches(name, list(known), 1, 0.6)
+    return found[0] if found else None
+
+
+def read_dtype(text: str) -> DType:
+    """The dtype spelled `text`, in any case. Raises Violation("DTypeNotSupported")."""
+    name = text.strip().lower()
+    found = DTYPES.get(name)
+    if found is None:
+        meant = _FOREIGN.get(name) or nearest(name, DTYPES)
+        raise Violation("DTypeNotSupported", f"there is no dtype `{text}`", help=f"did you mean {meant}?" if meant else None)
+    return found
+
+
+def read_tensor(text: str) -> TensorType:
+    """The type spelled `tensor<dtype, dims>`. Raises Violation: "DTypeNotSupported", "NegativeDimension", "SyntaxError"."""
+    parts = _TENSOR.fullmatch(text)
+    if parts is None:
+        raise Violation("SyntaxError", f"`{text}` is not a type", help="write tensor<f32, 2x3>")
+    dtype, dims = parts[1], parts[2]
+    if re.fullmatch(r"(?:\d+x|\?\w*x)+[a-z]\w*", dtype):
+        extents, _, element = dtype.rpartition("x")
+        raise Violation("SyntaxError", f"`{text}` is spelled as MLIR does", help=f"write tensor<{element}, {extents}>")
+    return tensor(read_dtype(dtype), read_dims(dims) if dims and not dims.isspace() else ())
+
+
+def read_dims(text: str) -> list[Dim]:
+    """Extents separated by `x`. Raises Violation: "NegativeDimension", "SyntaxError"."""
+    dims: list[Dim] = []
+    at = 0
+    while True:
+        found = _DIM.match(text, at)
+        if found is None:
+            raise _bad_dim(text[at:].strip())
+        dims.append(sym(read_symbol(found[2])) if found[2] else read_extent(found[1]))
+        at = found.end()
+        if at == len(text):
+            break
+        if text[at] != "x":
+            raise _bad_dim(text[at:].strip())
+        at += 1
+    if len(dims) > LIMITS.rank:
+        raise LimitExceeded(f"a tensor of rank {len(dims)}, the limit is {LIMITS.rank}", "--max-rank")
+    return dims
+
+
+def _bad_dim(text: str) -> Violation:
+    if re.match(r"-\d", text):
+        return Violation("NegativeDimension", f"`{text}` is a negative extent")
+    help = "extents are separated by x, a scalar is tensor<f32>: tensor<f32, 2x?Nx4>"
+    return Violation("SyntaxError", f"`{text}` is not an extent" if text else "an extent is missing", help=help)
+
+
+def read_extent(digits: str) -> int:
+    """A number. Raises LimitExceeded when it has too many digits."""
+    if len(digits) > LIMITS.integer_digits:
+        raise LimitExceeded(f"an integer of {len(digits)} digits", "--max-integer-digits")
+    return int(digits)
+
+
+def read_symbol(text: str) -> str:
+    """The name in `?N` or `?"max"`."""
+    return unquote(text[1:]) if text[1] == '"' else text[1:]
+
+
+def unquote(text: str) -> str:
+    r"""The string in a quoted text, with the escapes of Rust: \n \t \r \0 \\ \" \' \u{7f}."""
+    return _ESCAPE.sub(lambda m: _code_point(m[1]) if m[1] else _ESCAPES.get(m[2], m[2]), text[1:-1])
+
+
+def _code_point(digits: str) -> str:
+    value = int(digits, 16)
+    if value > 0x10FFFF or 0xD800 <= value < 0xE000:
+        raise Violation("SyntaxError", f"\\u{{{digits}}} is not a character")
+    return chr(value)
+
+
+def quote(text: str) -> str:
+    """The string in quotes, escaped as Rust's `{:?}` does; everything printable is kept."""
+
+    def escape(char: str) -> str:
+        short = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", '"': '\\"', "\\": "\\\\"}
+        return short.get(char) or (char if char.isprintable() else f"\\u{{{ord(char):x}}}")
+
+    if _UNSAFE.search(text) or not text.isprintable():
+        text = "".join(map(escape, text))
+    return f'"{text}"'
+
+
+def symbol_name(name: str) -> str:
+    """A function's name as it stands behind `@`: quoted unless it is a plain name."""
+    return name if _PLAIN_NAME.fullmatch(name) else quote(name)
+
+
+class TypeTexts(dict[Type, str]):
+    """The text of every type printed so far."""
+
+    def __missing__(self, t: Type) -> str:
+        text = f"({', '.join(map(self.__getitem__, t.elements))})" if isinstance(t, TupleType) else str(t)
+        self[t] = text
+        return text
