@@ -17,14 +17,13 @@ from ptir_tools.core.types import TensorType, Type, leaves
 
 
 class Effect(IntEnum):
-    """What a rewrite may change in floating-point results (integers never change), least first."""
+    """What a rewrite may change in floating-point results, least first. Integers never change."""
 
-    EXACT = 0  # not a bit, NaNs counting as one value
+    EXACT = 0  # not a bit (a quiet NaN keeps its payload)
     ZERO_SIGN = 1  # the sign of a zero
     NAN_PAYLOAD = 2  # which NaN comes out
     ROUNDING = 3  # the last bits
     RANGE = 4  # a NaN or infinity may become a number, or the other way round
-    INTEGERS = 5  # no bound: the rewrite is for integers alone
 
 
 # What defines an operand, as far as choosing patterns goes: an op's declaration, the class Literal, or None for a parameter.
@@ -119,7 +118,7 @@ class OpRewritePattern(Pattern):
         return self.may_match(view) and self.rewrite(view)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class FunctionPattern(Pattern):
     """A typed pattern made of one function; see `rewrites`."""
 
@@ -152,7 +151,9 @@ def rewrites(
 
     def declare(function: Callable[[OpView], bool]) -> FunctionPattern:
         name = function.__name__.replace("_", "-")
-        return FunctionPattern(function, name, roots, frozenset(operands), benefit, depth, effect)
+        return FunctionPattern(
+            function=function, name=name, roots=roots, operands=frozenset(operands), benefit=benefit, depth=depth, effect=effect
+        )
 
     return declare
 

@@ -1,6 +1,8 @@
-"""Rewrite rules as text, one a line, compiled to patterns.
+"""Rewrite rules as text, compiled to patterns.
 
     name: left => right if condition  [effect]
+
+A rule begins with its name and may go on over further lines; blank lines and `#` comments are skipped.
 
 The left side is an op with operands and attributes: a name binds an operand, after `attribute=` an attribute; the same name
 twice must bind the same thing; `_` binds nothing; a number matches a constant all of whose elements are that number, also
@@ -33,25 +35,37 @@ from ptir_tools.core.verify import compatible
 
 Env = dict[str, Any]
 Match = Callable[[Operand, Env], bool]
-Splat = Callable[[TensorType, Any], Op]  # the op that makes a constant with all elements equal
-_LINE = re.compile(
+Splat = Callable[[TensorType, Any], list[Op]]  # ops the last of which makes a constant with all elements equal
+_NAME = re.compile(r"[\w-]+:(?!=)")
+_RULE = re.compile(
     r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>[a-z-]+)\])?\s*$"
 )
 
 
 def rules(text: str, dialect: Dialect, helpers: Mapping[str, Any], splat: Splat, benefit: int = 1) -> list[Pattern]:
-    """The patterns of a rule list; blank lines and `#` comments are skipped. Raises ValueError for a rule that makes no sense."""
+    """The patterns of a rule list. Raises ValueError for a rule that makes no sense."""
     patterns: list[Pattern] = []
-    for line in text.splitlines():
-        if not (line := line.strip()) or line.startswith("#"):
-            continue
-        if (m := _LINE.match(line)) is None:
-            raise ValueError(f"not a rule: {line}")
+    for rule in _split(text):
+        if (m := _RULE.match(rule)) is None:
+            raise ValueError(f"not a rule: {rule}")
         patterns += _Compiler(m["name"], dialect, helpers, splat).patterns(m, benefit)
     return patterns
 
 
-@dataclass(slots=True, eq=False)
+def _split(text: str) -> list[str]:
+    """The rules of `text`, each in one line."""
+    found: list[str] = []
+    for line in map(str.strip, text.splitlines()):
+        if not line or line.startswith("#"):
+            continue
+        if _NAME.match(line) or not found:
+            found.append(line)
+        else:
+            found[-1] += " " + line
+    return found
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class RulePattern(Pattern):
     """One orientation of a rule."""
 
@@ -129,7 +143,10 @@ class _Compiler:
             wants = [self.wanted(a) for a in call.args]
             condition = self.expression(_parse(m["cond"])) if m["cond"] else lambda env: True
             build = self.right(_parse(m["right"]), top=True)
-            yield RulePattern(self.name, roots, benefit, _depth(call), effect, wants, match, condition, build, m.group())
+            yield RulePattern(
+                name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
+                wants=wants, match=match, condition=condition, build=build, text=m.group(),
+            )  # fmt: skip
 
     # Left sides
 
@@ -262,7 +279,7 @@ class _Compiler:
         def build(env: Env, site: _Site) -> Operand:
             if not isinstance(site.result.type, TensorType):
                 raise Violation("TypeMismatch", "a number needs a tensor type")
-            site.ops.append(self.splat(site.result.type, number))
+            site.ops += self.splat(site.result.type, number)
             return site.ops[-1].results[0]
 
         return build

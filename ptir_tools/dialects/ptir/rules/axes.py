@@ -1,0 +1,59 @@
+"""One spelling per meaning: axes counted from the front, reduced axes sorted, constants on the right."""
+
+from ptir_tools.core.opdef import COMMUTES, OPS, create, operand_type
+from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.rules import helpers
+
+# The attributes that hold axes, and the operand whose axes they are.
+_AXES = {
+    "argmax": {"axis": 0},
+    "concat": {"axis": 0},
+    "gather": {"axis": 0},
+    "scatter_reduce": {"axis": 0},
+    "layer_norm": {"feature_axis": 0},
+    "transpose": {"perm": 0},
+    "top_k": {"axis": 0},
+    "quantize": {"axis": 0},
+    "requantize": {"axis": 0},
+    "dequantize": {"axis": 0},
+    "reduce_sum": {"axes": 0},
+    "reduce_max": {"axes": 0},
+    "reduce_min": {"axes": 0},
+    "dot_general": {"batch_lhs": 0, "batch_rhs": 1, "contract_lhs": 0, "contract_rhs": 1},
+}
+
+
+@rewrites(*(f"ptir.{name}" for name in _AXES), benefit=4, depth=1)
+def normal_axes(op: OpView) -> bool:
+    """Count every axis from the front; sort the axes of a reduction."""
+    root = op.root
+    given = root.defn.named(root.attrs)
+    normal = dict(given)
+    for name, operand in _AXES[root.defn.short].items():
+        t = operand_type(root.operands[operand])
+        if not isinstance(t, TensorType) or given[name] is None:
+            continue
+        if isinstance(given[name], int):
+            normal[name] = given[name] % t.rank
+        else:
+            axes = helpers.axes(given[name], t.rank)
+            normal[name] = tuple(sorted(axes)) if name == "axes" else axes
+    if normal == given:
+        return False
+    groups = root.defn.split(root.attrs, root.operands)
+    types = [v.type for v in root.results]
+    return op.replace(op.rw.insert_before(root, create(root.defn, groups, normal, types=types)))
+
+
+@rewrites(*(d.name for d in OPS.values() if d.name.startswith("ptir.") and COMMUTES in d.traits), effect=Effect.NAN_PAYLOAD)
+def constant_right(op: OpView) -> bool:
+    """A commutative op has its constant on the right."""
+    x, y = op.root.operands
+    if not helpers.constant(x) or helpers.constant(y):
+        return False
+    op.rw.set_operands(op.root, (y, x))
+    return True
+
+
+AXES: list[Pattern] = [normal_axes, constant_right]

@@ -1,0 +1,197 @@
+"""What conditions and right sides of the rules say about operands, attributes and uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.opdef import OPS, create, exact, operand_type
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.rules import literal_of
+from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+Thing = Operand | Op
+
+
+def tensor_type(x: Thing) -> TensorType:
+    """The tensor type of an operand or of an op's result. Raises TypeError for a tuple."""
+    t: Type = x.results[0].type if isinstance(x, Op) else operand_type(x)
+    if not isinstance(t, TensorType):
+        raise TypeError(str(t))
+    return t
+
+
+def shape(x: Thing) -> Shape:
+    """The shape of an operand or result; empty for a tuple."""
+    t = x.results[0].type if isinstance(x, Op) else operand_type(x)
+    return t.shape if isinstance(t, TensorType) else ()
+
+
+def dtype(x: Thing) -> DType:
+    """The dtype of an operand or result."""
+    return tensor_type(x).dtype
+
+
+def rank(x: Thing) -> int:
+    """The number of axes."""
+    return len(shape(x))
+
+
+def static(*things: Thing) -> bool:
+    """Whether all extents are numbers."""
+    return all(isinstance(d, int) for x in things for d in shape(x))
+
+
+def count(x: Thing) -> int:
+    """The number of elements; -1 when an extent is symbolic."""
+    t = tensor_type(x)
+    return t.count if t.is_static else -1
+
+
+def floating(x: Thing) -> bool:
+    """Whether the elements are real floats."""
+    return dtype(x).is_float
+
+
+def integer(x: Thing) -> bool:
+    """Whether the elements are integers, not i1."""
+    return dtype(x).is_integer
+
+
+def constant(x: Operand) -> bool:
+    """Whether `x` is a constant whose payload is there, or a broadcast of one."""
+    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
+        x = x.op.operands[0]
+    literal = literal_of(x)
+    return literal is not None and literal.data is not None
+
+
+def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
+    """Whether nothing but `root`, and ops that equal it, uses `x`: it dies when they are rewritten."""
+    if not isinstance(x, Value) or not 0 < rw.uses(x) <= 8 or rw.is_result(x):
+        return False
+    return all(u is root or _equal(u, root) for u in rw.users_of(x))
+
+
+def _equal(a: Op, b: Op) -> bool:
+    return a.defn is b.defn and exact(a.attrs) == exact(b.attrs) and a.operands == b.operands
+
+
+def axes(given: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes in [0, rank)."""
+    return tuple(a % rank if rank else a for a in given)
+
+
+def is_identity(perm: Sequence[int]) -> bool:
+    """Whether the permutation moves nothing."""
+    return axes(perm, len(perm)) == tuple(range(len(perm)))
+
+
+def compose(inner: Sequence[int], outer: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that does `inner`, then `outer`."""
+    n = len(inner)
+    first = axes(inner, n)
+    return tuple(first[i] for i in axes(outer, n))
+
+
+def invert(perm: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `perm`."""
+    normal = axes(perm, len(perm))
+    return tuple(normal.index(i) for i in range(len(normal)))
+
+
+def moves_units(perm: Sequence[int], extents: Shape) -> bool:
+    """Whether the axes that are longer than 1 keep their order: the elements stay where they are."""
+    kept = [a for a in axes(perm, len(perm)) if extents[a] != 1]
+    return kept == sorted(kept)
+
+
+def sums(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """Elementwise sums."""
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def products(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """Elementwise products."""
+    return tuple(x * y for x, y in zip(a, b, strict=True))
+
+
+def zeros(xs: Sequence[int]) -> bool:
+    """Whether all are 0."""
+    return not any(xs)
+
+
+def ones(xs: Sequence[Dim]) -> bool:
+    """Whether all are 1."""
+    return all(x == 1 for x in xs)
+
+
+def lead(x: Thing, of: Thing) -> Shape:
+    """The extents that `of` has before those of `x`."""
+    return shape(of)[: rank(of) - rank(x)]
+
+
+def adds_units(x: Thing, to: Thing) -> bool:
+    """Whether the shape of `to` is that of `x` with leading extents 1."""
+    return rank(to) >= rank(x) and ones(lead(x, to)) and shape(to)[rank(to) - rank(x) :] == shape(x)
+
+
+_PRECISION = {FP8_E4M3: 4, FP8_E5M2: 3, BF16: 8, F16: 11, F32: 24, F64: 53}
+_HOLDS = {
+    FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
+    FP8_E5M2: {FP8_E5M2, BF16, F16, F32, F64},
+    BF16: {BF16, F32, F64},
+    F16: {F16, F32, F64},
+    F32: {F32, F64},
+    F64: {F64},
+}
+
+
+def lossless(source: DType, target: DType) -> bool:
+    """Whether a cast from `source` to `target` keeps every value."""
+    if source is target or source.kind is Kind.BOOL:
+        return True
+    if target.kind is Kind.BOOL or (source.is_complex and not target.is_complex):
+        return False
+    if source.is_complex:
+        return source.bits <= target.bits
+    if target.is_complex:
+        return lossless(source, F32 if target.bits == 64 else F64)
+    if source.is_float:
+        return target in _HOLDS[source]
+    if target.is_float:
+        return source.bits - source.is_signed <= _PRECISION[target]
+    return target.min <= source.min and source.max <= target.max
+
+
+def splat(t: TensorType, number: Any) -> list[Op]:
+    """The ops that make a constant of type `t`, all elements `number`: one constant where it is small, else a broadcast one."""
+    scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
+    if t.is_static and t.dtype.packed_bytes(t.count) <= LIMITS.fold_bytes and t.count:
+        return [create(OPS["ptir.constant"], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]
+    one = create(OPS["ptir.constant"], (), {"value": scalar})
+    return [one, create(OPS["ptir.broadcast_to"], (one.results[0],), {"result_shape": t.shape})]
+
+
+def total(root: Op) -> bool:
+    """Whether `root` cannot fail on operands of other shapes: an integer division of no element does not."""
+    return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
+
+
+HELPERS: dict[str, Any] = {
+    f.__name__: f
+    for f in (
+        shape, dtype, rank, static, count, floating, integer, constant, alone, axes, is_identity, compose, invert, moves_units,
+        sums, products, zeros, ones, lead, adds_units, lossless, total,
+    )
+}  # fmt: skip
