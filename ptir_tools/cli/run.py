@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir_tools.cli import outcome
+from ptir_tools.cli.inputs import Inputs
 from ptir_tools.cli.options import file_argument, subcommand
 from ptir_tools.cli.output import replacing
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.specs import Inputs
 from ptir_tools.cli.watching import Watch
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError, Violation

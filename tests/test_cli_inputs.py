@@ -1,0 +1,204 @@
+"""`ptir run --input NAME=SPEC`: every kind of SPEC, what is refused, and that each input has its own stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import Ran, run_ptir
+
+from ptir_tools.cli.inputs import Inputs
+from ptir_tools.core import arrayfiles
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.ir import Program
+from ptir_tools.core.types import Dim, sym, tensor
+from ptir_tools.dialects import load_dialect
+
+DTYPES = {d.name: d for d in PTIR_DTYPES}
+
+
+def identity(*params: tuple[str, str, tuple[Dim, ...]]) -> Program:
+    """A program that gives back its parameters: (name, dtype, shape)."""
+    program, builder = single_function(load_dialect("ptir"))
+    builder.results(*(builder.param(tensor(DTYPES[dtype], shape), name) for name, dtype, shape in params))
+    return program
+
+
+def given(dtype: str, shape: tuple[Dim, ...], spec: str, **more: object) -> np.ndarray:
+    """The array that a spec gives for one parameter `x`."""
+    return Inputs((("x", spec),), **more).arrays(identity(("x", dtype, shape)))["x"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "spec", "expected"),
+    [
+        ("f32", (2, 2), "0.1", np.full((2, 2), np.float32(0.1))),
+        ("f32", (), "-inf", np.float32(-np.inf)),
+        ("f64", (3,), "[1, 2.5, nan]", np.array([1, 2.5, np.nan])),
+        ("f32", (2, 2), "[[1, 2], [3, 4]]", np.array([[1, 2], [3, 4]], np.float32)),
+        ("si8", (2,), "[-128, 127]", np.array([-128, 127], np.int8)),
+        ("ui64", (1,), "[18446744073709551615]", np.array([2**64 - 1], np.uint64)),
+        ("i1", (2,), "[true, 0]", np.array([True, False])),
+        ("si4", (2,), "[-8, 7]", np.array([-8, 7], ml_dtypes.int4)),
+        ("bf16", (), "0.1", np.array(0.1, ml_dtypes.bfloat16)),
+        ("cf32", (), "2", np.complex64(2)),
+        ("si32", (2, 3), "iota", np.arange(6, dtype=np.int32).reshape(2, 3)),
+        ("f16", (0,), "[]", np.zeros(0, np.float16)),
+    ],
+)
+def test_text_values(dtype: str, shape: tuple[int, ...], spec: str, expected: np.ndarray) -> None:
+    array = given(dtype, shape, spec)
+    assert array.dtype == np.asarray(expected).dtype
+    np.testing.assert_array_equal(array.astype(np.complex128), np.asarray(expected).astype(np.complex128))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "spec"),
+    [
+        ("si8", "128"), ("ui8", "-1"), ("si32", "1.5"), ("si4", "8"), ("i1", "2"), ("f16", "65520"), ("f32", "1e39"),
+        ("f32", "true"), ("fp8_e4m3", "1000"), ("f64", "1e999999"), ("si64", "9" * 30), ("f32", "hello"), ("f32", "[1, [2]]"),
+        ("f32", "[1, 2"), ("f32", '["a"]'), ("f32", "{}"), ("f32", "[" * 100_000), ("f32", "random(1)"),
+        ("si32", "random(3, 3)"), ("f32", "@nothing"),
+    ],
+)  # fmt: skip
+def test_what_the_dtype_cannot_hold_is_refused(dtype: str, spec: str) -> None:
+    if spec == "1e999999":  # JSON reads it as infinity, which f64 holds
+        assert np.isinf(given(dtype, (1,), spec)).all()
+        return
+    with pytest.raises(UsageError):
+        given(dtype, (1,), spec)
+
+
+def test_random_between() -> None:
+    drawn = given("f32", (1000,), "random(2, 3)", random=5)
+    assert drawn.min() >= 2 and drawn.max() < 3 and drawn.std() > 0.2
+    whole = given("si32", (1000,), "random(-3, 3)")
+    assert set(np.unique(whole)) == {-3, -2, -1, 0, 1, 2}
+
+
+def test_each_input_has_its_own_stream() -> None:
+    program = identity(("a", "f32", (4,)), ("b", "f32", (4,)))
+    both = Inputs(random=7).arrays(program)
+    alone = Inputs((("a", "0"),), random=7).arrays(program)
+    assert not np.array_equal(both["a"], both["b"])
+    np.testing.assert_array_equal(both["b"], alone["b"])
+
+
+@pytest.mark.parametrize("name", ["x", "%x", "1"])
+def test_names_and_positions(name: str) -> None:
+    found = Inputs(((name, "3"),)).arrays(identity(("0", "f32", ()), ("x", "f32", ())))
+    assert list(found) == ["x"]
+
+
+def test_a_value_id_is_written_with_a_percent_sign() -> None:
+    program = identity(("1", "f32", ()), ("0", "f32", ()))
+    assert list(Inputs((("%0", "3"),)).arrays(program)) == ["0"]
+    assert list(Inputs((("0", "3"),)).arrays(program)) == ["1"]
+
+
+@pytest.mark.parametrize("pairs", [(("y", "1"),), (("5", "1"),), (("x", "1"), ("%x", "2"))])
+def test_unknown_and_repeated_names(pairs: tuple[tuple[str, str], ...]) -> None:
+    with pytest.raises(UsageError):
+        Inputs(pairs).arrays(identity(("x", "f32", ())))
+
+
+def test_symbols_come_from_bindings_and_from_other_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((5,), np.float32))
+    program = identity(("a", "f32", (sym("N"),)), ("b", "f32", (sym("N"), 2)))
+    found = Inputs((("a", f"@{tmp_path}/a.npy"), ("b", "1"))).arrays(program)
+    assert found["b"].shape == (5, 2)
+    assert Inputs((("b", "1"),), bindings={"N": 3}).arrays(program)["b"].shape == (3, 2)
+    with pytest.raises(Violation, match=r"\?N"):
+        Inputs((("b", "1"),)).arrays(program)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return values.view(np.uint8)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8_e4m3", "fp8_e5m2"])
+def test_floats_that_npy_cannot_name(name: str, tmp_path: Path) -> None:
+    dtype: DType = DTYPES[name]
+    values = np.array([0.5, -1.5, 2.0], getattr(ml_dtypes, dtype.numpy))
+    np.save(tmp_path / "bits.npy", values.view(f"V{values.itemsize}"))
+    np.save(tmp_path / "wide.npy", values.astype(np.float32))
+    with open(tmp_path / "x.safetensors", "wb") as file:
+        arrayfiles.save("x.safetensors", file, {"k": values})
+    for spec in ("bits.npy", "wide.npy", "x.safetensors:k"):
+        found = given(name, (3,), f"@{tmp_path}/{spec}")
+        assert found.dtype == values.dtype
+        np.testing.assert_array_equal(_bits(found), _bits(values))
+    np.save(tmp_path / "lossy.npy", np.array([0.1, 0, 0], np.float32))
+    with pytest.raises(UsageError, match="cannot hold"):
+        given(name, (3,), f"@{tmp_path}/lossy.npy")
+    rounded = given(name, (3,), f"@{tmp_path}/lossy.npy", cast=True)
+    np.testing.assert_array_equal(_bits(rounded), _bits(np.array([0.1, 0, 0], values.dtype)))
+
+
+def test_four_bit_values_come_as_bytes(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([-8, 7], np.int8))
+    np.save(tmp_path / "b.npy", np.array([-9, 7], np.int8))
+    np.testing.assert_array_equal(given("si4", (2,), f"@{tmp_path}/a.npy").astype(np.int8), [-8, 7])
+    with pytest.raises(UsageError):
+        given("si4", (2,), f"@{tmp_path}/b.npy")
+
+
+@pytest.mark.parametrize(("dtype", "array"), [("f32", np.zeros(2)), ("si32", np.zeros(2)), ("f32", np.zeros(2, np.int32))])
+def test_another_dtype_needs_cast_inputs(dtype: str, array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(UsageError, match="--cast-inputs"):
+        given(dtype, (2,), f"@{tmp_path}/a.npy")
+    assert given(dtype, (2,), f"@{tmp_path}/a.npy", cast=True).shape == (2,)
+
+
+def _run(*args: str | Path, program: str = "%0 = Input {name=x} : tensor<f32[2]>\noutputs: %0\n") -> Ran:
+    return run_ptir("run", "-", *args, stdin=program.encode())
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "said"),
+    [
+        ([], 2, "`x`: tensor<f32"),
+        (["--input", "y=1"], 2, "no input `y`"),
+        (["--input", "x=[1,2,3]"], 2, "got shape [3]"),
+        (["--input", "x"], 2, "NAME=SPEC"),
+        (["--input", "x=@missing.npy"], 4, "missing.npy: no such file"),
+        (["--input", "x=1", "-o", "out.txt"], 2, "out.txt"),
+        (["--input", "x=1", "--function", "g"], 2, "no function `g`"),
+    ],
+)
+def test_exit_codes(args: list[str], status: int, said: str) -> None:
+    ran = _run(*args)
+    assert ran.status == status and said in ran.err, ran.err
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000000,), }".ljust(117) + "\n"
+DAMAGED = {
+    "a.npy": b"\x93NUMPY\x01\x00v\x00" + HEADER.encode(),
+    "b.npy": b"junk",
+    "c.npz": b"PK junk",
+    "d.safetensors": b"\xff" * 20,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_array_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(DAMAGED[name])
+    ran = _run("--input", f"x=@{tmp_path / name}")
+    assert ran.status == 4 and name in ran.err and "not a readable" in ran.err, ran.err
+
+
+def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{}, []], object), allow_pickle=True)
+    assert _run("--input", f"x=@{tmp_path}/a.npy").status == 4
+
+
+def test_inputs_saved_are_inputs_read(tmp_path: Path) -> None:
+    first = _run("--random", "3", "--save-inputs", tmp_path / "i.npz")
+    again = _run("--inputs", tmp_path / "i.npz")
+    assert first.status == again.status == 0
+    assert first.out == again.out

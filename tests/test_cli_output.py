@@ -1,0 +1,106 @@
+"""Results appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import run_ptir
+
+from ptir_tools.cli.output import replacing, write_text
+
+PROGRAM = "%0 = Input {name=x} : tensor<f32[2]>\n%1 = Neg (%0) : tensor<f32[2]>\noutputs: %1\n"
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), replacing(str(path)) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_mode_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("old")
+    path.chmod(0o640)
+    write_text(str(path), ["new"])
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_new_file_obeys_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_text(str(tmp_path / "out"), ["new"])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+
+
+def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_text(str(tmp_path / "link"), ["new"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
+    path, got = tmp_path / "pipe", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: got.append(path.read_text()))
+    reader.start()
+    write_text(str(path), ["through"])
+    reader.join()
+    assert got == ["through"]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_device_is_written_directly() -> None:
+    write_text("/dev/null", ["x"])
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize("target", ["missing/out", "."])
+def test_what_cannot_be_written_is_an_io_error(target: str, tmp_path: Path) -> None:
+    ran = run_ptir("fmt", "-", "-o", str(tmp_path / target), stdin=PROGRAM.encode())
+    assert ran.status == 4
+    assert str(tmp_path / target).removesuffix("/.") in ran.err
+
+
+def test_in_and_out_may_be_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.ir"
+    path.write_text(PROGRAM.replace("  ", " "))
+    assert run_ptir("opt", path, "-o", path).status == 0
+    assert path.read_text() == PROGRAM
+
+
+def test_a_rejected_program_leaves_the_old_output(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("old")
+    ran = run_ptir("opt", "-", "-o", path, stdin=PROGRAM.replace("Neg (%0)", "Neg (%9)").encode())
+    assert ran.status == 1
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
+def test_outputs_of_run(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"o.{suffix}"
+    assert run_ptir("run", "-", "--input", "x=[1, -2]", "-o", path, stdin=PROGRAM.encode()).status == 0
+    assert path.stat().st_size > 0
+    if suffix == "npz":
+        with np.load(path, allow_pickle=False) as archive:
+            np.testing.assert_array_equal(archive["1"], np.array([-1, 2], np.float32))
+
+
+def test_output_files_are_the_same_bytes_every_time(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        run_ptir("run", "-", "--input", "x=[1, -2]", "-o", tmp_path / name, stdin=PROGRAM.encode())
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
