@@ -255,7 +255,7 @@ def test_reduce_window(case, kind, dtype):
 
 
 def test_reduce_window_of_an_empty_batch_and_of_nan():
-    names = dict(strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1))
+    names = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "base_dilation": (1, 1), "window_dilation": (1, 1)}
     assert run("reduce_window", np.zeros((0, 3), np.float32), window_dims=(1, 2), **names).shape == (0, 2)
     got = run("reduce_window", np.array([[np.nan, 1, 2]], np.float32), window_dims=(1, 2), reduce="max", **names)
     assert np.isnan(got[0, 0]) and got[0, 1] == 2
@@ -292,7 +292,7 @@ def test_dtypes_outside_the_table_are_refused():
         assert code("reduce_max", t, axes=(0,)) == (None if real else "DTypeNotSupported")
         assert code("argmax", t, axis=0) == (None if real else "DTypeNotSupported")
         assert code("dot_general", t, t, contract_lhs=(0,), contract_rhs=(0,)) == (None if dtype != "i1" else "DTypeNotSupported")
-        v = dict(window_dims=(1,), strides=(1,), padding=((0, 0),), base_dilation=(1,), window_dilation=(1,))
+        v = {"window_dims": (1,), "strides": (1,), "padding": ((0, 0),), "base_dilation": (1,), "window_dilation": (1,)}
         assert code("reduce_window", t, **v) == (None if dtype != "i1" else "DTypeNotSupported")
         assert code("reduce_window", t, reduce="max", **v) == (None if real else "DTypeNotSupported")
         assert code("layer_norm", t, t, t, epsilon=0.1) == (None if dtype in FLOATS else "DTypeNotSupported")
