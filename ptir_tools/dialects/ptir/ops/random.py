@@ -65,4 +65,4 @@ def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context
     DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     u, v = fractions(words(2 * prod(result.static_shape), stream, context), 53).reshape(2, *result.static_shape)
-    return arrays.narrow(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v), dtype)
+    return arrays.narrow(np.asarray(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v)), dtype)
