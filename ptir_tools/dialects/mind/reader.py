@@ -172,7 +172,7 @@ class Reader:
         return value
 
     def watch_order(self, name: Name) -> None:
-        if not name.text.isdecimal():
+        if not name.text.isdecimal() or name.text in self.scope.values:
             return
         if int(name.text) < self.last_id:
             message = f"%{name.text} is defined after %{self.last_id}; canonical ids ascend"
