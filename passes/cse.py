@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import COMMUTES, PURE, RANDOM
+from ptir_tools.core.opdef import COMMUTES, RANDOM
 from ptir_tools.core.patterns import has_floats
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import Floats, PassContext
@@ -36,7 +36,7 @@ class _Merger:
             for r in op.regions:
                 if not r.isolated:
                     self.block(rw, r, dict(known))
-            if PURE not in op.defn.traits or self.is_random(op) or (key := self.key(op)) is None:
+            if not op.defn.is_pure or self.is_random(op) or (key := self.key(op)) is None:
                 continue
             first = known.setdefault(key, op)
             if first is not op:

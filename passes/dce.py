@@ -7,7 +7,6 @@ end, or would fail, may go when nobody looks), and a shared region that no op re
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program, Region
-from ptir_tools.core.opdef import PURE
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import PassContext
 
@@ -31,7 +30,7 @@ def sweep(rw: Rewriter) -> int:
         if block is not rw.block and block not in rw.owner:
             continue
         for op in reversed(list(rw.body(block))):
-            if PURE in op.defn.traits and rw.unused(op):
+            if op.defn.is_pure and rw.unused(op):
                 rw.erase(op)
                 erased += 1
     return erased

@@ -6,13 +6,15 @@ the program bigger than `Limits.fold_bytes` allows.
 
 from __future__ import annotations
 
+from functools import cache
+
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.greedy import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, PURE, RANDOM
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef
 from ptir_tools.core.patterns import PatternSet
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.rules import literal_of
@@ -29,7 +31,7 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         stats = apply_patterns_and_fold_greedily(rw, nothing, config, folder(context.limits))
         for op in reversed(list(rw.body())):
-            if CONSTANT in op.defn.traits and rw.unused(op):
+            if op.defn.is_constant and rw.unused(op):
                 rw.erase(op)
         context.count("folds", stats.folds)
 
@@ -42,19 +44,18 @@ class folder:
 
     def __call__(self, op: Op, rw: Rewriter) -> Operand | None:
         d = op.defn
-        if PURE not in d.traits or op.regions or len(op.results) != 1 or d.traits & (CONSTANT | RANDOM):
-            return None
         if d.fold is not None and (by := d.fold(op)) is not None:
             return by
-        if d.traits & _BARRIER == _BARRIER or not d.implemented:
-            return None
-        return self.constant(op, rw)
+        for x in op.operands:
+            if literal_of(x) is None:
+                return None
+        return self.constant(op, rw) if op.operands and len(op.results) == 1 and foldable(d) else None
 
     def constant(self, op: Op, rw: Rewriter) -> Literal | None:
         """The literal that `op` computes from constant operands."""
         t = op.results[0].type
         literals = [x for operand in op.operands if (x := literal_of(operand)) is not None and x.data is not None]
-        if not literals or len(literals) < len(op.operands) or not (isinstance(t, TensorType) and t.is_static):
+        if len(literals) < len(op.operands) or not (isinstance(t, TensorType) and t.is_static):
             return None
         if MOVEMENT in op.defn.traits and len(literals) == 1:
             if t.count > literals[0].type.count:
@@ -73,6 +74,13 @@ class folder:
             if isinstance(x, Literal) or (isinstance(x, Value) and rw.uses(x) == 1):
                 replaced += len(literal.data or b"")
         return max(self.limits.fold_bytes, replaced)
+
+
+@cache
+def foldable(d: OpDef) -> bool:
+    """Whether an op on constants may be computed: no effects, no regions, no random stream, and not there to be seen."""
+    barrier = d.traits & _BARRIER == _BARRIER
+    return d.is_pure and d.implemented and not (d.regions or d.is_constant or barrier or RANDOM in d.traits)
 
 
 def _computed(op: Op, literals: list[Literal], t: TensorType, uniform: bool) -> Literal | None:

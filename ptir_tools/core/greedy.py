@@ -15,10 +15,11 @@ from typing import Any
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.core.opdef import CONSTANT, PURE, exact
+from ptir_tools.core.opdef import exact
 from ptir_tools.core.patterns import Effect, FrozenPatternSet, Pattern, has_floats
 from ptir_tools.core.rewriter import Rewriter
 
+_FOLD_DEPTH = 2  # folding looks at the definitions of operands
 CostModel = Callable[[Op, Pattern, Rewriter], int]
 Fold = Callable[[Op, Rewriter], Operand | None]
 
@@ -78,11 +79,12 @@ class _Driver:
         self.failed: dict[Op, list[Pattern]] = {}
         self.inserted: list[Op] = []
         self.recent: deque[str] = deque(maxlen=16)
+        self.depth = max(patterns.depth, _FOLD_DEPTH)
         self.random = None if config.seed is None else random.Random(config.seed)
 
     def run(self) -> GreedyStats:
         rw, config = self.rw, self.config
-        self.stack = [op for b in rw.blocks() for op in rw.body(b) if CONSTANT not in op.defn.traits or rw.unused(op)]
+        self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant or rw.unused(op)]
         self.queued = set(self.stack)
         allowed = config.limits.rewrites_per_op * max(len(self.stack), 64)
         if config.max_iterations is not None:
@@ -116,18 +118,19 @@ class _Driver:
 
     def requeue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist, and its users as far up as patterns look; what failed there may match now."""
-        if (failed := self.failed.get(op)) is not None:
-            self.failed[op] = [p for p in failed if p.depth <= distance]
-        if op not in self.queued:
-            self.queued.add(op)
-            self.stack.append(op)
-        if distance + 1 < self.patterns.depth:
+        if distance < max(self.patterns.depths.get(op.defn, 1), _FOLD_DEPTH):
+            if (failed := self.failed.get(op)) is not None:
+                self.failed[op] = [p for p in failed if p.depth <= distance]
+            if op not in self.queued:
+                self.queued.add(op)
+                self.stack.append(op)
+        if distance + 1 < self.depth:
             for v in op.results:
                 for user in self.rw.users_of(v):
                     self.requeue(user, distance + 1)
 
     def visit(self, op: Op) -> None:
-        if self.config.enable_dce and PURE in op.defn.traits and self.rw.unused(op):
+        if op.defn.is_pure and self.config.enable_dce and self.rw.unused(op):
             self.rw.erase(op)
             self.failed.pop(op, None)
             self.stats.erased += 1
@@ -147,7 +150,7 @@ class _Driver:
         candidates = self.candidates(op)
         if not candidates:
             return False
-        failed = self.failed.setdefault(op, [])
+        failed = self.failed.get(op, ())
         for p in candidates:
             if p in failed or (p.effect > self.config.effect and has_floats(op)):
                 continue
@@ -157,7 +160,8 @@ class _Driver:
                 self.stats.patterns[p.name] += 1
                 self.recent.append(p.name)
                 return True
-            failed.append(p)
+            failed = [*failed, p]
+            self.failed[op] = failed
         return False
 
     def attempt(self, op: Op, p: Pattern) -> bool:

@@ -131,7 +131,7 @@ class FunctionPattern(Pattern):
     effect: Effect
 
     def admits(self, origins: Sequence[Origin]) -> bool:
-        return not self.operands or any(isinstance(o, OpDef) and o.name in self.operands for o in origins)
+        return not self.operands or any(o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in origins)
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         return self.function(OpView(root, rw))
@@ -146,7 +146,7 @@ def rewrites(
 ) -> Callable[[Callable[[OpView], bool]], FunctionPattern]:
     """Make a pattern of a function of the root's view; its name is the function's with hyphens.
 
-    `operands`: names of ops one of which must define an operand, else the function is not called.
+    `operands`: names of ops one of which must define an operand (or an operand is a literal), else it is not called.
     """
 
     def declare(function: Callable[[OpView], bool]) -> FunctionPattern:
@@ -175,30 +175,35 @@ class PatternSet:
 
 
 class FrozenPatternSet:
-    """Patterns by root op. `depth` is the deepest pattern's."""
+    """Patterns by root op. `depth` is the deepest pattern's, `depths` the deepest of each root."""
 
-    __slots__ = ("_memo", "by_root", "depth", "patterns")
+    __slots__ = ("_memo", "by_root", "depth", "depths", "patterns")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
-        self.depth = max((p.depth for p in self.patterns), default=1)
-        self.by_root: dict[str, list[Pattern]] = {}
+        self.by_root: dict[OpDef, list[Pattern]] = {}
         for p in self.patterns:
             for root in p.roots:
                 for d in named(root):
-                    self.by_root.setdefault(d.name, []).append(p)
+                    self.by_root.setdefault(d, []).append(p)
+        self.depths = {d: max(p.depth for p in ps) for d, ps in self.by_root.items()}
+        self.depth = max(self.depths.values(), default=1)
         self._memo: dict[tuple[Any, ...], tuple[Pattern, ...]] = {}
 
     def candidates(self, op: Op) -> tuple[Pattern, ...]:
         """The patterns that may match `op`, judged by what defines its operands; highest benefit first."""
-        operands = op.operands
-        key = (op.defn, *map(origin, operands)) if len(operands) < 5 else (op.defn, len(operands))
-        found = self._memo.get(key)
+        key: list[Any] = [op.defn]
+        if len(op.operands) > 4:
+            key.append(len(op.operands))
+        else:
+            for x in op.operands:
+                v = x if isinstance(x, Value) else None
+                key.append(origin(x) if v is None else v.op and v.op.defn)
+        found = self._memo.get(tuple(key))
         if found is None:
-            patterns = self.by_root.get(op.defn.name, ())
-            origins = [origin(x) for x in operands]
-            found = tuple(p for p in patterns if len(operands) >= 5 or p.admits(origins))
-            self._memo[key] = found
+            patterns = self.by_root.get(op.defn, ())
+            origins = [origin(x) for x in op.operands]
+            found = self._memo[tuple(key)] = tuple(p for p in patterns if len(origins) > 4 or p.admits(origins))
         return found
 
 
@@ -221,10 +226,19 @@ def named(name: str) -> list[OpDef]:
     return found
 
 
+_FLOATS: dict[Type, bool] = {}
+
+
 def has_floats(op: Op) -> bool:
     """Whether `op` reads or makes floating-point numbers."""
-    types: list[Type] = [*(v.type for v in op.results), *map(operand_type, op.operands)]
-    return any(isinstance(t, TensorType) and (t.dtype.is_float or t.dtype.is_complex) for whole in types for t in leaves(whole))
+    return any(_is_float(v.type) for v in op.results) or any(_is_float(operand_type(x)) for x in op.operands)
+
+
+def _is_float(t: Type) -> bool:
+    if (found := _FLOATS.get(t)) is None:
+        tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]
+        found = _FLOATS[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
+    return found
 
 
 def variadic(d: OpDef) -> bool:

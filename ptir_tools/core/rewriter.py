@@ -112,6 +112,9 @@ class Rewriter:
 
     def users_of(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
+        entries = self._users.get(v)
+        if entries is None or (len(entries) == 1 and v not in self._stale):
+            return [u for u in entries or () if isinstance(u, Op)]
         return [u for u in self._entries(v) if isinstance(u, Op)]
 
     def is_result(self, v: Value) -> bool:

@@ -27,7 +27,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
-from ptir_tools.core.opdef import COMMUTES, CONSTANT, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
+from ptir_tools.core.opdef import COMMUTES, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
 from ptir_tools.core.patterns import Effect, Origin, Pattern, named, variadic
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
@@ -309,12 +309,12 @@ def _parse(text: str) -> Any:
 
 
 def _depth(node: ast.expr) -> int:
-    """Levels of definitions that a left side looks at; a number may stand behind a broadcast."""
+    """Levels of definitions that a left side looks at."""
     if isinstance(node, ast.NamedExpr):
         return _depth(node.value)
     if isinstance(node, ast.Call):
         return 1 + max(map(_depth, node.args), default=0)
-    return 0 if isinstance(node, ast.Name) else 2
+    return 0 if isinstance(node, ast.Name) else 1
 
 
 def _equals(i: int, value: Any) -> Callable[[tuple[Any, ...], Env], bool]:
@@ -349,7 +349,7 @@ def literal_of(x: Operand) -> Literal | None:
     """The constant that `x` is, inline or made by a constant op."""
     if isinstance(x, Literal):
         return x
-    if isinstance(x, Value) and x.op is not None and CONSTANT in x.op.defn.traits:
+    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
         value = x.op.attr("value")
         return value if isinstance(value, Literal) else None
     return None

@@ -46,7 +46,10 @@ def normal_axes(op: OpView) -> bool:
     return op.replace(op.rw.insert_before(root, create(root.defn, groups, normal, types=types)))
 
 
-@rewrites(*(d.name for d in OPS.values() if d.name.startswith("ptir.") and COMMUTES in d.traits), effect=Effect.NAN_PAYLOAD)
+_COMMUTATIVE = [d.name for d in OPS.values() if d.name.startswith("ptir.") and COMMUTES in d.traits]
+
+
+@rewrites(*_COMMUTATIVE, operands=["ptir.constant", "ptir.broadcast_to"], effect=Effect.NAN_PAYLOAD)
 def constant_right(op: OpView) -> bool:
     """A commutative op has its constant on the right."""
     x, y = op.root.operands
