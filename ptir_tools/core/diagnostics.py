@@ -58,14 +58,16 @@ class Violation(Exception):
     """A rule that a program breaks, raised by type rules and bodies; whoever knows the op turns it into a diagnostic.
 
     `at` is the piece of the op's own text to point at: an operand's name, an attribute's name; None is the whole op.
+    `loc` is the op's place where the raiser knows it and the catcher may not.
     """
 
-    def __init__(self, code: str, message: str, *, help: str | None = None, at: str | None = None) -> None:
+    def __init__(self, code: str, message: str, *, help: str | None = None, at: str | None = None, loc: Loc = 0) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.help = help
         self.at = at
+        self.loc = loc
 
 
 def require(condition: object, code: str, message: str, *, help: str | None = None, at: str | None = None) -> None:
@@ -135,7 +137,7 @@ class Diagnostics:
 
     def violation(self, violation: Violation, at: Loc | Span | None) -> None:
         """Keep an error for a broken rule of the op at `at`, pointing at the piece of its text that `violation` names."""
-        span = _span(self.source, at)
+        span = _span(self.source, violation.loc or at)
         if violation.at and span is not None and self.source is not None:
             span = find_in(self.source, span, violation.at) or span
         self.error(violation.code, violation.message, span, help=violation.help)

@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Program, Region, Value
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.source import Source
-from ptir_tools.core.types import Type
+from ptir_tools.core.types import Dim, Sym, Type
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +39,7 @@ class Codes:
     result_type: str = "ResultTypeMismatch"
     undefined_result: str = "UndefinedValue"
     unbound: str = "UnboundSymbol"
+    extent: str = "DynamicDimensionMismatch"
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,6 +58,7 @@ class Extents:
     """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name."""
 
     symbols: Callable[[Program], list[str]]
+    value: Callable[[Sym, Mapping[str, int]], Dim]
     bind: Callable[[Program, Mapping[str, int]], None]
     specialize: Callable[[Program, dict[str, int]], object]
 

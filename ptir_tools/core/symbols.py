@@ -27,6 +27,12 @@ def substitute(x: Any, lookup: Lookup) -> Any:
     return x
 
 
+def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
+    """What `substitute` needs to put `numbers` into extents of `program`."""
+    extents = program.dialect.extents
+    return (lambda s: numbers.get(s.name, s)) if extents is None else (lambda s: extents.value(s, numbers))
+
+
 def mentioned(x: Any) -> Iterator[Sym]:
     """The symbols in an attribute value or a type, in order."""
     if isinstance(x, Sym):
@@ -85,14 +91,14 @@ def _bind_op(op: Op, lookup: Lookup) -> None:
         v.type = substitute(v.type, lookup)
 
 
-def unify(declared: Type, actual: Type, numbers: dict[str, int], what: str) -> None:
+def unify(declared: Type, actual: Type, numbers: dict[str, int], what: str, code: str = "DynamicDimensionMismatch") -> None:
     """Add to `numbers` what makes `declared` the static type `actual`.
 
-    Raises Violation("DynamicDimensionMismatch") when a symbol would need two values or an extent differs.
+    Raises Violation(code) when a symbol would need two values or an extent differs.
     """
     if isinstance(declared, TupleType) and isinstance(actual, TupleType):
         for a, b in zip(declared.elements, actual.elements, strict=True):
-            unify(a, b, numbers, what)
+            unify(a, b, numbers, what, code)
     if not (isinstance(declared, TensorType) and isinstance(actual, TensorType)):
         return
     for axis, (d, n) in enumerate(zip(declared.shape, actual.shape, strict=True)):
@@ -101,7 +107,7 @@ def unify(declared: Type, actual: Type, numbers: dict[str, int], what: str) -> N
         want = numbers.setdefault(d.name, n) if isinstance(d, Sym) else d
         if want != n:
             which = f"{d} is {want}" if isinstance(d, Sym) else str(d)
-            raise Violation("DynamicDimensionMismatch", f"{what}: axis {axis} has extent {n}, expected {which}")
+            raise Violation(code, f"{what}: axis {axis} has extent {n}, expected {which}")
 
 
 def specialize(program: Program, numbers: dict[str, int]) -> None:

@@ -76,7 +76,7 @@ def specialized(program: Program, given: Sequence[Array], options: RunOptions) -
     static = entered(clone(program), main.name)
     numbers = {**static.attrs.get("dims", {}), **options.bindings}
     symbols.bind(static, numbers)
-    ports.bind_shapes(ports.signature(static), given, numbers)
+    ports.bind_shapes(ports.signature(static), given, numbers, static.dialect.codes.extent)
     symbols.specialize(static, numbers)
     return static
 

@@ -70,14 +70,15 @@ def random_inputs(
     given = given or {}
     ports = signature(program, function)
     numbers: dict[str, int] = {**program.attrs.get("dims", {}), **(bindings or {})}
+    code = program.dialect.codes.extent
     for p in ports:
         if p.name in given and isinstance(p.type, TensorType):
-            symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`")
+            symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`", code)
     needs = _needs(program, function, numbers)
     made = {}
     for position, (p, need) in enumerate(zip(ports, needs, strict=True)):
         if p.name not in given:
-            t = symbols.substitute(p.type, lambda s: numbers.get(s.name, s))
+            t = symbols.substitute(p.type, symbols.lookup_in(program, numbers))
             if left := dict.fromkeys(s.name for s in symbols.mentioned(t)):
                 raise Violation("UnboundSymbol", f"no value for {', '.join(left)}", help="give it with --bind NAME=INT")
             made[p.name] = random_array(_dtype(t), _shape(t), seed, position, need)

@@ -128,14 +128,14 @@ def _require_fit(port: Port, array: Array) -> None:
         raise UsageError(f"input `{port.name}` is {t}, got shape {list(array.shape)}")
 
 
-def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str, int]) -> None:
+def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str, int], code: str) -> None:
     """Add to `numbers` the symbols that the arrays' shapes determine.
 
-    Raises Violation("DynamicDimensionMismatch") when a symbol would need two values.
+    Raises Violation(code) when a symbol would need two values.
     """
     for p, a in zip(ports, given, strict=True):
         if isinstance(p.type, TensorType):
-            unify(p.type, tensor(p.type.dtype, a.shape), numbers, f"input `{p.name}`")
+            unify(p.type, tensor(p.type.dtype, a.shape), numbers, f"input `{p.name}`", code)
 
 
 def reached(function: Function) -> list[Region]:

@@ -4,6 +4,7 @@ from ptir_tools.core.dialect import Codes, Dialect, Extents
 from ptir_tools.dialects.tiny import ops
 from ptir_tools.dialects.tiny.check import check
 from ptir_tools.dialects.tiny.codes import EXPLAIN
+from ptir_tools.dialects.tiny.expressions import put
 from ptir_tools.dialects.tiny.legalize import legalize
 from ptir_tools.dialects.tiny.ops.rules import type_text
 from ptir_tools.dialects.tiny.symbols import bind, specialize, symbols
@@ -20,11 +21,12 @@ DIALECT = Dialect(
         unknown_attribute="InvalidArg",
         missing_attribute="InvalidArg",
         undefined_result="UndefinedNode",
+        extent="AxisAlignmentMismatch",
     ),
     pipeline="canonicalize",
     type_text=type_text,
     legalize=legalize,
     check=check,
     explain=EXPLAIN,
-    extents=Extents(symbols, bind, specialize),
+    extents=Extents(symbols, put, bind, specialize),
 )

@@ -123,13 +123,12 @@ def put_dims(program: Program, numbers: dict[str, int]) -> list[Inferred]:
 
 
 def recheck(op: Op, numbers: Mapping[str, int]) -> None:
-    """Put numbers into `op` and check its type rule on them. Raises Violation, naming the node."""
+    """Put numbers into `op` and check its type rule on them. Raises Violation, located."""
     try:
         _bind_op(op, numbers)
         op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
-    except Violation as violation:
-        message = f"{op.defn.short} {op.result.name}: {violation.message}"
-        raise Violation(violation.code, message, help=violation.help, at=violation.at) from None
+    except Violation as v:
+        raise Violation(v.code, v.message, help=v.help, at=v.at, loc=op.loc) from None
 
 
 def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
@@ -199,8 +198,8 @@ def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, 
     name, value = solved
     if value is None:
         shapes = " x ".join(map(dim_text, after))
-        message = f"RESHAPE {op.result.name}: {total} elements are not {shapes} for any whole {name}"
-        raise Violation("AxisSizeMismatch", message, at="result_shape")
+        message = f"{total} elements are not {shapes} for any whole {name}"
+        raise Violation("AxisSizeMismatch", message, at="result_shape", loc=op.loc)
     yield name, value
 
 
