@@ -321,7 +321,7 @@ def constant_type(given: dict[str, tuple[Any, Span]], declared: Type | None) -> 
     known = declared if isinstance(declared, TensorType) else None
     if "dtype" in given:
         name = given["dtype"][0]
-        if name not in DTYPES:
+        if not isinstance(name, str) or name not in DTYPES:
             raise Violation("E2005", f"unknown dtype `{name}`; MIND has {', '.join(DTYPES)}", at="dtype")
         dtype = DTYPES[name]
     elif known is not None:

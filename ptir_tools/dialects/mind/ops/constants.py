@@ -34,11 +34,12 @@ def const_f64_type(*, value: Literal) -> TensorType:
 
 
 def const_tensor_type(*, value: Literal) -> TensorType:
-    """E2005: the dtype is MIND's. The result has the literal's type."""
-    require(
-        value.type.dtype in NAMES, "E2005", f"ConstTensor of dtype {value.type.dtype}; MIND has i32, i64, f32, f64", at="dtype"
-    )
-    return value.type
+    """E2005: the dtype is MIND's. E3006: the extents are positive. The result has the literal's type."""
+    t = value.type
+    require(t.dtype in NAMES, "E2005", f"dtype {t.dtype}; MIND has i32, i64, f32, f64", at="dtype")
+    bad = next((d for d in t.static_shape if d < 1), None)
+    require(bad is None, "E3006", f"extent {bad} is not positive", at="shape")
+    return t
 
 
 @op("mind.ConstI64", infer=const_i64_type, traits=PURE | CONSTANT)
