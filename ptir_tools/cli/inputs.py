@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptir_tools.cli.exits import unknown_name
@@ -52,7 +52,8 @@ class Inputs:
         numbers = _numbers(program, ports, ready, self.bindings or {})
         for position, p in enumerate(ports):
             if p.name not in files and (spec := specs.get(p.name, "random")) != "random":
-                ready[p.name] = generated(p, spec, numbers, position, self.random or 0)
+                static = replace(p, type=symbols.substitute(p.type, symbols.lookup_in(program, numbers)))
+                ready[p.name] = generated(static, spec, numbers, position, self.random or 0)
         if self.random is not None or "random" in specs.values():
             drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings)
             ready |= {n: a for n, a in drawn.items() if self.random is not None or n in specs}
