@@ -1,0 +1,58 @@
+"""What starting costs, told by what is executed, not by the clock (tests/bench measures that)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PROGRAM = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = neg(%x) -> tensor<f32, 2>\n  return %y\n}\n"
+HEAVY = ("numpy", "ml_dtypes", "lark", "rich", "safetensors")
+RAN = """
+import sys
+from ptir_tools.cli import invoke
+status = invoke(sys.argv[1:])
+print(status, *(name for name, module in list(sys.modules.items()) if type(module).__name__ == "module"))
+"""
+
+
+def executed(*args: str | Path) -> tuple[int, set[str]]:
+    """(exit code, modules that a command line executed); a lazy one that was never touched does not count."""
+    ran = subprocess.run([sys.executable, "-c", RAN, *map(str, args)], capture_output=True, text=True, cwd=ROOT)
+    status, *names = ran.stdout.splitlines()[-1].split()
+    return int(status), set(names)
+
+
+def test_version_executes_nothing_but_the_door() -> None:
+    status, names = executed("--version")
+    assert status == 0
+    ours = {n for n in names if n.startswith("ptir_tools")}
+    assert ours <= {"ptir_tools", "ptir_tools.core", "ptir_tools.core.lazy", "ptir_tools.cli"}
+    assert not names & {*HEAVY, "dataclasses", "json"}
+
+
+@pytest.mark.parametrize("args", [("verify",), ("fmt",), ("fmt", "--check"), ("translate", "--to", "ptir")])
+def test_plain_text_needs_neither_numpy_nor_lark(args: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    status, names = executed(*args, tmp_path / "p.ptir")
+    assert status == 0
+    assert not names & set(HEAVY)
+
+
+def test_verify_executes_no_engine_pass_or_conversion(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    _, names = executed("verify", tmp_path / "p.ptir")
+    rooms = ("engines", "passes", "convert", "plan")
+    assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
+    assert not [n for n in names if n.startswith(("ptir_tools.dialects.mind", "ptir_tools.dialects.tiny", "ptir_tools.dialects.pto"))]
+
+
+def test_the_api_loads_when_it_is_used() -> None:
+    code = "import sys, ptir_tools; print(*sys.modules); ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after = ran.stdout.splitlines()
+    assert "ptir_tools.api" not in before.split()
+    assert after == "True"
