@@ -37,10 +37,11 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     values: dict[Value, Value] = {}
     for p, name in zip(function.params, names, strict=True):
         values[p] = builder.param(p.type, spelled(name))
+    taken = {p.name for p in new.main.params} | {spelled(op.result.name) for op in function.body}
     before = diagnostics.errors
     for op in function.body:
         builder.loc = op.loc
-        emit = Emit(builder, op, [values[x] for x in op.values()])
+        emit = Emit(builder, op, [values[x] for x in op.values()], taken)
         try:
             values[op.result] = RULES[op.defn.short](emit, **op.defn.named(op.attrs))
         except Violation as violation:
@@ -53,10 +54,12 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 class Emit:
     """Builds what one operation becomes. `last` makes its final instruction, which takes its name."""
 
-    def __init__(self, builder: Builder, op: Op, operands: list[Value]) -> None:
+    def __init__(self, builder: Builder, op: Op, operands: list[Value], taken: set[str]) -> None:
         self.builder = builder
         self.op = op
         self.operands = operands
+        self.taken = taken
+        self.name = spelled(op.result.name)
         self.type: TensorType = op.result.type  # type: ignore[assignment]
 
     @property
@@ -64,12 +67,16 @@ class Emit:
         return self.type.dtype
 
     def __call__(self, name: str, *operands: Operand, **attrs: Any) -> Value:
-        """An instruction before the last."""
-        return self.builder.op(name, *operands, **attrs)
+        """An instruction before the last, under a name that nothing else has: `%v5_0` for the first of `%5`."""
+        stem, n = f"v{self.name}" if self.name.isdecimal() else self.name, 0
+        while (own := f"{stem}_{n}") in self.taken:
+            n += 1
+        self.taken.add(own)
+        return self.builder.op(name, *operands, name=own, **attrs)
 
     def last(self, name: str, *operands: Operand, **attrs: Any) -> Value:
         """The instruction that gives the result."""
-        return self.builder.op(name, *operands, name=spelled(self.op.result.name), **attrs)
+        return self.builder.op(name, *operands, name=self.name, **attrs)
 
     def shape(self, x: Operand) -> tuple[int, ...]:
         t: Any = x.type  # type: ignore[union-attr]
