@@ -106,7 +106,9 @@ def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array]
     numbers: dict[str, int] = {**program.attrs.get("dims", {}), **bindings}
     for p in ports:
         if p.name in ready and isinstance(p.type, TensorType):
-            symbols.unify(p.type, p.type.with_shape(ready[p.name].shape), numbers, f"input `{p.name}`", program.dialect.codes.extent)
+            symbols.unify(
+                p.type, p.type.with_shape(ready[p.name].shape), numbers, f"input `{p.name}`", program.dialect.codes.extent
+            )
     return numbers
 
 
