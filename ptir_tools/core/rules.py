@@ -210,8 +210,8 @@ class _Compiler:
         """Matches the operands and attributes of an op that is already known to be one of the right ones."""
         defns = self.defns(call)
         family = call.func.id if len(defns) > 1 and isinstance(call.func, ast.Name) else ""
+        attributes = self.attributes(call, defns[0], bool(family))  # in the order in which they are matched
         operands = [self.operand(a) for a in call.args]
-        attributes = self.attributes(call, defns[0], bool(family))
         if family:
             self.bound.add(family)
 
@@ -242,6 +242,8 @@ class _Compiler:
         if not isinstance(node, ast.Name):
             return _equals(i, ast.literal_eval(node))
         name = node.id
+        if name == "_":
+            return lambda attrs, env: True
         if name in self.bound:
             return lambda attrs, env: bool(exact(env[name]) == exact(attrs[i]))
         self.bound.add(name)
