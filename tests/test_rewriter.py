@@ -117,6 +117,19 @@ def test_listener_hears_inserted_changed_and_freed_ops():
     assert heard[-1] == (new.op, True)
 
 
+def test_erasing_an_op_that_uses_a_value_twice_counts_both():
+    program, b = single_function(DIALECT)
+    x = b.param(SQUARE, "x")
+    y = b.op("add", x, x)
+    z = b.op("neg", x)
+    b.results(z)
+    rw = rewriter(program)
+    rw.listen = lambda op, changed: rw.users_of(x) and None
+    rw.listen(y.op, False)
+    rw.erase(y.op)
+    assert rw.uses(x) == 1 and rw.users_of(x) == [z.op] and rw.verify() == []
+
+
 def test_replaced_value_may_feed_its_replacement():
     program = chain(1)
     t0 = program.main.body[0]

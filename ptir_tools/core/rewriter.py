@@ -218,8 +218,7 @@ class Rewriter:
         old = op.operands
         op.operands = tuple(operands)
         self._add_uses(op, op.operands)
-        for x in old:
-            self._remove_use(x)
+        self._remove_uses(old)
         self.edits += 1
         self._changed(op)
         for v in op.results:
@@ -231,8 +230,7 @@ class Rewriter:
         block.results = list(results)
         block.result_types = [operand_type(x) for x in results]
         self._add_uses(block, block.results)
-        for x in old:
-            self._remove_use(x)
+        self._remove_uses(old)
         self.edits += 1
 
     def erase(self, op: Op) -> None:
@@ -249,10 +247,8 @@ class Rewriter:
                 for inner in reversed(list(self.order.body(r))):
                     self._forget(inner)
                 del self.owner[r], self.order.heads[r]
-                for x in r.results:
-                    self._remove_use(x)
-        for x in op.operands:
-            self._remove_use(x)
+                self._remove_uses(r.results)
+        self._remove_uses(op.operands)
         for v in op.results:
             self._drop_hints(v, "was erased")
 
@@ -303,9 +299,12 @@ class Rewriter:
         if self.listen is not None:
             self.listen(op, True)
 
-    def _remove_use(self, x: Operand) -> None:
-        if (v := _names(x)) is not None:
+    def _remove_uses(self, operands: Sequence[Operand]) -> None:
+        """Count the uses by `operands` as gone, all before anybody is told."""
+        values = [v for x in operands if (v := _names(x)) is not None]
+        for v in values:
             self._stale[v] = self._stale.get(v, 0) + 1
+        for v in values:
             self._lost_use(v)
 
     def _lost_use(self, v: Value) -> None:
