@@ -1,0 +1,87 @@
+"""Index values as linear expressions of other values: what bounds, hazards and views are decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ptir_tools.core.dtypes import Kind
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+
+DEPTH = 64  # how far definitions are followed
+_WIDE = 1 << 63
+
+
+@dataclass(slots=True, frozen=True)
+class Linear:
+    """`const` plus the sum of `terms[v] * v`. No term is zero."""
+
+    const: int
+    terms: Mapping[Value, int]
+
+    def __add__(self, other: Linear) -> Linear:
+        terms = dict(self.terms)
+        for v, k in other.terms.items():
+            terms[v] = terms.get(v, 0) + k
+        return Linear(self.const + other.const, {v: k for v, k in terms.items() if k})
+
+    def __mul__(self, k: int) -> Linear:
+        return Linear(self.const * k, {v: n * k for v, n in self.terms.items()} if k else {})
+
+    def __sub__(self, other: Linear) -> Linear:
+        return self + other * -1
+
+
+def number(n: int) -> Linear:
+    """The constant expression `n`."""
+    return Linear(n, {})
+
+
+def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int = DEPTH) -> Linear:
+    """`x` as a linear expression; what arithmetic does not take apart stands for itself. `known` says more of some values."""
+    if isinstance(x, Literal):
+        return number(int.from_bytes(x.data or b"", "little", signed=True))
+    assert isinstance(x, Value)
+    if known is not None and x in known:
+        return known[x]
+    made = _of_op(x.op, known, depth - 1) if x.op is not None and depth else None
+    return made if made is not None and abs(made.const) < _WIDE else Linear(0, {x: 1})
+
+
+def constant(x: Operand) -> int | None:
+    """The number that an index operand always is, or None."""
+    found = linear(x)
+    return None if found.terms else found.const
+
+
+def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int) -> Linear | None:
+    short = op.defn.short
+    if short == "constant":
+        value = op.attr("value")
+        return linear(value) if value.type.dtype.kind in (Kind.INDEX, Kind.INT) else None
+    if short not in ("addi", "subi", "muli", "divsi", "remsi", "minsi", "maxsi", "index_cast"):
+        return None
+    parts = [linear(x, known, depth) for x in op.operands]
+    if short == "index_cast":
+        return parts[0]
+    a, b = parts
+    if short == "addi":
+        return a + b
+    if short == "subi":
+        return a - b
+    if short == "muli":
+        return a * b.const if not b.terms else b * a.const if not a.terms else None
+    if a.terms or b.terms:
+        return None
+    return _fixed(short, a.const, b.const)
+
+
+def _fixed(short: str, a: int, b: int) -> Linear | None:
+    if short == "minsi":
+        return number(min(a, b))
+    if short == "maxsi":
+        return number(max(a, b))
+    if b == 0:
+        return None
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return number(quotient if short == "divsi" else a - quotient * b)

@@ -1,0 +1,117 @@
+"""Control flow and synchronization: scf.for, scf.if, func.call, pto.sync (seed 5; facts 1.3, 4.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.evaluate import Context, run_block
+from ptir_tools.core.ir import Op, Region
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import READS, WAITS, WRITES, Many, op
+from ptir_tools.core.types import ScalarType, Type
+from ptir_tools.core.verify import compatible
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.machine import machine
+from ptir_tools.dialects.pto.pipes import pipe_of_opcode
+from ptir_tools.dialects.pto.types import type_text
+
+CALLS = 64  # nested at run time; calls that recurse are refused before
+
+
+def looped(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, body: Region) -> tuple[Type, ...]:
+    """Bounds of one integer type; what is carried has the types of the block's parameters and results."""
+    for what, t in (("lower bound", lower), ("upper bound", upper), ("step", step)):
+        good = rules.is_index(t) or (isinstance(t, ScalarType) and t.dtype.is_integer)
+        require(good, "TypeMismatch", f"the {what} is {type_text(t)}, expected index")
+    params = [p.type for p in body.params[1:]]
+    require(len(params) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, the block has {len(params)}")
+    for i, (t, p) in enumerate(zip(inits, params, strict=True)):
+        message = f"carried value {i} starts as {type_text(t)}, declared {type_text(p)}"
+        require(compatible(p, t), "TypeMismatch", message)
+    same = len(body.results) == len(params)
+    require(same, "TypeMismatch", f"scf.yield gives {len(body.results)} values, {len(params)} are carried")
+    return tuple(params)
+
+
+def check_step(op: Op) -> None:
+    """The step is positive, where it is known."""
+    step = constant(op.operands[2])
+    require(step is None or step > 0, "InvalidStep", f"the step is {step}, must be positive")
+
+
+@op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step)
+def loop(lower: Any, upper: Any, step: Any, inits: Many, *, body: Region, context: Context) -> Any:
+    """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the inits."""
+    stride = int(step)
+    if stride <= 0:
+        raise Violation("InvalidStep", f"the step is {stride}, must be positive")
+    trips = range(int(lower), int(upper), stride)
+    if len(trips) > context.limits.iterations:
+        raise LimitExceeded(f"{len(trips)} iterations, the limit is {context.limits.iterations}", "--max-iterations")
+    carried = tuple(inits)
+    for i in trips:
+        carried = body(i, *carried)  # type: ignore[operator]
+    return carried[0] if len(carried) == 1 else carried
+
+
+def branched(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type, ...]:
+    """An i1; both blocks give values of the declared types."""
+    good = isinstance(condition, ScalarType) and condition.dtype is I1
+    require(good, "TypeMismatch", f"the condition is {type_text(condition)}, expected i1")
+    count = len(then.result_types)
+    for name, block in (("then", then), ("else", otherwise)):
+        message = f"the {name} block gives {len(block.results)} values, {count} are declared"
+        require(len(block.results) == count, "TypeMismatch", message)
+    return tuple(then.result_types)
+
+
+@op("pto.scf.if", infer=branched, traits=READS | WRITES | WAITS)
+def branch(condition: Any, *, then: Region, otherwise: Region) -> Any:
+    """`%r = scf.if %c -> (T) { … scf.yield %x : T } else { … scf.yield %y : T }`."""
+    made = then() if condition else otherwise()  # type: ignore[operator]
+    return made[0] if len(made) == 1 else made
+
+
+def called(arguments: tuple[Type, ...], *, callee: str, to: tuple[Type, ...]) -> tuple[Type, ...]:
+    """The results that the call declares; whether the function has them is checked with the whole program."""
+    return to
+
+
+@op("pto.func.call", infer=called, traits=READS | WRITES | WAITS)
+def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Context) -> Any:
+    """`%r = func.call @f(%a, %b) : (T, T) -> (T)`. Memrefs are passed by reference."""
+    state = machine(context)
+    if state.depth >= CALLS:
+        raise LimitExceeded(f"more than {CALLS} nested calls")
+    state.depth += 1
+    made = run_block(state.functions[callee], arguments, context)
+    state.depth -= 1
+    return made[0] if len(made) == 1 else made
+
+
+def synchronized(wait: tuple[Type, ...]) -> tuple[Type, ...]:
+    """Events only."""
+    rules.need_events(wait)
+    return ()
+
+
+@op("pto.sync", infer=synchronized, traits=WAITS)
+def sync(wait: Many, *, context: Context) -> None:
+    """Wait for events before anything that follows: `pto.sync wait(%e) : !pto.event<…>`. Facts 1.2."""
+    for task in wait:
+        machine(context).complete(task)
+
+
+def sync_op_types(*, opcode: str) -> tuple[Type, ...]:
+    """An opcode, or ALL."""
+    require(opcode == "ALL" or pipe_of_opcode(opcode) is not None, "TypeMismatch", f"`{opcode}` is no opcode", at=opcode)
+    return ()
+
+
+@op("pto.sync.op", infer=sync_op_types, traits=WAITS)
+def sync_op(*, opcode: str, context: Context) -> None:
+    """A barrier: what was issued on the pipe of an opcode completes, or with ALL everything: `pto.sync.op #pto.op<TADD>`."""
+    machine(context).drain(None if opcode == "ALL" else pipe_of_opcode(opcode))

@@ -1,0 +1,235 @@
+"""Elementwise ops on the vector pipe: tile-tile, tile-scalar, compare, select, convert, partial (facts 2.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import I1, SI8, UI8
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import Many
+from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.machine import Tile
+from ptir_tools.dialects.pto.ops import kit
+from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.ops.scalar import dtype_of
+from ptir_tools.dialects.pto.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_BINARY: dict[str, tuple[n.Function, Any, str]] = {
+    "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element."),
+    "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles."),
+    "mul": (lambda a, b: a * b, kit.same, "Product of two tiles."),
+    "div": (n.divide, kit.same, "Quotient of two tiles; integers truncate, and by zero is a run-time error."),
+    "max": (lambda a, b: np.maximum(a, b), kit.same, "The larger of two elements; a NaN wins."),
+    "min": (lambda a, b: np.minimum(a, b), kit.same, "The smaller of two elements; a NaN wins."),
+    "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor."),
+    "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend."),
+    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats."),
+    "and": (lambda a, b: a & b, kit.integers, "Bitwise and."),
+    "or": (lambda a, b: a | b, kit.integers, "Bitwise or."),
+    "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or."),
+    "shl": (n.shift_left, kit.integers, "Shift left."),
+    "shr": (n.shift_right, kit.integers, "Shift right, arithmetic for signed elements."),
+    "prelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.floats, "`x` where positive, else `slope * x`."),
+}
+_UNARY: dict[str, tuple[n.Function, Any, str]] = {
+    "exp": (lambda x: np.exp(x), kit.floats, "Exponential."),
+    "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN."),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root."),
+    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm."),
+    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal."),
+    "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps."),
+    "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps."),
+    "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays."),
+    "not": (lambda x: ~x, kit.integers, "Bitwise complement."),
+}
+_TERNARY: dict[str, tuple[n.Function, Any, str]] = {
+    "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`."),
+    "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`."),
+}
+_SCALAR: dict[str, tuple[n.Function, Any, str]] = {
+    "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar."),
+    "subs": (lambda a, b: a - b, kit.tile_scalar, "Tile minus scalar."),
+    "muls": (lambda a, b: a * b, kit.tile_scalar, "Tile times scalar."),
+    "divs": (n.divide, kit.tile_scalar, "Tile over scalar, or scalar over tile, as the operands stand."),
+    "maxs": (lambda a, b: np.maximum(a, b), kit.tile_scalar, "The larger of element and scalar; a NaN wins."),
+    "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins."),
+    "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor."),
+    "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend."),
+    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar."),
+    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar."),
+    "xors": (lambda a, b: a ^ b, kit.tile_scalar_integers, "Bitwise exclusive or with a scalar."),
+    "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar."),
+    "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar."),
+    "lrelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.tile_scalar, "`x` where positive, else `slope * x`."),
+}
+for _declare, _table in (
+    (kit.binary, _BINARY),
+    (kit.unary, _UNARY),
+    (kit.ternary, _TERNARY),
+    (kit.with_scalar, _SCALAR),
+):
+    for _name, (_fn, _infer, _text) in _table.items():
+        _declare(_name, _fn, _infer, _text)
+
+
+# Compare and select: a mask is 0 or 1 per element
+
+
+def mask_of(what: str, t: Type, shape_of: TileType) -> None:
+    """A tile of i1, i8 or u8 with the shape of `shape_of`."""
+    mask = rules.need_tile(what, t)
+    rules.same_shape(what, mask, shape_of)
+    good = mask.dtype in (I1, SI8, UI8)
+    require(good, "TypeMismatch", f"{what} is {type_text(mask)}, expected a mask of i1, i8 or u8")
+
+
+def compared(a: Type, b: Type, *, to: TileType, cmpMode: str) -> None:
+    """Two tiles of one shape and element type, or a tile and a scalar; the result is a mask of that shape."""
+    tile = rules.need_tile("operand 0", a)
+    if isinstance(b, TileType):
+        rules.same_tiles(tile, b)
+    else:
+        rules.need_scalar("operand 1", b, tile.dtype)
+    mask_of("the result", to, tile)
+    known = ", ".join(n.COMPARISONS)
+    require(cmpMode in n.COMPARISONS, "TypeMismatch", f"cmpMode is {cmpMode}, expected one of {known}", at="cmpMode")
+
+
+def _compare(name: str, text: str) -> None:
+    def body(
+        a: Tile,
+        b: Any,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        cmpMode: str = "EQ",
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        fn = n.COMPARISONS[cmpMode]
+        tiles = [x for x in (a, b) if isinstance(x, Tile)]
+
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            return kit.elements(lambda x, y: np.asarray(fn(x, y)).astype(np.int8), to, box, a, b)
+
+        return kit.compute(context, to, event, valid, wait, tiles, made)
+
+    kit.declare(name, body, compared, text)
+
+
+_compare("cmp", "Compare two tiles by `cmpMode` (EQ, NE, LT, LE, GT, GE): a mask of 0 and 1, one element each.")
+_compare("cmps", "Compare a tile with a scalar by `cmpMode`.")
+
+
+def selected(mask: Type, a: Type, b: Type, *, to: TileType) -> None:
+    """A mask, two tiles of the result's type."""
+    rules.same_tiles(to, a, b)
+    mask_of("operand 0", mask, to)
+
+
+def _sel(m: Array, a: Array, b: Array) -> Any:
+    return np.where(m != 0, a, b)
+
+
+kit.ternary("sel", _sel, selected, "`a` where the mask is set, else `b`.")
+
+
+def scalar_selected(a: Type, b: Type, mode: Type, *, to: TileType) -> None:
+    """Two tiles of the result's type and an integer scalar."""
+    rules.same_tiles(to, a, b)
+    good = not dtype_of("operand 2", mode).is_float
+    require(good, "TypeMismatch", f"the select mode is {type_text(mode)}, expected an integer")
+
+
+def sels(
+    a: Tile,
+    b: Tile,
+    mode: Any,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    chosen = a if int(mode) == 1 else b
+    return kit.compute(context, to, event, valid, wait, [a, b], lambda box: kit.elements(lambda x: x, to, box, chosen))
+
+
+kit.declare("sels", sels, scalar_selected, "The whole tile `a` when the scalar is 1, else `b`.")
+
+
+# Convert
+
+
+def converted(x: Type, *, to: TileType, rmode: str) -> None:
+    """A tile of the result's shape (facts 3.1.9)."""
+    rules.same_shape("operand 0", rules.need_tile("operand 0", x), to)
+    known = ", ".join(n.ROUNDING)
+    require(rmode in n.ROUNDING, "TypeMismatch", f"rmode is {rmode}, expected one of {known}", at="rmode")
+
+
+def cvt(
+    x: Tile,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    rmode: str = "CAST_RINT",
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        return n.convert(x.values[box], x.type.dtype, to.dtype, rmode), x.defined[box]
+
+    return kit.compute(context, to, event, valid, wait, [x], made)
+
+
+kit.declare(
+    "cvt",
+    cvt,
+    converted,
+    "Convert elements. Floats to integers round by `rmode` (CAST_RINT, ROUND, FLOOR, CEIL, TRUNC, ODD), saturate, NaN gives 0; "
+    "integers to narrower ones wrap; what becomes a float is rounded to nearest even.",
+)
+
+
+# Partial: where only one operand is valid, it is copied
+
+
+def _partial(name: str, fn: n.Function, text: str) -> None:
+    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        union = tuple(map(max, a.valid, b.valid))
+
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            both, _ = kit.elements(fn, to, box, a, b)
+            in_a, in_b = inside(a, box), inside(b, box)
+            values = np.where(in_a & in_b, both, np.where(in_a, a.values[box], b.values[box]))
+            return values, (in_a | in_b) & (a.defined[box] | ~in_a) & (b.defined[box] | ~in_b)
+
+        return kit.compute(context, to, event, valid, wait, [a, b], made, default=union)
+
+    kit.declare(name, body, kit.same, text)
+
+
+def inside(tile: Tile, box: tuple[slice, ...]) -> Array:
+    """Which elements of `box` are in the valid region of `tile`."""
+    mask = np.zeros(tile.values.shape, np.bool_)
+    mask[tile.box] = True
+    return mask[box]
+
+
+_partial("partadd", lambda a, b: a + b, "Sum where both operands are valid, the valid one where one is.")
+_partial("partmul", lambda a, b: a * b, "Product where both operands are valid, the valid one where one is.")
+_partial("partmax", lambda a, b: np.maximum(a, b), "The larger where both operands are valid, the valid one where one is.")
+_partial("partmin", lambda a, b: np.minimum(a, b), "The smaller where both operands are valid, the valid one where one is.")

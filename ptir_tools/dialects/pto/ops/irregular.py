@@ -1,0 +1,284 @@
+"""Gather, scatter, sort (facts 2.5). Indices are logical positions: nothing depends on a layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import SI16
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import Many, Maybe, Trait, op
+from ptir_tools.core.types import EventType, TensorType, TileType, Type, tensor
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
+from ptir_tools.dialects.pto.ops import kit
+from ptir_tools.dialects.pto.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+BLOCK = 32  # bytes that gatherb moves at once; elements that sort32 sorts at once
+_PATTERNS = ("P0101", "P1010", "P0001", "P0010", "P0100", "P1000", "P1111")
+
+
+def need_integers(what: str, t: Type) -> TileType:
+    """A tile of integers."""
+    tile = rules.need_tile(what, t)
+    require(tile.dtype.is_integer, "TypeMismatch", f"{what} is {type_text(tile)}, expected integers")
+    return tile
+
+
+def gathered(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -> None:
+    """With indices, the result has their shape; with a mask pattern, there are none. The elements are the source's."""
+    tile = rules.need_tile("operand 0", x)
+    rules.same_dtype("operand 0", tile, to)
+    one = (indices is None) == bool(maskPattern)
+    require(one, "TypeMismatch", "gather takes either an index tile or a maskPattern")
+    if indices is not None:
+        rules.same_shape("operand 1", need_integers("operand 1", indices), to)
+        return
+    known = ", ".join(_PATTERNS)
+    require(maskPattern in _PATTERNS, "TypeMismatch", f"maskPattern is {maskPattern}, expected one of {known}", at="maskPattern")
+    rules.rank_two("operand 0", tile)
+    rules.rank_two("the result", to)
+    rules.same_extent("rows of operand and result", tile.shape[0], to.shape[0])
+
+
+@op("pto.tile.gather", infer=rules.rule(gathered, "to"), traits=kit.TILE, check=rules.check_tile_op)
+def gather(
+    x: Tile,
+    indices: Maybe,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    maskPattern: str = "",
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    """Elements of a tile by flat index (row-major over its shape), or by a repeating mask of columns, packed.
+
+    `gather %x, %i : T -> T2`, `gather %x {maskPattern = #pto.mask_pattern<P0101>} : T -> T2`. The rightmost bit of a pattern is
+    the lowest column. An index outside the tile is a run-time error. Facts 2.5.
+    """
+    if indices is None:
+        return _masked(x, valid, wait, to, maskPattern, event, context)
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        at, known = indices.values[box].astype(np.int64), indices.defined[box]
+        bad = known & ((at < 0) | (at >= x.values.size))
+        if bad.any():
+            raise Violation("OutOfBounds", f"gather reads index {at[bad][0]} of {x.values.size} elements")
+        at = np.where(known, at, 0)
+        return x.values.reshape(-1)[at], x.defined.reshape(-1)[at] & known
+
+    return kit.compute(context, to, event, valid, wait, [indices], made)
+
+
+def _masked(x: Tile, valid: Any, wait: Any, to: TileType, pattern: str, event: EventType | None, context: Context) -> Any:
+    bits = pattern[:0:-1]
+    columns = [j for j in range(x.valid[1]) if bits[j % 4] == "1"][: _columns(to)]
+    if not columns:
+        raise Violation("InvalidValid", f"{pattern} selects none of the {x.valid[1]} valid columns")
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        chosen = columns[: box[1].stop]
+        values = np.zeros((box[0].stop, box[1].stop), x.values.dtype)
+        defined = np.zeros(values.shape, np.bool_)
+        values[:, : len(chosen)] = x.values[box[0], chosen]
+        defined[:, : len(chosen)] = x.defined[box[0], chosen]
+        return values, defined
+
+    return kit.compute(context, to, event, valid, wait, [x], made, default=(x.valid[0], len(columns)))
+
+
+def _columns(to: TileType) -> int | None:
+    return to.shape[1] if isinstance(to.shape[1], int) else None
+
+
+def gathered_blocks(x: Type, offsets: Type, *, to: TileType) -> None:
+    """One byte offset for every 32 bytes of the result."""
+    tile, at = rules.need_tile("operand 0", x), need_integers("operand 1", offsets)
+    rules.same_dtype("operand 0", tile, to)
+    rules.rank_two("operand 1", at)
+    rules.rank_two("the result", to)
+    rules.same_extent("rows of offsets and result", at.shape[0], to.shape[0])
+    per = BLOCK // to.dtype.size
+    if isinstance(to.shape[1], int):
+        rules.same_extent("offsets and 32-byte blocks of a row", at.shape[1], -(-to.shape[1] // per))
+
+
+def gatherb(
+    x: Tile, offsets: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+) -> Any:
+    size = to.dtype.size
+    per = BLOCK // size
+    default = (offsets.valid[0], min(offsets.valid[1] * per, int(_columns(to) or 0)))
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        count = -(-box[1].stop // per)
+        at = machine(context).settle(offsets, (box[0], slice(0, count)), "gatherb").astype(np.int64)
+        bad = (at < 0) | (at % size != 0) | (at // size + per > x.values.size)
+        if bad.any():
+            raise Violation("OutOfBounds", f"gatherb reads 32 bytes at {at[bad][0]} of {x.values.nbytes}")
+        flat = (at[:, :, None] // size + np.arange(per)).reshape(at.shape[0], -1)[:, : box[1].stop]
+        return x.values.reshape(-1)[flat], x.defined.reshape(-1)[flat]
+
+    return kit.compute(context, to, event, valid, wait, [offsets], made, default=default)
+
+
+kit.declare("gatherb", gatherb, gathered_blocks, "32-byte blocks of a tile by byte offset.", traits=Trait.NONE)
+
+
+def scattered(x: Type, indices: Type, *, to: TileType) -> None:
+    """Indices of the source's shape; a result of its elements and columns."""
+    tile, at = rules.need_tile("operand 0", x), need_integers("operand 1", indices)
+    rules.same_shape("operand 1", at, tile)
+    rules.rank_two("operand 0", tile)
+    rules.rank_two("the result", to)
+    rules.same_dtype("operand 0", tile, to)
+    rules.same_extent("columns of operand and result", tile.shape[1], to.shape[1])
+
+
+def scatter(
+    x: Tile, indices: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+) -> Any:
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        region = tuple(map(slice, map(min, x.valid, indices.valid)))
+        rows = machine(context).settle(indices, region, "scatter").astype(np.int64)
+        values = np.zeros(tuple(b.stop for b in box), x.values.dtype)
+        defined = np.zeros(values.shape, np.bool_)
+        for (i, j), row in np.ndenumerate(rows):
+            if not 0 <= row < values.shape[0] or j >= values.shape[1]:
+                raise Violation("OutOfBounds", f"scatter writes [{row}, {j}] of {list(values.shape)}")
+            values[row, j], defined[row, j] = x.values[i, j], x.defined[i, j]
+        return values, defined
+
+    whole = tuple(d for d in to.shape if isinstance(d, int))
+    return kit.compute(context, to, event, valid, wait, [x, indices], made, default=whole)
+
+
+kit.declare("scatter", scatter, scattered, "`result[i[r, c], c] = x[r, c]`; the last writer wins.", traits=Trait.NONE)
+
+
+# Sorting
+
+
+def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
+    """The sorted tile has the operand's type; the order is a tile of integers of its shape."""
+    rules.same_tiles(to, x)
+    require(to.dtype.is_float, "TypeMismatch", f"operand 0 is {type_text(x)}, expected floats")
+    rules.same_shape("the order", need_integers("the order", order), to)
+
+
+@op("pto.tile.sort32", infer=rules.rule(sorted_types, "to", "order"), traits=kit.TILE, check=rules.check_tile_op)
+def sort32(
+    x: Tile,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    order: TileType,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    """Every 32 elements of a row, largest first, and the columns they come from; equal elements keep their order.
+
+    `%s, %i = pto.tile.sort32 %x : T -> (T, Ti)`. Facts 2.5.
+    """
+    box = resolve(to, valid, x.valid)
+    values, columns = Tile(to, box), Tile(order, box)
+
+    def action() -> None:
+        data = machine(context).settle(x, values.box, "sort32")
+        at = np.concatenate([j + _descending(data[..., j : j + BLOCK]) for j in range(0, data.shape[-1], BLOCK)], -1)
+        values.fill(np.take_along_axis(data, at, -1), True)
+        columns.fill(at, True)
+
+    return issue(context, wait, event, action, values, columns)
+
+
+def _descending(x: Array) -> Array:
+    return np.argsort(-x.astype(np.float64), axis=-1, kind="stable")
+
+
+def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exhausted: bool, blockLen: int) -> None:
+    """One row each, of one element type. Two to four lists give counts; one list has a block length."""
+    tiles = [rules.need_tile(f"operand {i}", t) for i, t in enumerate(xs)]
+    require(1 <= len(tiles) <= 4, "TypeMismatch", f"mrgsort takes 1 to 4 lists, got {len(tiles)}")
+    for i, t in enumerate((*tiles, to)):
+        what = f"operand {i}" if i < len(tiles) else "the result"
+        require(all(d == 1 for d in t.shape[:-1]), "ShapeMismatch", f"{what} is {type_text(t)}, expected one row")
+        rules.same_dtype(what, t, to)
+    if len(tiles) == 1:
+        require(blockLen > 0 and counts is None, "TypeMismatch", "mrgsort of one list needs blockLen and gives no counts")
+        rules.same_shape("operand 0", tiles[0], to)
+        return
+    right = counts is tensor(SI16, (4,)) and not blockLen
+    require(right, "TypeMismatch", "mrgsort of several lists gives vector<4xi16> counts and has no blockLen")
+
+
+def _merged_types(*groups: Any, counts: TensorType | None, **attrs: Any) -> Any:
+    results = ("to",) if counts is None else ("to", "counts")
+    return rules.rule(merged, *results)(*groups, counts=counts, **attrs)
+
+
+@op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op)
+def mrgsort(
+    xs: Many,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    counts: TensorType | None = None,
+    exhausted: bool = False,
+    blockLen: int = 0,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    """Lists sorted largest first, merged: `%m, %n = mrgsort %a, %b : T, T -> (T2, vector<4xi16>)`; the counts say how many
+    elements of each list were taken. `exhausted` stops when one list is used up. One list with `blockLen` is merged in groups
+    of four blocks. Facts 2.5.
+    """
+    length = sum(x.valid[-1] for x in xs)
+    capacity = to.shape[-1] if isinstance(to.shape[-1], int) else length
+    default = (*(1,) * (to.rank - 1), min(length, capacity))
+    made = Tile(to, resolve(to, valid, default))
+    taken = np.zeros(4, np.int16)
+
+    def action() -> None:
+        lists = [machine(context).settle(x, x.box, "mrgsort").reshape(-1) for x in xs]
+        if blockLen:
+            made.fill(_merge_blocks(lists[0], blockLen)[: made.valid[-1]], True)
+            return
+        merged_list, origin = _merge(lists)
+        if exhausted:
+            ends = [np.nonzero(origin == i)[0][-1] for i in range(len(lists))]
+            merged_list, origin = merged_list[: min(ends) + 1], origin[: min(ends) + 1]
+        count = min(made.valid[-1], merged_list.size)
+        flat = np.zeros(made.valid[-1], merged_list.dtype)
+        flat[:count] = merged_list[:count]
+        made.fill(flat, np.arange(made.valid[-1]) < count)
+        taken[: len(lists)] = np.bincount(origin[:count], minlength=len(lists))
+
+    answer = issue(context, wait, event, action, made)
+    if counts is None:
+        return answer
+    return (answer[0], taken, answer[1]) if event is not None else (answer, taken)
+
+
+def _merge(lists: list[Array]) -> tuple[Array, Array]:
+    """The elements of all lists, largest first, and the list each is from; of equal ones, the earlier list's come first."""
+    origin = np.repeat(np.arange(len(lists)), [x.size for x in lists])
+    values = np.concatenate(lists)
+    at = _descending(values)
+    return values[at], origin[at]
+
+
+def _merge_blocks(x: Array, length: int) -> Array:
+    groups = [x[i : i + 4 * length] for i in range(0, x.size, 4 * length)]
+    return np.concatenate([g[_descending(g)] for g in groups])

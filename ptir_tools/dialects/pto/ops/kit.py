@@ -1,0 +1,146 @@
+"""How tile ops that compute are declared and run: on the valid region, undefined elements staying undefined (facts 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, WAITS, Many, Trait, op
+from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
+from ptir_tools.dialects.pto.ops import numerics as n
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+TILE = ASYNC | WAITS
+Made = tuple[Array, Any]  # the valid region of a result: its values, and which of them are defined
+Compute = Callable[..., Made]
+
+
+def compute(
+    context: Context,
+    to: TileType,
+    event: EventType | None,
+    valid: Sequence[Any],
+    wait: Sequence[Any],
+    tiles: Sequence[Tile],
+    fn: Compute,
+    default: Box | None = None,
+) -> Any:
+    """Issue an op that makes one tile: `fn(result's valid region)` gives its elements and which of them are defined.
+
+    Without `valid` the region is `default`, else what is valid in all of `tiles`.
+    """
+    made = Tile(to, resolve(to, valid, intersection(tiles) if default is None else default))
+    return issue(context, wait, event, lambda: made.fill(*fn(made.box)), made)
+
+
+def elements(fn: n.Function, to: TileType, region: tuple[slice, ...], *parts: Tile | Array) -> Made:
+    """`fn` of corresponding elements, rounded once to the result's dtype. A scalar meets every element.
+
+    An integer division by zero counts only where the operands are defined.
+    """
+    tiles = [p for p in parts if isinstance(p, Tile)]
+    defined = np.logical_and.reduce([t.defined[region] for t in tiles]) if tiles else np.True_
+    values = [p.values[region] if isinstance(p, Tile) else np.asarray(p) for p in parts]
+    try:
+        return n.apply(fn, to.dtype, *values), defined
+    except Violation:
+        if np.all(defined):
+            raise
+    made = np.zeros(defined.shape, values[0].dtype)
+    made[defined] = n.apply(fn, to.dtype, *(v if v.ndim == 0 else v[defined] for v in values))
+    return made, defined
+
+
+# Declaring families
+
+
+def _doc(text: str) -> str:
+    return f"{text} Seed 4.4; facts 2.2."
+
+
+def unary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
+    """Declare an elementwise op of one tile."""
+
+    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        return compute(context, to, event, valid, wait, [x], lambda box: elements(fn, to, box, x))
+
+    declare(name, body, infer, text)
+
+
+def binary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
+    """Declare an elementwise op of two tiles."""
+
+    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        return compute(context, to, event, valid, wait, [a, b], lambda box: elements(fn, to, box, a, b))
+
+    declare(name, body, infer, text)
+
+
+def ternary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
+    """Declare an elementwise op of three tiles."""
+
+    def body(
+        a: Tile, b: Tile, c: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+    ) -> Any:
+        return compute(context, to, event, valid, wait, [a, b, c], lambda box: elements(fn, to, box, a, b, c))
+
+    declare(name, body, infer, text)
+
+
+def with_scalar(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
+    """Declare an elementwise op of a tile and a scalar, in either order."""
+
+    def body(a: Any, b: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        tiles = [x for x in (a, b) if isinstance(x, Tile)]
+        return compute(context, to, event, valid, wait, tiles, lambda box: elements(fn, to, box, a, b))
+
+    declare(name, body, infer, text)
+
+
+def declare(name: str, body: Callable[..., Any], infer: Callable[..., Any], text: str, traits: Trait = ELEMENTWISE) -> None:
+    """Declare a tile op whose only result is `to`; `infer` is its rule for the operands."""
+    body.__doc__ = _doc(text)
+    op(f"pto.tile.{name}", infer=rules.rule(infer, "to"), traits=TILE | traits, check=rules.check_tile_op)(body)
+
+
+# Rules of families
+
+
+def same(*tiles: Type, to: TileType, **_: Any) -> None:
+    """All operands have the rank, shape and element type of the result."""
+    rules.same_tiles(to, *tiles)
+
+
+def floats(*tiles: Type, to: TileType, **_: Any) -> None:
+    """As `same`, of floats."""
+    rules.same_tiles(to, *tiles)
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {rules.type_text(to)}, expected floats")
+
+
+def integers(*tiles: Type, to: TileType, **_: Any) -> None:
+    """As `same`, of integers."""
+    rules.same_tiles(to, *tiles)
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {rules.type_text(to)}, expected integers")
+
+
+def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
+    """A tile and a scalar of its element type, in either order; nothing is promoted."""
+    tile, scalar = (a, b) if isinstance(a, TileType) else (b, a)
+    rules.same_tiles(to, tile)
+    rules.need_scalar("the scalar", scalar, to.dtype)
+
+
+def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:
+    """As `tile_scalar`, of integers."""
+    tile_scalar(a, b, to=to)
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {rules.type_text(to)}, expected integers")

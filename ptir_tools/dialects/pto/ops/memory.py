@@ -1,0 +1,297 @@
+"""Memory: views, loads, stores, binding to addresses (seed 4.2, 4.3; facts 2.1, 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import SI32, UI64
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, Many, op
+from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
+from ptir_tools.core.verify import compatible, same_extents
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
+from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+# Views
+
+
+def strides_of(t: MemRefType) -> Shape:
+    """The strides of a memref; row-major where it gives none."""
+    if t.strides is not None:
+        return t.strides
+    made: list[Dim] = []
+    step: Dim = 1
+    for d in reversed(t.shape):
+        made.append(step)
+        step = step * d if isinstance(step, int) and isinstance(d, int) else UNKNOWN
+    return tuple(reversed(made))
+
+
+def viewed(source: Type, offsets: tuple[Type, ...], sizes: tuple[Type, ...], steps: tuple[Type, ...], *, to: MemRefType) -> Type:
+    """Three lists of the source's rank; a result of that rank and the source's elements."""
+    parent = rules.need_memref("operand 0", source)
+    for what, types in (("offsets", offsets), ("sizes", sizes), ("strides", steps)):
+        rules.need_indices(what, types, parent.rank)
+    require(to.rank == parent.rank, "RankMismatch", f"the view is {type_text(to)}, the memref has rank {parent.rank}")
+    require(to.dtype is parent.dtype, "TypeMismatch", f"the view is {type_text(to)} of {type_text(parent)}")
+    return to
+
+
+def check_view(op: Op) -> None:
+    """Bounds and the declared strides and offset, as far as they are known (facts 3.1.4)."""
+    source, *parts = op.defn.split(op.attrs, op.operands)
+    parent, to = source.type, op.attr("to")
+    offsets, sizes, steps = ([constant(x) for x in part] for part in parts)
+    for d, (offset, size, step, extent) in enumerate(zip(offsets, sizes, steps, parent.shape, strict=True)):
+        check_window(d, offset, size, step, extent, "subview")
+        agrees = size is None or to.shape[d] in (size, UNKNOWN)
+        require(agrees, "ShapeMismatch", f"size {size} in dimension {d}, the view is {type_text(to)}")
+    inferred = view_type(parent, to.shape, offsets, steps)
+    if to.strides is not None and not compatible(memref(to.dtype, to.shape, None, None, to.strides, to.offset), inferred):
+        message = f"the view has {type_text(inferred)}, declared {type_text(to)}"
+        raise Violation("ShapeMismatch", message, help="strides are the memref's times the steps; an offset that varies is `?`")
+
+
+def check_window(d: int, offset: int | None, size: int | None, step: int | None, extent: Dim, what: str) -> None:
+    """0 <= offset and offset + (size - 1) * step < extent, as far as all are known."""
+    require(size is None or size > 0, "OutOfBounds", f"{what} has size {size} in dimension {d}")
+    require(step is None or step > 0, "OutOfBounds", f"{what} has stride {step} in dimension {d}")
+    require(offset is None or offset >= 0, "OutOfBounds", f"{what} starts at {offset} in dimension {d}")
+    if size is None or not isinstance(extent, int):
+        return
+    start, step = offset or 0, step or 1
+    last = start + (size - 1) * step
+    steps = f" * {step}" if step != 1 else ""
+    shown = f"{start} + {size}{steps} > {extent}" if step == 1 else f"{start} + {size - 1}{steps} >= {extent}"
+    require(last < extent, "OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}")
+
+
+def view_type(parent: MemRefType, shape: Shape, offsets: Sequence[int | None], steps: Sequence[int | None]) -> MemRefType:
+    """The type of a view with everything written out that is known."""
+    base = strides_of(parent)
+    strides = tuple(_times(s, k) for s, k in zip(base, steps, strict=True))
+    offset: Dim = parent.offset if parent.offset is not None else 0
+    for o, s in zip(offsets, base, strict=True):
+        part = 0 if o == 0 else _times(s, o)
+        offset = offset + part if isinstance(offset, int) and isinstance(part, int) else UNKNOWN
+    return memref(parent.dtype, shape, None, None, strides, offset)
+
+
+def _times(a: Dim, b: int | None) -> Dim:
+    return a * b if isinstance(a, int) and b is not None else UNKNOWN
+
+
+@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view)
+def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRefType) -> Array:
+    """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. Seed 4.2."""
+    windows = []
+    for d, (offset, size, step) in enumerate(zip(offsets, sizes, steps, strict=True)):
+        start, count, stride = int(offset), int(size), int(step)
+        check_window(d, start, count, stride, source.shape[d], "subview")
+        windows.append(slice(start, start + (count - 1) * stride + 1, stride))
+    made: Array = source[tuple(windows)]
+    require(
+        same_extents(to.shape, made.shape), "ShapeMismatch", f"the view has shape {list(made.shape)}, declared {type_text(to)}"
+    )
+    return made
+
+
+# Loads and stores
+
+
+def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+    """An index per dimension; a tile of the memref's rank and elements."""
+    parent = rules.need_memref("operand 0", source)
+    rules.need_indices("indices", indices, parent.rank)
+    tile = rules.need_tile("the result", to)
+    require(tile.rank == parent.rank, "RankMismatch", f"the tile is {type_text(to)}, the memref has rank {parent.rank}")
+    require(tile.dtype is parent.dtype, "TypeMismatch", f"the tile is {type_text(to)}, the memref {type_text(parent)}")
+
+
+def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
+    """An index per dimension; a tile of the memref's rank and elements (from Acc they may be converted)."""
+    source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
+    rules.need_indices("indices", indices, parent.rank)
+    require(source.rank == parent.rank, "RankMismatch", f"the tile is {type_text(source)}, the memref has rank {parent.rank}")
+    same = source.dtype is parent.dtype or source.loc == "Acc"
+    hint = "only a store from Acc converts; use pto.tile.cvt"
+    require(same, "TypeMismatch", f"the tile is {type_text(source)}, the memref {type_text(parent)}", help=hint)
+    require(atomic in _ATOMICS, "TypeMismatch", f"atomic is {atomic}, expected one of {', '.join(_ATOMICS)}", at="atomic")
+
+
+_ATOMICS = {
+    "AtomicNone": lambda old, new: new,
+    "AtomicAdd": lambda old, new: n.apply(lambda a, b: a + b, n.dtype_of(old), old, new),
+    "AtomicMax": lambda old, new: np.maximum(old, new),
+    "AtomicMin": lambda old, new: np.minimum(old, new),
+}
+
+
+def check_access(op: Op) -> None:
+    """The window of a load or store lies within the memref, as far as it is known (facts 3.1.5)."""
+    rules.check_tile_op(op)
+    parent = next(t for x in op.operands if isinstance(t := x.type, MemRefType))
+    for d, (i, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), parent.shape, strict=True)):
+        check_window(d, constant(i), size, 1, extent, op.defn.short.removeprefix("tile."))
+
+
+def window(op: Op) -> list[int | None]:
+    """The extents that a load or store touches, where they are known before it runs.
+
+    Without `valid` a store touches what is valid in its tile, of which only the tile's type is known here.
+    """
+    if valid := rules.group(op, "valid"):
+        return [constant(x) for x in valid]
+    tile = op.results[0].type if op.defn.short == "tile.load" else op.operands[0].type
+    assert isinstance(tile, TileType)
+    known = tile.valid if tile.valid is not None else tile.shape if op.defn.short == "tile.load" else static_valid(op.operands[0])
+    return [d if isinstance(d, int) else None for d in known]
+
+
+def static_valid(x: Any, depth: int = 64) -> Shape:
+    """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells."""
+    t, made = x.type, x.op
+    assert isinstance(t, TileType)
+    if t.valid is not None:
+        return t.valid
+    unknown = (UNKNOWN,) * t.rank
+    if made is None or not depth or not made.defn.short.startswith("tile."):
+        return unknown
+    if given := rules.group(made, "valid"):
+        return tuple(UNKNOWN if (v := constant(y)) is None else v for y in given)
+    tiles = [y for y in made.operands if isinstance(y.type, TileType)]
+    if not tiles:
+        return t.shape
+    if any(y.type.shape != t.shape for y in tiles):
+        return unknown
+    parts = [static_valid(y, depth - 1) for y in tiles]
+    return tuple(min(vs) if all(isinstance(v, int) for v in vs) else UNKNOWN for vs in zip(*parts, strict=True))
+
+
+def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: str) -> tuple[slice, ...]:
+    """The window of a memref that an access touches. Raises Violation("OutOfBounds"); nothing is clipped."""
+    starts = [int(i) for i in indices]
+    for d, (start, size) in enumerate(zip(starts, extents, strict=True)):
+        check_window(d, start, size, 1, target.shape[d], what)
+    return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
+
+
+@op("pto.tile.load", infer=rules.rule(loaded, "to"), traits=READS | ASYNC | WAITS, check=check_access)
+def load(
+    source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+) -> Any:
+    """A window of memory as a tile; what lies outside `valid` stays undefined.
+
+    `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. Seed 4.3.
+    """
+    made = Tile(to, resolve(to, valid, static_shape(to)))
+    region = slices(source, indices, made.valid, "load")
+    return issue(context, wait, event, lambda: made.fill(source[region], True), made)
+
+
+@op("pto.tile.store", infer=rules.rule(stored), traits=WRITES | ASYNC | WAITS, check=check_access)
+def store(
+    tile: Tile,
+    target: Array,
+    indices: Many,
+    valid: Many,
+    wait: Many,
+    *,
+    event: EventType | None = None,
+    atomic: str = "AtomicNone",
+    relu: bool = False,
+    context: Context,
+) -> Any:
+    """The valid region of a tile into memory; the rest of the memory is left alone. From Acc, elements are converted.
+
+    `pto.tile.store %t, %m[%i, %j] : M, T`. Seed 4.3.
+    """
+    extents = resolve(tile.type, valid, tile.valid)
+    region = slices(target, indices, extents, "store")
+
+    def action() -> None:
+        values = machine(context).settle(tile, box(extents), "store")
+        values = np.maximum(values, 0).astype(values.dtype) if relu else values
+        target[region] = _ATOMICS[atomic](target[region], n.to_array(values, tile.type.dtype, target))
+
+    return issue(context, wait, event, action)
+
+
+def quantized(tile: Type, scale: Type, target: Type, indices: tuple[Type, ...]) -> None:
+    """An Acc tile and a row of scales, one per column."""
+    source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 2", target)
+    rules.need_indices("indices", indices, parent.rank)
+    scales(source, rules.need_tile("operand 1", scale))
+
+
+def scales(source: TileType, scale: TileType) -> None:
+    """An i32 or f32 tile of Acc and a row of scales, one per column."""
+    rules.rank_two("operand 0", source)
+    rules.rank_two("operand 1", scale)
+    rules.at_loc("operand 0", source, "Acc")
+    rules.at_loc("operand 1", scale, "Scale")
+    good = scale.dtype is UI64 or scale.dtype.is_float
+    require(good, "TypeMismatch", f"operand 1 is {type_text(scale)}, expected f32 scales (or their bits in u64)")
+    good = source.dtype is SI32 or source.dtype.is_float
+    require(good, "TypeMismatch", f"operand 0 is {type_text(source)}, expected i32 or f32")
+    rules.same_extent("rows of the scale", scale.shape[0], 1)
+    rules.same_extent("columns of tile and scale", source.shape[1], scale.shape[1])
+
+
+def rescaled(values: Array, scale: Array) -> Array:
+    """`values` times the scale of their column, in float64. A u64 scale holds the bits of an f32 in its low half."""
+    if scale.dtype == np.uint64:
+        scale = (scale & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.float32)
+    made: Array = values.astype(np.float64) * scale.astype(np.float64)
+    return made
+
+
+@op("pto.tile.store.fp", infer=rules.rule(quantized), traits=WRITES | ASYNC | WAITS, check=check_access)
+def store_fp(
+    tile: Tile,
+    scale: Tile,
+    target: Array,
+    indices: Many,
+    valid: Many,
+    wait: Many,
+    *,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    """Store an Acc tile, each column times its scale, converted to the memory's elements (rounded, saturated). Facts 2.1."""
+    extents = resolve(tile.type, valid, tile.valid)
+    region = slices(target, indices, extents, "store")
+
+    def action() -> None:
+        m = machine(context)
+        factors = m.settle(scale, box((1, extents[1])), "store.fp")
+        values = rescaled(m.settle(tile, box(extents), "store.fp"), factors)
+        target[region] = n.from_f64(values, n.dtype_of(target))
+
+    return issue(context, wait, event, action)
+
+
+def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
+    """A tile and an index."""
+    rules.need_tile("operand 0", tile)
+    require(rules.is_index(address), "TypeMismatch", f"the address is {type_text(address)}, expected index")
+    return ()
+
+
+@op("pto.tile.assign", infer=assigned, traits=WRITES)
+def assign(tile: Any, address: Any) -> None:
+    """Bind a tile to an address of its space; no data moves. Facts 2.1, TASSIGN."""

@@ -1,0 +1,243 @@
+"""Moves between locations, windows of tiles, transposition (seed 6.1, 6.2; facts 2.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import MOVEMENT, Many, op
+from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
+from ptir_tools.dialects.pto.ops import kit, memory
+from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+# From where, to where, and whether elements may be converted.
+_MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
+    "m2l": (("Mat",), ("Left",), False, "Mat to Left: the left operand of a matmul."),
+    "m2r": (("Mat",), ("Right",), False, "Mat to Right: the right operand of a matmul."),
+    "m2b": (("Mat",), ("Bias",), True, "Mat to Bias; 16-bit floats may widen to f32."),
+    "m2s": (("Mat",), ("Scale",), False, "Mat to Scale: factors of a quantization."),
+    "a2v": (("Acc",), ("Vec", "Mat"), True, "Acc to Vec or Mat, converted to the result's elements; `relu` clips at 0."),
+    "v2v": (("Vec",), ("Vec",), False, "A copy within Vec."),
+}
+
+
+def _moved(kind: str) -> Any:
+    sources, targets, converts, _ = _MOVES[kind]
+
+    def infer(x: Type, *, to: TileType, **_: Any) -> None:
+        tile = rules.need_tile("operand 0", x)
+        rules.at_loc("operand 0", tile, *sources)
+        rules.at_loc("the result", to, *targets)
+        rules.same_shape("operand 0", tile, to)
+        if not converts:
+            rules.same_dtype("operand 0", tile, to)
+        if kind == "m2b":
+            widens = tile.dtype is to.dtype or (tile.dtype.is_float and to.dtype.is_float and tile.dtype.bits < to.dtype.bits)
+            require(widens, "TypeMismatch", f"m2b does not take {type_text(tile)} to {type_text(to)}")
+
+    return infer
+
+
+def _move(kind: str) -> None:
+    def run(x: Tile, valid: Any, wait: Any, to: TileType, event: EventType | None, context: Context, relu: bool = False) -> Any:
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            values = n.convert(x.values[box], x.type.dtype, to.dtype)
+            return np.maximum(values, 0).astype(values.dtype) if relu else values, x.defined[box]
+
+        return kit.compute(context, to, event, valid, wait, [x], made)
+
+    def plain(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        return run(x, valid, wait, to, event, context)
+
+    def clipped(
+        x: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        relu: bool = False,
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        return run(x, valid, wait, to, event, context, relu)
+
+    kit.declare(f"mov.{kind}", clipped if kind == "a2v" else plain, _moved(kind), _MOVES[kind][3], traits=MOVEMENT)
+
+
+for _kind in _MOVES:
+    _move(_kind)
+
+
+def quantized(x: Type, scale: Type, *, to: TileType) -> None:
+    """An Acc tile, a row of scales, and a result of the tile's shape in Vec or Mat."""
+    tile = rules.need_tile("operand 0", x)
+    memory.scales(tile, rules.need_tile("operand 1", scale))
+    rules.same_shape("operand 0", tile, to)
+    rules.at_loc("the result", to, "Vec", "Mat")
+
+
+def mov_fp(
+    x: Tile, scale: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+) -> Any:
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        factors = machine(context).settle(scale, (slice(0, 1), box[1]), "mov.fp")
+        return n.from_f64(memory.rescaled(x.values[box], factors), to.dtype), x.defined[box]
+
+    return kit.compute(context, to, event, valid, wait, [x], made)
+
+
+kit.declare("mov.fp", mov_fp, quantized, "Acc out, each column times its scale, rounded and saturated.", traits=MOVEMENT)
+
+
+# Windows
+
+
+def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+    """A window of a Mat tile as Left or Right, with an offset per dimension."""
+    tile = rules.need_tile("operand 0", x)
+    rules.need_indices("offsets", indices, tile.rank)
+    rules.rank_two("operand 0", tile)
+    rules.rank_two("the result", to)
+    rules.at_loc("operand 0", tile, "Mat")
+    rules.at_loc("the result", to, "Left", "Right")
+    rules.same_dtype("operand 0", tile, to)
+
+
+def check_extract(op: Op) -> None:
+    """offset + extent <= the source's, in both dimensions (seed 7)."""
+    rules.check_tile_op(op)
+    source, to = op.operands[0].type, op.attr("to")
+    assert isinstance(source, TileType)
+    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), to.shape, source.shape, strict=True)):
+        if isinstance(size, int):
+            in_tile(d, constant(x), size, extent)
+
+
+def in_tile(d: int, offset: int | None, size: int, extent: Any) -> None:
+    """offset + size <= extent, as far as it is known."""
+    start = offset or 0
+    require(start >= 0, "OutOfBounds", f"extract starts at {start} in dimension {d}")
+    if isinstance(extent, int):
+        require(start + size <= extent, "OutOfBounds", f"extract leaves the tile: {start} + {size} > {extent} in dimension {d}")
+
+
+@op("pto.tile.extract", infer=rules.rule(extracted, "to"), traits=kit.TILE | MOVEMENT, check=check_extract)
+def extract(
+    x: Tile, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+) -> Any:
+    """A window of a tile: `%l = pto.tile.extract %m[%r, %c] : T -> T2`. Seed 6.2."""
+    starts, shape = [int(i) for i in indices], static_shape(to)
+    for d, (start, size) in enumerate(zip(starts, shape, strict=True)):
+        in_tile(d, start, size, x.values.shape[d])
+    inside = tuple(min(size, v - s) for size, v, s in zip(shape, x.valid, starts, strict=True))
+    if min(inside) <= 0:
+        raise Violation("OutOfBounds", f"extract at {starts} takes nothing of the valid region {list(x.valid)}")
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        region = tuple(slice(s, s + b.stop) for s, b in zip(starts, box, strict=True))
+        return x.values[region], x.defined[region]
+
+    return kit.compute(context, to, event, valid, wait, [x], made, default=inside)
+
+
+def transposed(x: Type, *, to: TileType) -> None:
+    """Rank 2, extents exchanged."""
+    tile = rules.need_tile("operand 0", x)
+    rules.rank_two("operand 0", tile)
+    rules.rank_two("the result", to)
+    rules.same_dtype("operand 0", tile, to)
+    for d in (0, 1):
+        rules.same_extent(f"extent {d} of the operand and {1 - d} of the result", tile.shape[d], to.shape[1 - d])
+
+
+def trans(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        region = (box[1], box[0])
+        return x.values[region].T, x.defined[region].T
+
+    return kit.compute(context, to, event, valid, wait, [x], made, default=(x.valid[1], x.valid[0]))
+
+
+kit.declare("trans", trans, transposed, "Transposition: element [i, j] is the operand's [j, i].", traits=MOVEMENT)
+
+
+# Shapes
+
+
+def reshaped(x: Type, *, to: TileType) -> None:
+    """The same number of bytes (facts 3.1.10)."""
+    tile = rules.need_tile("operand 0", x)
+    rules.at_loc("the result", to, tile.loc or to.loc or "Vec")
+    if all(isinstance(d, int) for d in (*tile.shape, *to.shape)):
+        sizes = [int(np.prod(t.shape)) * t.dtype.size for t in (tile, to)]
+        message = f"{type_text(tile)} has {sizes[0]} bytes, {type_text(to)} {sizes[1]}"
+        require(sizes[0] == sizes[1], "ShapeMismatch", message)
+
+
+def reshape(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    whole = static_shape(to)
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        values = np.ascontiguousarray(x.values).view(arrays.numpy_dtype(to.dtype)).reshape(whole)
+        per = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(-1, to.dtype.size).all(-1)
+        return values[box], per.reshape(whole)[box]
+
+    return kit.compute(context, to, event, valid, wait, [x], made, default=whole)
+
+
+kit.declare("reshape", reshape, reshaped, "The same bytes under another shape or element type.", traits=MOVEMENT)
+
+
+def padded(x: Type, *, to: TileType, pad: str) -> None:
+    """A result of the operand's type; a pad value."""
+    rules.same_tiles(to, x)
+    require(pad in _PADS, "TypeMismatch", f"pad is {pad}, expected one of {', '.join(_PADS)}", at="pad")
+
+
+_PADS = ("Zero", "Max", "Min")
+
+
+def pad_value(dtype: Any, pad: str) -> Any:
+    """Zero, or the largest or smallest value of the element type (an infinity for floats)."""
+    if pad == "Zero":
+        return 0
+    if dtype.is_float:
+        return np.inf if pad == "Max" else -np.inf
+    return dtype.max if pad == "Max" else dtype.min
+
+
+def fillpad(
+    x: Tile,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    pad: str = "Zero",
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        values = np.full(x.values.shape, pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
+        defined = np.ones(values.shape, np.bool_)
+        values[x.box], defined[x.box] = x.values[x.box], x.defined[x.box]
+        return values[box], defined[box]
+
+    return kit.compute(context, to, event, valid, wait, [x], made, default=static_shape(to))
+
+
+kit.declare(
+    "fillpad", fillpad, padded, "The operand's valid region; every other element is `pad` (Zero, Max, Min).", traits=MOVEMENT
+)

@@ -1,0 +1,195 @@
+"""Reductions of rows and columns, expansions, scalar broadcast, sequences (facts 2.3, 2.5). Rank 2 throughout.
+
+f16 and bf16 accumulate in f32 and are rounded once; sums go left to right, top to bottom.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import Many, Trait
+from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
+from ptir_tools.dialects.pto.ops import kit
+from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.types import type_text
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+def accumulated(x: Array, axis: int, product: bool = False) -> Array:
+    """Sum (or product) along `axis` in order, in f32 for floats; integers wrap."""
+    step = np.multiply if product else np.add
+    wide = x if n.is_integer(x) else x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        return np.take(step.accumulate(wide, axis=axis, dtype=wide.dtype), [-1], axis=axis)
+
+
+_REDUCTIONS: dict[str, tuple[n.Function, str]] = {
+    "sum": (accumulated, "Sum"),
+    "prod": (lambda x, axis: accumulated(x, axis, product=True), "Product"),
+    "max": (lambda x, axis: np.max(x, axis=axis, keepdims=True), "Largest element (a NaN wins)"),
+    "min": (lambda x, axis: np.min(x, axis=axis, keepdims=True), "Smallest element (a NaN wins)"),
+}
+
+
+def reduced(axis: int) -> Any:
+    """The rule of a reduction along `axis`: the other extent stays, this one becomes 1."""
+
+    def infer(x: Type, *, to: TileType, **_: Any) -> None:
+        tile = rules.need_tile("operand 0", x)
+        rules.rank_two("operand 0", tile)
+        rules.rank_two("the result", to)
+        rules.same_dtype("operand 0", tile, to)
+        rules.same_extent("the result's reduced extent", to.shape[axis], 1)
+        rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
+
+    return infer
+
+
+def _reduction(name: str, axis: int, fn: n.Function, text: str) -> None:
+    def run(x: Tile, valid: Any, wait: Any, to: TileType, event: EventType | None, context: Context) -> Any:
+        kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
+
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
+            values = machine(context).settle(x, region, name)
+            return arrays.narrow(fn(values, axis=axis), to.dtype), True
+
+        return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
+
+    def rows(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        return run(x, valid, wait, to, event, context)
+
+    def columns(
+        x: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        isBinary: bool = False,
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        return run(x, valid, wait, to, event, context)
+
+    kit.declare(name, columns if axis == 0 and name == "colsum" else rows, reduced(axis), text, traits=Trait.NONE)
+
+
+for _name, (_fn, _text) in _REDUCTIONS.items():
+    _reduction(f"row{_name}", 1, _fn, f"{_text} of each row: an R x 1 tile.")
+    _reduction(f"col{_name}", 0, _fn, f"{_text} of each column: a 1 x C tile.")
+
+
+# Expansions
+
+
+def expanded(axis: int) -> Any:
+    """The rule of an expansion along `axis`: a column (axis 1) or a row (axis 0) to the result's shape."""
+
+    def infer(*operands: Type, to: TileType) -> None:
+        rules.rank_two("the result", to)
+        *full, vector = (rules.need_tile(f"operand {i}", t) for i, t in enumerate(operands))
+        rules.same_tiles(to, *full)
+        rules.rank_two("the vector", vector)
+        rules.same_dtype("the vector", vector, to)
+        rules.same_extent("the vector's extent", vector.shape[axis], 1)
+        rules.same_extent("vector and result", vector.shape[1 - axis], to.shape[1 - axis])
+
+    return infer
+
+
+def spread(vector: Tile, axis: int, region: tuple[slice, ...]) -> tuple[Array, Array]:
+    """The vector and its definedness, to be broadcast over `region`."""
+    part = tuple(slice(0, 1) if d == axis else region[d] for d in (0, 1))
+    return vector.values[part], vector.defined[part]
+
+
+def _expansion(name: str, axis: int, text: str) -> None:
+    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        whole = tuple(e if d == axis else v for d, (e, v) in enumerate(zip(static_shape(to), x.valid, strict=True)))
+        return kit.compute(context, to, event, valid, wait, [x], lambda box: spread(x, axis, box), default=whole)
+
+    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE)
+
+
+def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
+    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        kept = tuple(v if d == axis else min(v, w) for d, (v, w) in enumerate(zip(a.valid, b.valid, strict=True)))
+
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            values, defined = spread(b, axis, box)
+            return n.apply(fn, to.dtype, a.values[box], values), a.defined[box] & defined
+
+        return kit.compute(context, to, event, valid, wait, [a, b], made, default=kept)
+
+    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE)
+
+
+_COMBINED: dict[str, tuple[n.Function, str]] = {
+    "add": (lambda a, b: a + b, "plus"),
+    "sub": (lambda a, b: a - b, "minus"),
+    "mul": (lambda a, b: a * b, "times"),
+    "div": (n.divide, "over"),
+    "max": (lambda a, b: np.maximum(a, b), "or, where larger,"),
+    "min": (lambda a, b: np.minimum(a, b), "or, where smaller,"),
+    "expdif": (lambda a, b: np.exp(a - b), "minus, then exponentiated:"),
+}
+_expansion("rowexpand", 1, "Each row filled with the element of an R x 1 tile.")
+_expansion("colexpand", 0, "Each column filled with the element of a 1 x C tile.")
+for _name, (_fn, _text) in _COMBINED.items():
+    _expanded_binary(f"rowexpand{_name}", 1, _fn, f"A tile {_text} an R x 1 tile, repeated along the rows.")
+    _expanded_binary(f"colexpand{_name}", 0, _fn, f"A tile {_text} a 1 x C tile, repeated along the columns.")
+
+
+# A tile from a scalar
+
+
+def filled(x: Type, *, to: TileType, **_: Any) -> None:
+    """A scalar of the result's element type."""
+    rules.need_tile("the result", to)
+    rules.need_scalar("operand 0", x, to.dtype)
+
+
+def expands(x: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    whole = static_shape(to)
+    return kit.compute(context, to, event, valid, wait, [], lambda box: (np.asarray(x), True), default=whole)
+
+
+kit.declare("expands", expands, filled, "A tile filled with a scalar.", traits=Trait.NONE)
+
+
+def sequence(x: Type, *, to: TileType, descending: bool) -> None:
+    """One row of integers; the scalar has its element type."""
+    filled(x, to=to)
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
+    require(all(d == 1 for d in to.shape[:-1]), "ShapeMismatch", f"the op's type is {type_text(to)}, expected one row")
+
+
+def ci(
+    x: Any,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    descending: bool = False,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        count = np.arange(box[-1].stop, dtype=np.int64) * (-1 if descending else 1)
+        return arrays.narrow(np.int64(int(x)) + count, to.dtype), True
+
+    return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
+
+
+kit.declare("ci", ci, sequence, "One row `s, s + 1, …`, or with `descending` `s, s - 1, …`.", traits=Trait.NONE)

@@ -1,0 +1,70 @@
+"""Which pipe executes an op, and which opcode its event carries (facts 2 and 4.1)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ptir_tools.core.ir import Op
+from ptir_tools.core.opdef import ASYNC, OPS
+from ptir_tools.core.types import TileType
+
+PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
+
+_PIPES = {
+    "tile.load": "MTE2",
+    "tile.store.fp": "FIX",
+    "tile.mov.m2l": "MTE1",
+    "tile.mov.m2r": "MTE1",
+    "tile.mov.m2b": "MTE1",
+    "tile.mov.m2s": "FIX",
+    "tile.mov.a2v": "FIX",
+    "tile.mov.fp": "FIX",
+    "tile.extract": "MTE1",
+    "tile.matmul": "M",
+    "tile.matmul.acc": "M",
+    "tile.matmul.bias": "M",
+}
+
+
+_STORES = {"Vec": "TSTORE_VEC", "Acc": "TSTORE_ACC", "Mat": "TSTORE_MAT"}
+# Opcodes that do not follow from the name, the preferred one first.
+_OPCODES = {
+    "tile.store": (*_STORES.values(), "TSTORE"),
+    "tile.mov.fp": ("TMOV_A2V", "TMOV_FP"),
+    "tile.store.fp": ("TSTORE_ACC", "TSTORE_FP"),
+    "tile.extract": ("TEXTRACT", "TEXTRACT_M2LR"),
+}
+
+
+def opcodes_of(short: str) -> tuple[str, ...]:
+    """The opcodes of the op called `short`, the canonical one first: `tile.mov.m2l` is TMOV_M2L."""
+    return _OPCODES.get(short) or ("T" + short.removeprefix("tile.").replace(".", "_").upper(),)
+
+
+def opcodes(op: Op) -> tuple[str, ...]:
+    """The producers that an event of `op` may name; that of a store tells the location of its tile."""
+    t = op.operands[0].type if op.operands else None
+    if op.defn.short == "tile.store" and isinstance(t, TileType) and t.loc is not None:
+        return (_STORES.get(t.loc, "TSTORE_VEC"), "TSTORE")
+    return opcodes_of(op.defn.short)
+
+
+def pipe_of_name(short: str, opcode: str = "") -> str:
+    """The pipe of the tile op called `short`; a store's goes by its opcode."""
+    if short == "tile.store":
+        return "FIX" if opcode == "TSTORE_ACC" else "MTE3"
+    return _PIPES.get(short, "V" if short.startswith("tile.") else "S")
+
+
+def pipe_of(op: Op) -> str:
+    """The pipe of an op; `S`, the scalar one, for what is no tile op."""
+    return pipe_of_name(op.defn.short, opcodes(op)[0] if op.defn.short == "tile.store" else "")
+
+
+@cache
+def pipe_of_opcode(opcode: str) -> str | None:
+    """The pipe of the ops with this opcode, or None when there are none."""
+    for d in OPS.values():
+        if d.traits & ASYNC and opcode in opcodes_of(d.short):
+            return pipe_of_name(d.short, opcode)
+    return None

@@ -1,0 +1,284 @@
+"""Statements to ops: names, types of uses, attributes, regions. What is wrong with one statement leaves the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import OPS, OpDef
+from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type
+from ptir_tools.dialects.pto import literals, operands
+from ptir_tools.dialects.pto.forms import short_name
+from ptir_tools.dialects.pto.syntax import Entry, FunctionText, Statement
+from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type
+
+if TYPE_CHECKING:
+    from lark import Token
+
+
+class Reader:
+    """Reads one function."""
+
+    def __init__(self, program: Program, diagnostics: Diagnostics, lost: set[str]) -> None:
+        self.program = program
+        self.diagnostics = diagnostics
+        self.lost = lost
+        self.names: dict[str, tuple[Value, Loc]] = {}
+        self.ever: set[str] = set()  # every name that the function defines anywhere
+        self.unknown: list[tuple[Value, Loc]] = []
+
+    # Names
+
+    def define(self, value: Value, token: Token) -> None:
+        """Bind a name; one that is visible already is reported."""
+        at = pack(token.start_pos or 0, token.end_pos or 0)
+        self.ever.add(value.name)
+        if (before := self.names.get(value.name)) is not None:
+            labels = [(before[1], "first defined here")]
+            self.diagnostics.error("RedefinedValue", f"%{value.name} is defined twice", at, labels=labels)
+            return
+        self.names[value.name] = (value, at)
+
+    def use(self, token: Token) -> Value:
+        """The value that a token names; one that is not there yet is judged when the function is read."""
+        name = str(token)[1:]
+        if (found := self.names.get(name)) is not None:
+            return found[0]
+        if name in self.lost:
+            return Value(POISON, name)
+        value = Value(UNTYPED, name)
+        self.unknown.append((value, pack(token.start_pos or 0, token.end_pos or 0)))
+        return value
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Names defined within are not seen after."""
+        outer = dict(self.names)
+        yield
+        self.names = outer
+
+    def report_unknown(self) -> None:
+        """What no statement defines; what one defines too late, the verifier tells."""
+        for value, at in self.unknown:
+            if value.name not in self.ever and value.name not in self.lost:
+                near = get_close_matches(value.name, self.ever, 1)
+                hint = f"did you mean %{near[0]}?" if near else None
+                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=hint)
+                value.type = POISON
+
+    # Types
+
+    def type(self, token: Token) -> Type:
+        """The type a token spells; POISON after reporting a bad one."""
+        try:
+            return parse_type(str(token))
+        except TypeSyntaxError as error:
+            at = (token.start_pos or 0) + error.offset
+            self.diagnostics.error(error.code, error.message, pack(at, max(at + 1, token.end_pos or 0)), help=error.help)
+            return POISON
+
+    def types(self, tokens: list[Token] | None) -> list[Type]:
+        """The types of a list of tokens."""
+        return [self.type(t) for t in tokens or []]
+
+    # Functions and blocks
+
+    def function(self, text: FunctionText) -> Function:
+        """A function; its return is its last statement."""
+        name = literals.unquoted(str(text.name)[1:])
+        made = Function(name, loc=pack(text.start, text.end))
+        made.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in text.attributes}
+        made.result_types = self.types(text.results)
+        for ssa, t in text.parameters:
+            value = Value(self.type(t), str(ssa)[1:])
+            made.params.append(value)
+            self.define(value, ssa)
+        self.block(text.body, made, "return")
+        self.report_unknown()
+        return made
+
+    def block(self, statements: list[Statement], into: Region, end: str) -> None:
+        """The ops of a block. Its last statement may be the terminator `end`, which gives its results."""
+        for i, s in enumerate(statements):
+            name = str(s.name)
+            try:
+                if name in _TERMINATORS:
+                    self.terminator(s, into, end, last=i == len(statements) - 1)
+                elif (op := self.statement(s)) is not None:
+                    into.body.append(op)
+            except Violation as violation:
+                self.diagnostics.violation(violation, s.loc)
+                self.poison(s)
+
+    def poison(self, s: Statement) -> None:
+        """Bind the results of a statement in error, so that their uses stay silent."""
+        for token in s.results:
+            if str(token)[1:] not in self.names:
+                self.define(Value(POISON, str(token)[1:]), token)
+
+    def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
+        """`return` or `scf.yield`: results, each of the type it is declared with."""
+        name = str(s.name)
+        shown = "return" if end == "return" else end
+        require(
+            name.rpartition(".")[2] == end.rpartition(".")[2], "ParseError", f"`{name}` does not end this block; `{shown}` does"
+        )
+        require(last, "ParseError", f"`{name}` must be the last statement of its block")
+        require(not s.results, "ParseError", f"`{name}` has no results")
+        values = [self.use(x.token) if x.token.type == "SSA" else literals.index(x.token) for x in s.operands]
+        into.results = list(values)
+        declared = self.types(s.before)
+        require(not declared or len(declared) == len(values), "TypeMismatch", f"{len(values)} values, {len(declared)} types")
+        for x, t in zip(values, declared, strict=False):
+            operands.agree(f"`{operands.shown(x)}`", x, t)
+
+    # Statements
+
+    def statement(self, s: Statement) -> Op | None:
+        """The op of a statement. Raises Violation."""
+        name = str(s.name)
+        short = short_name(name)
+        special = _SPECIAL.get(short)
+        if special is not None:
+            return special(self, s)
+        defn = OPS.get(f"pto.{short}")
+        if defn is None or not name.startswith(("pto.", "arith.")):
+            raise Violation("UnknownOp", f"`{name}` is no op of PTO", help=_nearest(name), at=name)
+        return self.finish(s, defn, *operands.read(self, s, defn))
+
+    def finish(
+        self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Any], regions: tuple[Region, ...] = ()
+    ) -> Op:
+        """The op with its results bound; their types are left to inference."""
+        op = Op(defn, tuple(args), defn.fill(attrs), (), regions, s.loc)
+        op.results = tuple(Value(UNTYPED, str(t)[1:], op) for t in s.results)
+        self.type_results(op)
+        for value, token in zip(op.results, s.results, strict=True):
+            self.define(value, token)
+        return op
+
+    def type_results(self, op: Op) -> None:
+        """Give results the types that the op states, so that uses further down can be compared with them."""
+        try:
+            inferred = op.defn.result_types(tuple(x.type for x in op.operands), op.attrs, op.regions)
+        except Violation:
+            return  # the verifier reports it
+        if len(inferred) == len(op.results):
+            for v, t in zip(op.results, inferred, strict=True):
+                v.type = t
+
+    def operand(self, token: Token) -> Operand:
+        """A value, or a literal of type index."""
+        return self.use(token) if token.type == "SSA" else literals.index(token)
+
+    def entries(self, s: Statement) -> dict[str, Entry]:
+        """The attributes of a statement by key. Raises Violation for one that stands twice."""
+        found: dict[str, Entry] = {}
+        for e in s.attributes:
+            key = literals.unquoted(e.key)
+            require(key not in found, "ParseError", f"`{key}` stands twice", at=key)
+            found[key] = e
+        return found
+
+
+def _nearest(name: str) -> str | None:
+    known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
+    near = get_close_matches(name, known, 1)
+    return f"did you mean `{near[0]}`?" if near else None
+
+
+# Statements with a form of their own
+
+
+def _constant(r: Reader, s: Statement) -> Op:
+    require(len(s.operands) == 1 and len(s.before or []) == 1, "ParseError", "a constant is written `pto.constant VALUE : TYPE`")
+    t = r.type((s.before or [])[0])
+    literal = literals.scalar(s.operands[0].token, t)
+    return r.finish(s, OPS["pto.constant"], [], {"value": literal})
+
+
+def _subview(r: Reader, s: Statement) -> Op:
+    form = "a view is written `pto.memref.subview %m[offsets] [sizes] [strides] : MEMREF to MEMREF`"
+    require(len(s.operands) == 1 and len(s.operands[0].subscripts) == 3, "ParseError", form)
+    require(len(s.before or []) == 1 and len(s.after or []) == 1, "ParseError", form)
+    source = r.use(s.operands[0].token)
+    operands.agree("operand 0", source, r.types(s.before)[0])
+    parts = [[r.operand(t) for t in part] for part in s.operands[0].subscripts]
+    lengths = (1, *map(len, parts))
+    defn = OPS["pto.memref.subview"]
+    to = r.types(s.after)[0]
+    return r.finish(s, defn, [source, *parts[0], *parts[1], *parts[2]], {"to": to, "segments": lengths})
+
+
+def _for(r: Reader, s: Statement) -> Op:
+    bounds = [r.operand(x.token) for x in s.operands]
+    inits = [r.operand(x.token) for _, x in s.carried]
+    types = r.types(s.before) if s.carried else []
+    require(len(types) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, {len(types)} types are declared")
+    body = Region("body", isolated=False, loc=s.loc, result_types=list(types))
+    assert s.induction is not None
+    with r.inside():
+        first = bounds[0].type
+        index = Value(INDEX_TYPE if first is UNTYPED or isinstance(bounds[0], Literal) else first, str(s.induction)[1:])
+        for token, t in [(s.induction, None), *[(token, t) for (token, _), t in zip(s.carried, types, strict=True)]]:
+            value = index if t is None else Value(t, str(token)[1:])
+            body.params.append(value)
+            r.define(value, token)
+        r.block(s.blocks[0], body, "scf.yield")
+    defn = OPS["pto.scf.for"]
+    return r.finish(s, defn, [*bounds, *inits], {}, (body,))
+
+
+def _if(r: Reader, s: Statement) -> Op:
+    condition = r.operand(s.operands[0].token)
+    types = r.types(s.after)
+    blocks = []
+    for name, statements in zip(("then", "otherwise"), [*s.blocks, []], strict=False):
+        block = Region(name, isolated=False, loc=s.loc, result_types=list(types))
+        with r.inside():
+            r.block(statements, block, "scf.yield")
+        blocks.append(block)
+    return r.finish(s, OPS["pto.scf.if"], [condition], {}, tuple(blocks))
+
+
+def _call(r: Reader, s: Statement) -> Op:
+    assert s.symbol is not None
+    arguments = [r.operand(x.token) for x in s.operands]
+    declared = r.types(s.before)
+    require(len(declared) == len(arguments), "TypeMismatch", f"{len(arguments)} arguments, {len(declared)} types")
+    for i, (x, t) in enumerate(zip(arguments, declared, strict=True)):
+        operands.agree(f"argument {i}", x, t)
+    attrs = {"callee": literals.unquoted(str(s.symbol)[1:]), "to": tuple(r.types(s.after))}
+    return r.finish(s, OPS["pto.func.call"], arguments, attrs)
+
+
+def _sync(r: Reader, s: Statement) -> Op:
+    events = [r.use(t) for t in s.waits]
+    require(bool(events), "ParseError", "pto.sync needs `wait(%event)`; `pto.sync.op` is the barrier")
+    declared = r.types(s.before)
+    require(not declared or len(declared) == len(events), "TypeMismatch", f"{len(events)} events, {len(declared)} types")
+    for i, (x, t) in enumerate(zip(events, declared, strict=False)):
+        operands.agree(f"event {i}", x, t)
+    return r.finish(s, OPS["pto.sync"], list(events), {})
+
+
+def _sync_op(r: Reader, s: Statement) -> Op:
+    require(len(s.operands) == 1, "ParseError", "a barrier is written `pto.sync.op #pto.op<TADD>`")
+    return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token)})
+
+
+_TERMINATORS = ("return", "func.return", "scf.yield")
+_SPECIAL = {
+    "constant": _constant,
+    "memref.subview": _subview,
+    "scf.for": _for,
+    "scf.if": _if,
+    "func.call": _call,
+    "sync": _sync,
+    "sync.op": _sync_op,
+}

@@ -1,0 +1,175 @@
+"""What the type rules of several ops share (seed sections 3-6; facts 3.1). Every function raises Violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import INDEX, DType
+from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.types import (
+    UNKNOWN,
+    EventType,
+    MemRefType,
+    ScalarType,
+    Shape,
+    TensorType,
+    TileType,
+    Type,
+)  # fmt: skip
+from ptir_tools.core.verify import same_extents
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.pipes import opcodes
+from ptir_tools.dialects.pto.types import type_text
+
+Types = tuple[Type, ...]
+
+
+def is_index(t: Type) -> bool:
+    """Whether `t` is `index`, of a value or of a literal operand."""
+    return isinstance(t, (ScalarType, TensorType)) and t.dtype is INDEX and not getattr(t, "shape", ())
+
+
+def need_indices(what: str, types: Types, count: int) -> None:
+    """`count` operands of type index."""
+    require(len(types) == count, "RankMismatch", f"{what} has {len(types)} entries for rank {count}")
+    for i, t in enumerate(types):
+        require(is_index(t), "TypeMismatch", f"{what}[{i}] is {type_text(t)}, expected index")
+
+
+def need_tile(what: str, t: Type) -> TileType:
+    """`t` as a tile type."""
+    if not isinstance(t, TileType):
+        raise Violation("TypeMismatch", f"{what} is {type_text(t)}, expected a tile")
+    return t
+
+
+def need_memref(what: str, t: Type) -> MemRefType:
+    """`t` as a memref type."""
+    if not isinstance(t, MemRefType):
+        raise Violation("TypeMismatch", f"{what} is {type_text(t)}, expected a memref")
+    return t
+
+
+def need_scalar(what: str, t: Type, dtype: DType) -> None:
+    """`t` is the scalar type `dtype`; no promotion."""
+    wrong = f"{what} is {type_text(t)}, expected {type_text_of(dtype)}"
+    require(isinstance(t, ScalarType) and t.dtype is dtype, "TypeMismatch", wrong, help="there is no implicit conversion")
+
+
+def type_text_of(dtype: DType) -> str:
+    """How PTO spells an element type."""
+    return type_text(TensorType(dtype, ()))
+
+
+def same_shape(what: str, a: TileType, b: TileType) -> None:
+    """Rank and shape of `a` equal those of `b`, the op's type."""
+    require(
+        a.rank == b.rank, "RankMismatch", f"{what} is {type_text(a)}, of rank {a.rank}; expected rank {b.rank} as {type_text(b)}"
+    )
+    equal = same_extents(a.shape, b.shape)
+    require(equal, "ShapeMismatch", f"{what} is {type_text(a)}; expected the shape of {type_text(b)}")
+
+
+def same_dtype(what: str, a: TileType, b: TileType) -> None:
+    """The element types are equal."""
+    require(a.dtype is b.dtype, "TypeMismatch", f"{what} is {type_text(a)}; expected elements of {type_text_of(b.dtype)}")
+
+
+def same_tiles(to: TileType, *tiles: Type) -> None:
+    """Every operand is a tile of the rank, shape and element type of `to`."""
+    for i, t in enumerate(tiles):
+        what = f"operand {i}"
+        found = need_tile(what, t)
+        same_shape(what, found, to)
+        same_dtype(what, found, to)
+
+
+def rank_two(what: str, t: TileType) -> None:
+    """The tile has rank 2."""
+    require(t.rank == 2, "RankMismatch", f"{what} is {type_text(t)}, of rank {t.rank}; expected rank 2")
+
+
+def at_loc(what: str, t: TileType, *locs: str) -> None:
+    """The tile is in one of `locs`, as far as its type says."""
+    expected = " or ".join(locs)
+    require(t.loc is None or t.loc in locs, "InvalidLocation", f"{what} must be loc={expected}, is {t.loc}")
+
+
+def same_extent(what: str, a: Any, b: Any) -> None:
+    """Two extents are equal; an unknown one fits any."""
+    require(a == b or UNKNOWN in (a, b), "ShapeMismatch", f"{what}: {a} and {b} differ")
+
+
+# The clauses that all tile ops share
+
+
+def rule(check: Callable[..., Any], *results: str) -> Callable[..., Types]:
+    """The type rule of a tile op: `check(*operand types, **attributes)`, then `valid`, `wait` and the event.
+
+    The operand groups end with `valid` and `wait`; `results` name the attributes that hold the result types.
+    """
+
+    def infer(*groups: Any, event: EventType | None, **attrs: Any) -> Types:
+        *operands, valid, wait = groups
+        check(*operands, **attrs)
+        made = tuple(attrs[r] for r in results)
+        if valid:
+            need_indices("valid", valid, made[0].rank if made else operands[0].rank)
+        need_events(wait)
+        return made if event is None else (*made, event)
+
+    return infer
+
+
+def need_events(wait: Types) -> None:
+    """What is waited for is an event."""
+    for t in wait:
+        require(isinstance(t, EventType), "TypeMismatch", f"wait(…) names a {type_text(t)}, expected an event", at="wait")
+
+
+def valid_shape(op: Op) -> Shape:
+    """The shape that the `valid` of a tile op speaks of."""
+    to = op.attr("to") if "to" in op.defn.attr_index else op.operands[0].type
+    assert isinstance(to, TileType)
+    return to.shape
+
+
+def group(op: Op, name: str) -> Sequence[Operand]:
+    """The operands of the variable group `name`."""
+    for g, part in zip(op.defn.groups, op.defn.split(op.attrs, op.operands), strict=True):
+        if g.name == name:
+            return part if isinstance(part, tuple) else () if part is None else (part,)
+    return ()
+
+
+def check_tile_op(op: Op) -> None:
+    """0 < valid <= shape where it is known, and the event carries the op's opcode (seed 3.2, 5.1)."""
+    shape = valid_shape(op)
+    check_valid(shape, [constant(x) for x in group(op, "valid")])
+    for t in (*[v.type for v in op.results], *[x.type for x in op.operands]):
+        if isinstance(t, TileType) and t.valid is not None:
+            check_declared(t)
+    producers = opcodes(op)
+    last = op.results[-1].type if op.results else None
+    if isinstance(last, EventType) and last.producer is not None and last.producer not in producers:
+        message = f"the event's producer is {last.producer}, the op is {producers[0]}"
+        raise Violation("EventProducerMismatch", message, help=f"write #pto.op<{producers[0]}>", at=f"#pto.op<{last.producer}>")
+
+
+def check_declared(t: TileType) -> None:
+    """The `valid` of a tile type: its length is the rank, its numbers lie within the shape."""
+    assert t.valid is not None
+    same = len(t.valid) == t.rank
+    require(same, "RankMismatch", f"valid of {type_text(t)} has {len(t.valid)} entries for rank {t.rank}")
+    check_valid(t.shape, [v if isinstance(v, int) else None for v in t.valid])
+
+
+def check_valid(shape: Shape, valid: Sequence[int | None]) -> None:
+    """0 < valid[d] <= shape[d] wherever both are known."""
+    for d, (v, extent) in enumerate(zip(valid, shape, strict=False)):
+        if v is None:
+            continue
+        limit = extent if isinstance(extent, int) else v
+        require(0 < v <= limit, "InvalidValid", f"valid[{d}] is {v}, must be in 1..{limit}", at="valid")
