@@ -1,0 +1,169 @@
+"""What the contract asks of a PTIR program as a whole: an entry, regions without cycles, hints that agree with their body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.dialects.ptir.ops.kinds import AttrValue
+
+# gpt.rs numbers the ops of an elementwise hint so.
+UNARY_CODES = ("neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal")
+BINARY_CODES = ("add", "sub", "mul", "div", "maximum", "minimum")
+PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}
+MISMATCH = "HintMismatch"
+
+
+def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
+    """Report what is wrong with `program` as a whole: "UnknownFunction", "UnknownRegion", "CyclicRegion", "HintMismatch"."""
+    if program.function(program.entry) is None:
+        diagnostics.error("UnknownFunction", f"there is no function @{program.entry}, which is the entry")
+    check_regions(program, diagnostics)
+    for function in program.functions:
+        for hint in function.hints:
+            try:
+                check_hint(function, hint)
+            except Violation as violation:
+                diagnostics.violation(violation, hint.loc)
+
+
+def calls(block: Region) -> Iterator[tuple[Op, Region]]:
+    """The regions that ops of `block` refer to."""
+    for op in block.body:
+        for region in op.regions:
+            yield op, region
+
+
+def check_regions(program: Program, diagnostics: Diagnostics) -> None:
+    """Every region that an op names is one of the program's, and none reaches itself."""
+    listed = set(program.regions)
+    open_: dict[Region, Iterator[tuple[Op, Region]]] = {}
+    done: set[Region] = set()
+    for start in (*program.functions, *program.regions):
+        if start in done:
+            continue
+        open_[start] = calls(start)
+        while open_:
+            block = next(reversed(open_))
+            found = next(open_[block], None)
+            if found is None:
+                open_.pop(block)
+                done.add(block)
+                continue
+            op, region = found
+            if region not in listed:
+                diagnostics.error("UnknownRegion", f"the program has no region ^{region.name}", op.loc)
+            elif region in open_:
+                path = " -> ".join(f"^{r.name}" for r in [*list(open_)[list(open_).index(region) :], region])
+                diagnostics.error("CyclicRegion", f"region ^{region.name} runs itself: {path}", op.loc)
+            elif region not in done:
+                open_[region] = calls(region)
+
+
+def check_hint(function: Function, hint: Hint) -> None:
+    """A hint's body is a copy of ops of the function, and its payload says what they do. Raises Violation("HintMismatch")."""
+    known = set(function.params) | {v for op in function.body for v in op.results}
+    for role, values in (("input", hint.inputs), ("export", hint.exports)):
+        for v in values:
+            require(v in known, MISMATCH, f"{role} %{v.name} of hint {hint.id} is no value of @{function.name}")
+    for op in hint.body:
+        require(copied(op), MISMATCH, f"hint {hint.id}: its {op.defn.short} is not the op of the function that it copies")
+    attrs = {key: value for key, (_, value) in hint.attrs}
+    payload = attrs.get("fusion_kind")
+    if payload is None or not isinstance(payload, str) or payload not in PAYLOADS:
+        return
+    require(PAYLOADS[payload] == hint.kind, MISMATCH, f"hint {hint.id} is {hint.kind}, its payload is {payload}")
+    {"ElementwiseDag": check_dag, "DotEpilogue": check_dot}[hint.kind](hint, attrs)
+
+
+def copied(op: Op) -> bool:
+    """Whether `op` of a hint body equals the op of the function that defines the same values."""
+    original = op.results[0].op if op.results else None
+    if original is None or original.defn is not op.defn or len(original.operands) != len(op.operands):
+        return False
+    same_attrs = op.defn.key(original.attrs) == op.defn.key(op.attrs)
+    return same_attrs and original.results == op.results and all(map(same_operand, original.operands, op.operands))
+
+
+def same_operand(a: Operand, b: Operand) -> bool:
+    """Whether two operands are the same value, element or literal; of lost payloads only the type is known."""
+    if isinstance(a, Element) and isinstance(b, Element):
+        return a.value is b.value and a.index == b.index
+    if isinstance(a, Literal) and isinstance(b, Literal):
+        return a.same(b) or (a.type is b.type and a.data is None and b.data is None)
+    return a is b
+
+
+def integers(attrs: dict[str, AttrValue], key: str) -> tuple[int, ...]:
+    """The I64Array `key`. Raises Violation("HintMismatch") when it is not there."""
+    value = attrs.get(key)
+    if not isinstance(value, tuple) or not all(type(v) is int for v in value):
+        raise Violation(MISMATCH, f"the payload has no I64Array {key}", at=key)
+    return tuple(v for v in value if isinstance(v, int))
+
+
+def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
+    """The payload's nodes, from the last one down, are the elementwise ops that compute the export.
+
+    A node's operand `i` is input `i`, or node `i - inputs`; -1 is none. Broadcasts are looked through.
+    """
+    columns = [integers(attrs, key) for key in ("ops_kind", "ops_code", "lhs", "rhs")]
+    kinds, codes, lhs, rhs = columns
+    sized = len({len(c) for c in columns}) == 1 and len(kinds) > 0
+    require(sized, MISMATCH, f"hint {hint.id}: ops_kind, ops_code, lhs and rhs are not lists of one length")
+    require(len(hint.exports) == 1, MISMATCH, f"hint {hint.id}: an elementwise payload computes one value", at="exports")
+    body = {v: op for op in hint.body for v in op.results}
+    pending: list[tuple[Operand, int]] = [(hint.exports[0], len(hint.inputs) + len(kinds) - 1)]
+    while pending:
+        x, at = pending.pop()
+        if 0 <= at < len(hint.inputs):
+            fits = hint.inputs[at] in sources(x)
+            require(fits, MISMATCH, f"hint {hint.id}: the payload reads input {at}, the body {_named(x)}", at="lhs")
+            continue
+        node = at - len(hint.inputs)
+        require(0 <= node < len(kinds), MISMATCH, f"hint {hint.id}: the payload refers to {at}, which is no node", at="lhs")
+        op = next((body[v] for v in sources(x) if v in body and body[v].defn.family.startswith("elementwise")), None)
+        want = node_name(kinds[node], codes[node])
+        found = op.defn.short if op is not None else _named(x)
+        if op is None or op.defn.short != want:
+            raise Violation(
+                MISMATCH, f"hint {hint.id}: node {node} of the payload is {want}, the body has {found}", at="ops_code"
+            )
+        pending.extend(zip(op.operands, (lhs[node], rhs[node]), strict=False))
+
+
+def node_name(kind: int, code: int) -> str:
+    """The op of a payload's node."""
+    table = {0: UNARY_CODES, 1: BINARY_CODES}.get(kind, ())
+    return table[code] if 0 <= code < len(table) else f"unknown ({kind}, {code})"
+
+
+def sources(x: Operand) -> Iterator[Value]:
+    """`x` and, if it is a broadcast, what it broadcasts."""
+    while isinstance(x, Value):
+        yield x
+        if x.op is None or x.op.defn.short != "broadcast_to":
+            return
+        x = x.op.operands[0]
+
+
+def _named(x: Operand) -> str:
+    return f"%{x.name}" if isinstance(x, Value) else "an element or literal"
+
+
+def check_dot(hint: Hint, attrs: dict[str, AttrValue]) -> None:
+    """The payload's dimension numbers are those of the body's dot_general, and its bias is what the body adds."""
+    dot = next((op for op in hint.body if op.defn.short == "dot_general"), None)
+    if dot is None:
+        raise Violation(MISMATCH, f"hint {hint.id}: a dot payload, and no dot_general in the body")
+    for name in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs"):
+        said, found = integers(attrs, f"dot_{name}"), dot.attr(name)
+        message = f"hint {hint.id}: dot_{name} is {list(said)}, the body's dot_general has {list(found)}"
+        require(said == found, MISMATCH, message, at=f"dot_{name}")
+    bias = attrs.get("dot_add_input")
+    added = [x for op in hint.body if op.defn.short == "add" for x in op.operands if x is not dot.result]
+    fits = isinstance(bias, int) and 0 <= bias < len(hint.inputs) and any(hint.inputs[bias] in sources(x) for x in added)
+    message = f"hint {hint.id}: dot_add_input is {bias}, the body adds another value"
+    require(bias is None or fits, MISMATCH, message, at="dot_add_input")
