@@ -67,7 +67,7 @@ class Assembly:
         block = Function(name, result_types=list(results), loc=at)
         if (first := self.program.function(name)) is not None:
             self.error(CODES.redefined, f"there are two functions @{name}", at, labels=[(first.loc, "the first")])
-        elif self.braces is None and self.program.functions:
+        elif not self.wrapped and self.program.functions:
             self.error(CODES.syntax, "a file holds one bare func", at, help="wrap several in program @name { … }")
         self.program.functions.append(block)
         self.open_block(block, params)
@@ -77,7 +77,7 @@ class Assembly:
         first = next((r for r in self.program.regions if r.name == name), None)
         if first is not None:
             self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
-        elif self.braces is None:
+        elif not self.wrapped:
             self.error(CODES.syntax, "a region stands inside a program", at, help="wrap the file in program @name { … }")
         self.program.regions.append(block)
         self.open_block(block, params)
@@ -329,6 +329,21 @@ class Assembly:
             self.returned = at
             self.block.results = [Value(POISON) if x is None else x for x in results]
 
+    def returns_last(self, count: int, at: Loc) -> None:
+        """End a region whose results are its last `count` instructions, as in gpt.rs's dump and JSON."""
+        body = self.block.body if self.block is not None else []
+        if count > len(body) and not self.damaged:
+            self.error("RegionSignatureMismatch", f"{count} results, but the body has only {len(body)} instructions", at)
+            self.damaged = True
+        self.returns([op.results[0] for op in body[len(body) - count :]] if 0 < count <= len(body) else (), at)
+
+    def begin_hint(self, hint: Hint) -> None:
+        """Open a hint of the function that is open: what follows is its body."""
+        if isinstance(self.block, Function):
+            self.hint = hint
+            self.block.hints.append(hint)
+            self.body = hint.body
+
     def open_hint(self, ident: int, kind: str, policy: str, given: Given, at: Loc) -> None:
         if not isinstance(self.block, Function) or self.hint is not None:
             self.error(CODES.syntax, "a hint stands inside a function, after `return`", at)
@@ -342,9 +357,7 @@ class Assembly:
         except Violation as violation:
             self.violation(violation, at)
             attrs = ()
-        self.hint = Hint(ident, kind, policy, inputs, exports, attrs, [], at)
-        self.block.hints.append(self.hint)
-        self.body = self.hint.body
+        self.begin_hint(Hint(ident, kind, policy, inputs, exports, attrs, [], at))
 
 
 # Operations of other systems, for the help.

@@ -1,0 +1,180 @@
+"""PTIR as gpt.rs's JSON (`program.json`): the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.ir import Element, Hint, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.source import JsonPath, Source, pack_json
+from ptir_tools.core.types import Type
+from ptir_tools.dialects import jsonc
+from ptir_tools.dialects.ptir.assembly import Assembly, check_version
+from ptir_tools.dialects.ptir.json_writer import write
+from ptir_tools.dialects.ptir.kinds import ops
+from ptir_tools.dialects.ptir.serde import Malformed, Payload, get, one_key, read_attrs, read_literal, read_op, read_type
+
+
+def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The program in a JSON text; every independent error of it goes to `diagnostics`. Raises LimitExceeded."""
+    with collector_paused():
+        raw = jsonc.parse(source, diagnostics, limits=options.limits)
+        return _Reader(source, diagnostics, options).program(raw) if raw is not None else None
+
+
+class _Reader:
+    def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
+        self.source, self.diagnostics = source, diagnostics
+        self.assembly = Assembly(source, diagnostics, options)
+
+    def malformed(self, bad: Malformed, path: JsonPath) -> None:
+        span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
+        self.diagnostics.error(bad.code, bad.message, span, help=bad.help)
+
+    def guarded(self, path: JsonPath, read: Callable[..., Any], *arguments: Any) -> Any:
+        """What `read` gives, or None after reporting where it is malformed."""
+        try:
+            return read(*arguments)
+        except Malformed as bad:
+            self.malformed(bad, path)
+            return None
+
+    def array(self, raw: Any, key: str, what: str, path: JsonPath, *, optional: bool = False) -> list[Any]:
+        """The array `raw[key]`, empty after reporting that it is none."""
+        if optional and isinstance(raw, dict) and key not in raw:
+            return []
+        return self.guarded(path, get, raw, key, list, what) or []
+
+    def program(self, raw: Any) -> Program | None:
+        functions = self.array(raw, "functions", "a program", ())
+        regions = self.array(raw, "regions", "a program", ())
+        entry = self.guarded((), get, raw, "entry", str, "a program")
+        if not isinstance(raw, dict):
+            return None
+        version = raw.get("spec_version")
+        at = self.source.json_span(("spec_version",)) if self.source.json_span else None
+        if at is not None:
+            check_version(self.diagnostics, version if isinstance(version, str) or version is None else repr(version), at)
+        self.assembly.program.entry = entry or ""
+        self.assembly.wrapped = True
+        container = self.source.add_container(("functions",))
+        for i, function in enumerate(functions):
+            self.function(function, ("functions", i), pack_json(container, i))
+        container = self.source.add_container(("regions",))
+        for i, region in enumerate(regions):
+            self.region(region, ("regions", i), pack_json(container, i))
+        return self.assembly.finish()
+
+    # ---- blocks
+
+    def function(self, raw: Any, path: JsonPath, at: int) -> None:
+        name = self.guarded(path, get, raw, "name", str, "a function")
+        types = self.types(raw, "parameters", "a function", path)
+        ids = self.ids(raw, "parameter_ids", "a function", path)
+        if types is not None and ids is not None and len(types) != len(ids):
+            message = f"{len(types)} parameters, {len(ids)} parameter_ids"
+            self.diagnostics.error("SyntaxError", message, at)
+        results = self.types(raw, "results", "a function", path)
+        params = zip(map(str, ids or ()), types or (), strict=False)
+        self.assembly.open_function(name or "", params, results or (), at)
+        self.assembly.damaged = types is None or ids is None or results is None
+        self.body(raw, path)
+        returned = self.ids(raw, "result_ids", "a function", path) or []
+        if results is not None and len(returned) != len(results):
+            self.diagnostics.error("ResultTypeMismatch", f"{len(returned)} result_ids, {len(results)} results", at)
+            self.assembly.damaged = True
+        self.assembly.returns([self.assembly.value(str(n), at) for n in returned], at)
+        self.hints(raw, path)
+        self.assembly.close(at)
+
+    def region(self, raw: Any, path: JsonPath, at: int) -> None:
+        ident = self.guarded(path, get, raw, "id", int, "a region")
+        types = self.types(raw, "parameters", "a region", path)
+        results = self.types(raw, "results", "a region", path)
+        params = ((str(k), t) for k, t in enumerate(types or ()))
+        self.assembly.open_region(f"r{ident}", params, results or (), at)
+        self.assembly.damaged = types is None or results is None
+        self.body(raw, path)
+        self.assembly.returns_last(len(results or ()), at)
+        self.assembly.close(at)
+
+    def types(self, raw: Any, key: str, what: str, path: JsonPath) -> list[Type] | None:
+        found = [self.guarded((*path, key, i), read_type, x) for i, x in enumerate(self.array(raw, key, what, path))]
+        return None if None in found else found
+
+    def ids(self, raw: Any, key: str, what: str, path: JsonPath) -> list[int] | None:
+        found = self.array(raw, key, what, path)
+        for i, n in enumerate(found):
+            if type(n) is not int or n < 0:
+                self.malformed(Malformed(f"{n!r} is not a value id"), (*path, key, i))
+                return None
+        return found
+
+    def body(self, raw: Any, path: JsonPath) -> None:
+        instructions = self.array(raw, "body", "a block", path)
+        container = self.source.add_container((*path, "body"))
+        for i, x in enumerate(instructions):
+            self.instruction(x, (*path, "body", i), pack_json(container, i))
+
+    def instruction(self, raw: Any, path: JsonPath, at: int) -> None:
+        ident = self.guarded(path, get, raw, "id", int, "an instruction")
+        if ident is None:
+            return
+        t = self.guarded((*path, "output"), read_type, raw.get("output"))
+        payload = self.guarded((*path, "op"), read_op, raw.get("op"))
+        operands = self.operands(raw, path, at)
+        if t is None or payload is None or operands is None:
+            self.assembly.poison(str(ident), at)
+            return
+        self.warn(payload, at)
+        op = Op(payload.defn, operands, payload.attrs, (), (), at)
+        self.assembly.add(op, str(ident), t)
+        if payload.regions:
+            self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
+
+    def warn(self, payload: Payload, at: int) -> None:
+        for text in payload.guessed:
+            self.diagnostics.warning("LossyFloat", text, at, help="gpt.rs writes null for every float that is not finite")
+
+    def operands(self, raw: Any, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
+        items = self.array(raw, "operands", "an instruction", path)
+        found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items)]
+        return None if None in found else tuple(found)
+
+    def operand(self, raw: Any, at: int) -> Operand:
+        variant, value = one_key(raw, "an operand")
+        if variant == "Value" and type(value) is int:
+            return self.assembly.value(str(value), at)
+        if variant == "TupleElement":
+            whole, index = (get(value, k, int, "a tuple element") for k in ("tuple", "index"))
+            return Element(self.assembly.value(str(whole), at), index)
+        if variant == "Literal":
+            return read_literal(value)
+        raise Malformed("an operand is Value, TupleElement or Literal")
+
+    def hints(self, raw: Any, path: JsonPath) -> None:
+        hints = self.array(raw, "hints", "a function", path, optional=True)
+        container = self.source.add_container((*path, "hints"))
+        for i, x in enumerate(hints):
+            self.hint(x, (*path, "hints", i), pack_json(container, i))
+
+    def hint(self, raw: Any, path: JsonPath, at: int) -> None:
+        ident = self.guarded(path, get, raw, "id", int, "a hint")
+        kind, policy = (self.guarded(path, get, raw, k, str, "a hint") for k in ("kind", "policy"))
+        if ident is None or kind is None or policy is None:
+            return
+        inputs, exports = (self.named(self.ids(raw, k, "a hint", path), at) for k in ("inputs", "exports"))
+        made = Payload(ops()["custom_call"], (), ())
+        attrs = self.guarded((*path, "attrs"), read_attrs, raw.get("attrs") or {}, made.defn.attrs[1], made)
+        self.warn(made, at)
+        self.assembly.begin_hint(Hint(ident, kind, policy, inputs, exports, attrs or (), [], at))
+        self.body(raw, path)
+        self.assembly.close(at)
+
+    def named(self, ids: list[int] | None, at: int) -> tuple[Value, ...]:
+        return tuple(self.assembly.value(str(n), at) for n in ids or ())
+
+
+FORMAT = Format("ptir-json", "ptir", read, write)

@@ -1,0 +1,117 @@
+"""gpt.rs's operation kinds and the ops of this dialect: the one table that the dump and the JSON share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.opdef import Attr, OpDef
+from ptir_tools.dialects.ptir import DIALECT
+
+RUST_DTYPE: dict[DType, str] = {d: d.name.capitalize() for d in PTIR_DTYPES}
+RUST_DTYPE |= {d: d.name.replace("_e", "E").replace("fp", "Fp").replace("m", "M") for d in PTIR_DTYPES if "fp8" in d.name}
+DTYPE_OF: dict[str, DType] = {name: d for d, name in RUST_DTYPE.items()}
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """A variant of gpt.rs's `Operation`.
+
+    `struct` names its payload's struct, "" when it has none. `ops` maps sub-kinds to ops of this dialect: the sub-kind is
+    the payload's field `field`, or the whole payload when `field` is "". A kind that is one op has the single key "".
+    """
+
+    name: str
+    struct: str
+    ops: dict[str, str]
+    field: str = ""
+
+    @property
+    def has_payload(self) -> bool:
+        return bool(self.struct) or "" not in self.ops
+
+
+def _one(name: str, op: str, struct: str | None = None) -> Kind:
+    return Kind(name, name + "Spec" if struct is None else struct, {"": op})
+
+
+_UNARY = ("Neg", "Abs", "Exp", "Log", "Tanh", "Erf", "Rsqrt", "Reciprocal")
+_BINARY = ("Add", "Sub", "Mul", "Div", "Maximum", "Minimum")
+_COMPARE = {
+    "Less": "lt", "LessEqual": "le", "Equal": "eq", "GreaterEqual": "ge", "Greater": "gt", "NotEqual": "ne",
+}  # fmt: skip
+
+# In gpt.rs's order. The last two are in the contract and not in gpt.rs: they are read, never written.
+KINDS: tuple[Kind, ...] = (
+    _one("Constant", "constant", "TensorLiteral"),
+    Kind("ElementwiseUnary", "", {k: k.lower() for k in _UNARY}),
+    Kind("ElementwiseBinary", "", {k: k.lower() for k in _BINARY}),
+    _one("DotGeneral", "dot_general"),
+    Kind("Reduce", "ReduceSpec", {k: f"reduce_{k.lower()}" for k in ("Sum", "Max", "Min")}, "kind"),
+    _one("ArgMax", "argmax"),
+    Kind("Compare", "CompareSpec", {k: f"compare_{v}" for k, v in _COMPARE.items()}, "op"),
+    _one("Select", "select", ""),
+    _one("Cast", "cast"),
+    _one("StopGradient", "stop_gradient", ""),
+    _one("Reshape", "reshape"),
+    _one("Transpose", "transpose"),
+    _one("BroadcastTo", "broadcast_to"),
+    _one("Slice", "slice"),
+    _one("Concat", "concat"),
+    _one("Pad", "pad"),
+    _one("Tile", "tile"),
+    _one("Iota", "iota"),
+    _one("Take", "take", ""),
+    _one("Gather", "gather"),
+    _one("ScatterAdd", "scatter_add", "ScatterSpec"),
+    _one("ScatterReduce", "scatter_reduce"),
+    _one("DynamicSlice", "dynamic_slice"),
+    _one("DynamicUpdateSlice", "dynamic_update_slice"),
+    _one("Cond", "cond"),
+    _one("While", "while"),
+    _one("Scan", "scan"),
+    _one("ExtractPatches", "extract_patches"),
+    _one("ReduceWindow", "reduce_window"),
+    _one("RngUniform", "rng_uniform"),
+    _one("RngNormal", "rng_normal"),
+    _one("TopK", "top_k"),
+    _one("SegmentReduce", "segment_reduce"),
+    _one("Quantize", "quantize"),
+    _one("Dequantize", "dequantize"),
+    _one("Requantize", "requantize"),
+    _one("CustomCall", "custom_call"),
+    _one("LayerNorm", "layer_norm"),
+    _one("Clamp", "clamp", ""),
+)
+KIND: dict[str, Kind] = {k.name: k for k in KINDS}
+SPELLED: dict[str, tuple[Kind, str]] = {op: (k, sub) for k in KINDS for sub, op in k.ops.items()}
+NOT_UPSTREAM = ("layer_norm", "clamp")
+# Attributes that gpt.rs's payloads have no field for.
+_OURS = frozenset({("rng_uniform", "stream"), ("rng_normal", "stream")})
+
+# Axes that gpt.rs stores unsigned, and the operand whose axes they are; None is the result. `axis` of other ops is signed.
+UNSIGNED_AXES: dict[str, int | None] = {
+    "axes": 0, "perm": 0, "batch_lhs": 0, "contract_lhs": 0, "batch_rhs": 1, "contract_rhs": 1, "update_window_dims": 2,
+    "inserted_window_dims": 0, "scatter_dims_to_operand_dims": 0, "index_vector_dim": 1,
+}  # fmt: skip
+UNSIGNED_AXIS: dict[str, int | None] = {"iota": None, "quantize": 0, "dequantize": 0, "requantize": 0}
+# Where the payload repeats the result's shape: what a symbol in a printed type means is settled by it.
+RESULT_SHAPE = {"broadcast_to": "result_shape", "iota": "shape", "rng_uniform": "shape", "rng_normal": "shape"}
+
+
+@cache
+def ops() -> dict[str, OpDef]:
+    """The ops of the dialect by short name."""
+    return DIALECT.ops
+
+
+# Payloads whose fields stand in another order than the attributes.
+_ORDER = {"segment_reduce": ("kind", "num_segments", "accum_dtype", "indices_are_sorted", "unique")}
+
+
+@cache
+def fields(op: str) -> tuple[Attr, ...]:
+    """The attributes of an op that are fields of gpt.rs's payload, in its order; the regions come before them."""
+    attrs = {a.name: a for a in ops()[op].attrs if (op, a.name) not in _OURS}
+    return tuple(attrs[name] for name in _ORDER.get(op, attrs))
