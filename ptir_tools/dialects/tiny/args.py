@@ -30,8 +30,8 @@ def read_args(defn: OpDef, given: dict[str, Any], limits: Limits) -> dict[str, A
         raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at="arg", help=help)
     for key in given:
         known = ", ".join(f"`{a.name}`" for a in defn.attrs) or "none"
-        help = f"`{LIKELY[key]}`?" if LIKELY.get(key) in defn.attr_index else None
-        require(key in defn.attr_index, "InvalidArg", f"{defn.short} has no arg `{key}`, only {known}", at=key, help=help)
+        meant = f"`{LIKELY[key]}`?" if LIKELY.get(key) in defn.attr_index else None
+        require(key in defn.attr_index, "InvalidArg", f"{defn.short} has no arg `{key}`, only {known}", at=key, help=meant)
     for a in defn.attrs:
         require(a.default is not REQUIRED or a.name in given, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at="arg")
     return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
@@ -174,7 +174,7 @@ def _tree(value: Any, depth: int = 0) -> ex.Poly:
         return expression(value)
     (operator, operands) = next(iter(value.items())) if len(value) == 1 else ("", None)
     good = operator in _TREE and isinstance(operands, list) and len(operands) >= 2 and depth < ex.MAX_DEPTH
-    if not good or (operator in ("floordiv", "mod", "sub") and len(operands) > 2):
+    if operands is None or not good or (operator in ("floordiv", "mod", "sub") and len(operands) > 2):
         raise _wrong(f"an object with one of {', '.join(_TREE)} and its operands", value)
     first, *rest = [_tree(e, depth + 1) for e in operands]
     for e in rest:

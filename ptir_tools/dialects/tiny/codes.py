@@ -1,1 +1,191 @@
-EXPLAIN = ()
+"""Every code that a Tiny program can be told, with a wrong and a right program (`ptir explain`)."""
+
+from __future__ import annotations
+
+from ptir_tools.core.dialect import Code
+
+_X = '{"id":"x", "uop":"INPUT", "arg":{"tensor_id":"X", "dtype":"fp32", "shape":[3, 4]}}'
+
+
+def _graph(*nodes: str, rest: str = "") -> str:
+    return '{"uops":[\n  ' + ",\n  ".join((_X, *nodes)) + f"\n]{rest}}}\n"
+
+
+def _node(uop: str, arg: str = "", src: str = '"x"', id: str = "y") -> str:
+    return f'{{"id":"{id}", "uop":"{uop}", "src":[{src}]' + (f', "arg":{{{arg}}}}}' if arg else "}")
+
+
+def _other(dtype: str = "fp32", shape: str = "[3, 4]", name: str = "w") -> str:
+    return f'{{"id":"{name}", "uop":"INPUT", "arg":{{"tensor_id":"{name}", "dtype":"{dtype}", "shape":{shape}}}}}'
+
+
+def _code(code: str, meaning: str, wrong: str = "", right: str = "") -> Code:
+    return Code(code, meaning, wrong, right, "tiny")
+
+
+_PAIR = _node("ADD", src='"x", "w"')
+_GOOD = _graph(_other(), _PAIR)
+_FIVE = '{"id":"v", "uop":"INPUT", "arg":{"tensor_id":"V", "dtype":"fp32", "shape":[2, 2, 2, 2, 2]}}'
+_SQUARE = '{"id":"q", "uop":"INPUT", "arg":{"tensor_id":"Q", "dtype":"fp32", "shape":["M", "M"]}}'
+
+ERRORS = (
+    _code(
+        "BroadcastMismatch",
+        "Two shapes do not align from the right: somewhere both extents are not 1 and differ. Different symbols count as "
+        "different. Also an EXPAND whose broadcast_dimensions do not fit, and an operand that would align in two ways.",
+        _graph(_other(shape="[3, 5]"), _PAIR),
+        _GOOD,
+    ),
+    _code(
+        "AxisSizeMismatch",
+        "A RESHAPE changes the number of elements, or no whole number for its unknown symbol keeps it.",
+        _graph(_node("RESHAPE", '"result_shape":[2, 5]')),
+        _graph(_node("RESHAPE", '"result_shape":[2, 6]')),
+    ),
+    _code(
+        "InvalidPermutation",
+        "`perm` of PERMUTE does not name every axis of its source exactly once; negative axes are not read.",
+        _graph(_node("PERMUTE", '"perm":[1, 1]')),
+        _graph(_node("PERMUTE", '"perm":[1, 0]')),
+    ),
+    _code(
+        "AccDtypeMissing",
+        "A REDUCE says in which dtype it accumulates, always: `dtype` has no default.",
+        _graph(_node("REDUCE", '"op":"SUM", "axes":[1]')),
+        _graph(_node("REDUCE", '"op":"SUM", "axes":[1], "dtype":"fp32"')),
+    ),
+    _code(
+        "ExcessivePiecewise",
+        "A chain of PAD, SHRINK and VIEW cuts the index domain of a value into more than 128 pieces (--max-pieces).",
+        _graph(_FIVE, _node("PAD", '"pad":[[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]', '"v"')),
+        _graph(_FIVE, _node("PAD", '"pad":[[1, 1], [1, 1], [1, 1], [1, 1], [0, 0]]', '"v"')),
+    ),
+    _code("SyntaxError", "The text is not JSON with comments.", '{"uops":[}\n', '{"uops":[]}\n'),
+    _code(
+        "InvalidNode",
+        'A graph is an object with a list "uops" of nodes; a node has a string `id`, a `uop`, and besides these only `src`, '
+        "`arg` and `tag`.",
+        _graph('{"id":"y", "uop":"NEG", "src":["x"], "out":"y"}'),
+        _graph(_node("NEG")),
+    ),
+    _code(
+        "DuplicateId",
+        "Two nodes have one id, or two INPUTs one tensor_id.",
+        _graph(_node("NEG"), _node("RELU")),
+        _graph(_node("NEG"), _node("RELU", id="z")),
+    ),
+    _code(
+        "UndefinedNode",
+        "`src` or `outputs` names a node that is not there.",
+        _graph(_node("NEG", src='"w"')),
+        _graph(_node("NEG")),
+    ),
+    _code(
+        "CycleDetected",
+        "A node needs itself. Nodes may be listed in any order, but the graph has no cycles.",
+        _graph(_node("ADD", src='"x", "z"'), _node("NEG", src='"y"', id="z")),
+        _graph(_node("ADD", src='"x", "z"'), _node("NEG", src='"x"', id="z")),
+    ),
+    _code(
+        "UnknownUop",
+        "The `uop` is not in the vocabulary. POOL, which the specification uses once, is accepted in profile seed alone.",
+        _graph(_node("CONTRACT")),
+        _graph(_node("NEG")),
+    ),
+    _code(
+        "InvalidSource",
+        "A UOp has the wrong number of sources, a source that is neither an id nor an immediate, or immediates alone.",
+        _graph(_node("ADD")),
+        _graph(_node("ADD", src='"x", 1')),
+    ),
+    _code(
+        "InvalidArg",
+        "An entry of `arg` is missing, unknown, of the wrong form, or out of range.",
+        _graph(_node("SHRINK", '"lo":[0, 1], "hi":[3, 5]')),
+        _graph(_node("SHRINK", '"lo":[0, 1], "hi":[3, 4]')),
+    ),
+    _code(
+        "UnknownDtype",
+        "The dtypes are fp16, bf16, fp32, i32 and bool.",
+        _graph(_node("CAST", '"to":"float32"')),
+        _graph(_node("CAST", '"to":"fp32"')),
+    ),
+    _code(
+        "DtypeMismatch",
+        "Operands differ in dtype, or a UOp does not take theirs; there are no implicit casts. Profile seed alone widens "
+        "fp16 and bf16 beside fp32, with a note.",
+        _graph(_other("i32"), _PAIR),
+        _graph(_other("i32"), _node("CAST", '"to":"fp32"', '"w"', "c"), _node("ADD", src='"x", "c"')),
+    ),
+    _code(
+        "ExpandMissing",
+        "Operands would broadcast, but only EXPAND broadcasts. Profile seed inserts it, with a note.",
+        _graph(_other(shape="[4]"), _PAIR),
+        _graph(_other(shape="[4]"), _node("EXPAND", '"result_shape":[3, 4]', '"w"', "e"), _node("ADD", src='"x", "e"')),
+    ),
+    _code(
+        "AxisAlignmentMismatch",
+        "A symbol would have two values: two inputs, or an input and dims, disagree.",
+        _graph(_other(shape='["M"]', name="a"), _other(shape='["M"]', name="b"), _node("NEG"), rest=', "dims":{"M":2}'),
+        _graph(_other(shape='["M"]', name="a"), _other(shape='["N"]', name="b"), _node("NEG"), rest=', "dims":{"M":2}'),
+    ),
+    _code(
+        "NeutralInvalid",
+        "The value of a PAD, the fill of a VIEW or the init of a REDUCE is out of range of the dtype.",
+        _graph(_node("REDUCE", '"op":"MAX", "axes":[0], "dtype":"i32", "init":"-inf"')),
+        _graph(_node("REDUCE", '"op":"MAX", "axes":[0], "dtype":"fp32", "init":"-inf"')),
+    ),
+    _code(
+        "AxisOutOfRange",
+        "An axis number is not one of the source's; negative ones count from the end.",
+        _graph(_node("FLIP", '"axes":[2]')),
+        _graph(_node("FLIP", '"axes":[-1]')),
+    ),
+    _code(
+        "UnknownAxis",
+        "An axis is named by a symbol that no extent of the source is written as.",
+        _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":["N"], "dtype":"fp32"', '"q"')),
+        _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":[1], "dtype":"fp32"', '"q"')),
+    ),
+    _code(
+        "AmbiguousAxis",
+        "An axis is named by a symbol that several extents of the source are written as.",
+        _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":["M"], "dtype":"fp32"', '"q"')),
+        _graph(_SQUARE, _node("REDUCE", '"op":"SUM", "axes":[1], "dtype":"fp32"', '"q"')),
+    ),
+    _code(
+        "NonAffineIndexMap",
+        "An entry of a VIEW's map multiplies two axes, or divides by one.",
+        _graph(_node("VIEW", '"result_shape":[2, 2], "index_map":{"map":["i0*i1", "i1"]}')),
+        _graph(_node("VIEW", '"result_shape":[2, 2], "index_map":{"map":["2*i0", "i1"]}')),
+    ),
+    _code(
+        "UnguardedAccess",
+        "A VIEW reads outside its source at a point that no guard excludes.",
+        _graph(_node("VIEW", '"result_shape":[3, 4], "index_map":{"map":["i0", "i1-1"]}')),
+        _graph(_node("VIEW", '"result_shape":[3, 4], "index_map":{"map":["i0", "i1-1"], "guard":["i1>=1"]}')),
+    ),
+    _code(
+        "UnboundSymbol",
+        "Running, planning and some translations need a number for every symbol: from --bind, dims, the shapes of the inputs, "
+        "or what RESHAPE and EXPAND determine.",
+    ),
+)
+
+NOTES = (
+    _code("UnknownKey", "Warning: a key of the graph beside uops, outputs and dims means nothing and is dropped."),
+    _code("JsonComment", "Note: JSON has no comments. They are read, and kept by fmt alone."),
+    _code("PoolMacro", "Note: POOL is not in the vocabulary; it is read as the VIEW with its index map."),
+    _code("ImplicitCast", "Note: an fp16 or bf16 operand beside an fp32 one is cast to fp32."),
+    _code("ImplicitExpand", "Note: an operand is expanded to the shape of the other, aligned from the right."),
+    _code("ReducedAxisAlignment", "Note: an operand gets back, with extent 1, the axes that its REDUCE removed."),
+    _code(
+        "SuspiciousReshape",
+        "Note: a RESHAPE whose result has the symbols of its source in another order scrambles the elements; PERMUTE "
+        "exchanges axes.",
+    ),
+    _code("InferredSymbol", "Note: a symbol's value follows from a RESHAPE or an EXPAND."),
+    _code("Exp2AsExp", "Note: EXP2 is translated by way of exp, equal within rounding."),
+)
+
+EXPLAIN = (*ERRORS, *NOTES)

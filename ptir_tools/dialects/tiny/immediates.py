@@ -39,6 +39,11 @@ def word_for(value: float, taken: object = ()) -> str | None:
     return next((w for w in same if w not in taken), None)  # type: ignore[operator]
 
 
+def dtype_of(array: Array) -> DType:
+    """The dtype of an array of one of Tiny's."""
+    return next(d for d in SPELLED if arrays.numpy_dtype(d) == array.dtype)
+
+
 def as_array(value: Scalar, dtype: DType) -> Array:
     """The rank-0 array of a number that fits `dtype`, rounded once."""
     source = np.asarray(value, np.float64 if isinstance(value, float) or not -(2**63) <= value < 2**63 else np.int64)

@@ -21,8 +21,11 @@ from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny.args import AXIS, is_integer, read_args, read_dtype, read_shape, write_args
 from ptir_tools.dialects.tiny.immediates import WORDS, untyped, value_of, word_for
+from ptir_tools.dialects.tiny.layout import format_text
 from ptir_tools.dialects.tiny.legalize import as_bound
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
+
+__all__ = ["FORMAT", "format_text"]
 
 KEYS = ("id", "uop", "src", "arg", "tag")
 TOP = ("uops", "outputs", "dims")
@@ -157,16 +160,15 @@ class _Reader:
     def define(self, node: Node) -> None:
         """The op or parameter of `node`; poison when anything is wrong with it."""
         try:
-            if not node.bad and (node.uop == "INPUT" or node.uop in self.ops):
-                return self.input(node) if node.uop == "INPUT" else self.op(node)
-            if not node.bad:
-                raise Violation("UnknownUop", f"`{node.uop}` is no UOp", at=node.uop, help=_vocabulary(self.ops))
+            if not node.bad and (value := self.input(node) if node.uop == "INPUT" else self.op(node)) is not None:
+                self.values[node.id] = value
+                return
         except Violation as violation:
             self.reject(node, violation)
         self.values[node.id] = poison = Value(POISON, node.id)
         self.function.params.append(poison)
 
-    def input(self, node: Node) -> None:
+    def input(self, node: Node) -> Value:
         if node.src:
             raise Violation("InvalidSource", "INPUT has no src", at="src")
         for key in node.arg:
@@ -182,25 +184,29 @@ class _Reader:
             raise Violation("DuplicateId", f"two INPUTs are called {name}", at="tensor_id")
         dtype = read_dtype("dtype", node.arg["dtype"], self.limits)
         shape = read_shape("shape", node.arg["shape"], self.limits)
-        self.values[node.id] = value = Value(tensor(dtype, shape), node.id)
+        value = Value(tensor(dtype, shape), node.id)
         self.names.append(name)
         self.function.params.insert(len(self.names) - 1, value)
         if storage:
             self.function.attrs.setdefault("storage", {})[node.id] = storage
+        return value
 
-    def op(self, node: Node) -> None:
-        defn = self.ops[node.uop]
+    def op(self, node: Node) -> Value | None:
+        """The result of the op that `node` is; None when a source was in error, which is reported."""
+        if (defn := self.ops.get(node.uop)) is None:
+            raise Violation("UnknownUop", f"`{node.uop}` is no UOp", at=node.uop, help=_vocabulary(self.ops))
         operands = [self.operand(node, x) for x in node.src]
         if node.bad:
-            raise Violation("InvalidSource", "")
+            return None
         if defn.lengths((), len(operands)) is None:
             raise Violation("InvalidSource", f"{node.uop} takes {defn.arity_text()}, not {len(operands)}", at="src")
         if all(isinstance(x, Literal) for x in operands):
             raise Violation("InvalidSource", f"{node.uop} of immediates alone has neither dtype nor shape", at="src")
         op = Op(defn, tuple(operands), defn.fill(read_args(defn, node.arg, self.limits)), loc=node.loc)
-        self.values[node.id] = value = Value(UNTYPED, node.id, op)
+        value = Value(UNTYPED, node.id, op)
         op.results = (value,)
         self.function.body.append(op)
+        return value
 
     def operand(self, node: Node, x: Any) -> Operand:
         """The value or immediate that an entry of `src` is."""
@@ -281,19 +287,19 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     ids = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
     tags = function.attrs.get("tags", {})
     nodes = [_input(function, i) for i in range(len(function.params))] + [_node(op, ids) for op in function.body]
-    yield '{"uops":['
+    yield '{\n  "uops":['
     for i, node in enumerate(nodes):
         if (tag := tags.get(node["id"])) is not None:
             node["tag"] = tag
-        yield ("," if i else "") + "\n  " + _line(node)
-    yield "\n]"
+        yield ("," if i else "") + "\n    " + _line(node)
+    yield "\n  ]" if nodes else "]"
     names = [x.name for x in function.results if isinstance(x, Value)]
     sinks = _sinks([Node(n["id"], n["uop"], n.get("src", []), {}, 0) for n in nodes])
     if program.attrs.get("outputs") or names != sinks:
-        yield ',\n "outputs":' + _dumps(names)
+        yield ',\n  "outputs":' + _dumps(names)
     if dims := program.attrs.get("dims"):
-        yield ',\n "dims":' + _dumps(dims)
-    yield "}\n"
+        yield ',\n  "dims":' + _dumps(dims)
+    yield "\n}\n"
 
 
 def _dumps(value: Any) -> str:

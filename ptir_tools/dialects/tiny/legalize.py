@@ -66,8 +66,7 @@ class _Legalizer:
 
     def reject(self, op: Op, violation: Violation) -> None:
         """Report the op and take it out; its result is poison, so that its users stay silent."""
-        if violation.message:
-            self.diagnostics.violation(violation, op.loc)
+        self.diagnostics.violation(violation, op.loc)
         op.result.type = POISON
         op.result.op = None
         self.function.params.append(op.result)
@@ -117,7 +116,7 @@ class _Legalizer:
     def align(self, op: Op) -> None:
         """Equal dtypes and equal shapes, by inserting nodes (`seed`), or a report of each deviation (`strict`)."""
         casts = self.needed_casts(op)
-        shapes = [operand_type(x).shape for x in op.operands if isinstance(x, Value)]  # type: ignore[union-attr]
+        shapes = [x.type.shape for x in op.operands if isinstance(x, Value) and isinstance(x.type, TensorType)]
         different = list(dict.fromkeys(shapes))
         if self.strict and (casts or len(different) > 1):
             return self.refuse(op, casts, different)
@@ -129,7 +128,8 @@ class _Legalizer:
     def needed_casts(self, op: Op) -> set[int]:
         """The operands that an implicit CAST to fp32 would mend. Raises Violation("DtypeMismatch") for other mixes."""
         first = 1 if op.defn.short == "WHERE" else 0
-        dtypes: dict[int, DType] = {k: operand_type(x).dtype for k, x in enumerate(op.operands) if k >= first}  # type: ignore[union-attr]
+        types = {k: t for k, x in enumerate(op.operands) if k >= first and isinstance(t := operand_type(x), TensorType)}
+        dtypes = {k: t.dtype for k, t in types.items()}
         found = set(dtypes.values())
         if len(found) == 1:
             return set()
@@ -139,10 +139,13 @@ class _Legalizer:
         return {k for k, d in dtypes.items() if d is not F32}
 
     def refuse(self, op: Op, casts: set[int], shapes: list[Shape]) -> None:
+        faults = [mismatch(op.defn.short, shapes)] if len(shapes) > 1 else []
         if casts:
             message = f"the operands of {op.defn.short} have different dtypes; there are no implicit casts"
-            self.diagnostics.error("DtypeMismatch", message, op.loc, help="CAST one of them first")
-        raise mismatch(op.defn.short, shapes) if len(shapes) > 1 else Violation("DtypeMismatch", "")
+            faults.insert(0, Violation("DtypeMismatch", message, help="CAST one of them first"))
+        for fault in faults[:-1]:
+            self.diagnostics.violation(fault, op.loc)
+        raise faults[-1]
 
     def plan(self, op: Op, shapes: list[Shape]) -> tuple[Shape, dict[int, tuple[int, ...] | None]]:
         """The common shape, and per operand that needs it the reduced axes to put back, or None to align from the right."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.opdef import ELEMENTWISE
+from ptir_tools.core.opdef import ELEMENTWISE, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 
@@ -119,8 +119,8 @@ def _cut(intervals: tuple[Interval, ...], low: Dim, high: Dim, step: Dim) -> tup
 
 def _expand(op: Op, axes: Axes) -> Axes:
     shape = _shape(op)
-    found = [(Interval(None, d),) for d in shape]
-    source: Any = op.operands[0].type
+    found: list[tuple[Interval, ...]] = [(Interval(None, d),) for d in shape]
+    source: Any = operand_type(op.operands[0])
     for intervals, d, axis in zip(axes, source.shape, op.attr("broadcast_dimensions"), strict=True):
         if axis is not None and d == shape[axis]:
             found[axis] = intervals
@@ -129,7 +129,7 @@ def _expand(op: Op, axes: Axes) -> Axes:
 
 def _reshape(op: Op, axes: Axes) -> Axes:
     """Where only extents of 1 come and go, axes keep their lists; otherwise the product moves to axis 0."""
-    source: Any = op.operands[0].type
+    source: Any = operand_type(op.operands[0])
     shape = _shape(op)
     if [d for d in source.shape if d != 1] == [d for d in shape if d != 1]:
         kept = iter([i for i, d in zip(axes, source.shape, strict=True) if d != 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -76,15 +77,11 @@ def _bind_op(op: Op, numbers: Mapping[str, int]) -> None:
     """Put numbers into the attributes and the result type. Raises Violation("InvalidArg") for a negative extent."""
     attrs = []
     for a, value in zip(op.defn.attrs, op.attrs, strict=True):
-        put = _put_anything if a.kind == "Map" else _put
-        attrs.append(substitute(value, lambda s, put=put: put(s, numbers)))
+        put = ex.put if a.kind == "Map" else _put
+        attrs.append(substitute(value, partial(put, numbers=numbers)))
     op.attrs = tuple(attrs)
     for v in op.results:
         v.type = substitute(v.type, lambda s: _put(s, numbers))
-
-
-def _put_anything(s: Sym, numbers: Mapping[str, int]) -> Dim:
-    return ex.put(s, numbers)
 
 
 def _put(s: Sym, numbers: Mapping[str, int]) -> Dim:

@@ -13,13 +13,13 @@ from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.tiny.immediates import dtype_of
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.evaluate import Context
     from ptir_tools.dialects.tiny.ops.rules import Result
 else:
     np = lazy("numpy")
@@ -89,10 +89,10 @@ def rsqrt(x: Array, *, result: Result) -> Any:
 
 
 @op("tiny.CAST", infer=converted, traits=PURE | ELEMENTWISE)
-def cast(x: Array, *, to: DType, context: Context) -> Any:
+def cast(x: Array, *, to: DType) -> Any:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Seed 1.2 and 2.2."""
-    return arrays.cast(x, context.op.operands[0].type.dtype, to)
+    return arrays.cast(x, dtype_of(x), to)
 
 
 @op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)

@@ -159,7 +159,7 @@ def permute(x: Array, *, perm: Ints) -> Any:
 
 
 @op("tiny.EXPAND", infer=expanded, traits=PURE | MOVEMENT)
-def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> Any:
+def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Any:
     """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
     every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Seed 2.1."""
     to = destination(x.shape, result_shape, broadcast_dimensions)
@@ -167,14 +167,15 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
     for n, a in zip(x.shape, to, strict=True):
         if a is not None:
             inner[a] = n
-    return np.broadcast_to(x.reshape(inner), result_shape)
+    return np.broadcast_to(x.reshape(inner), result.static_shape)
 
 
 @op("tiny.PAD", infer=padded, traits=PURE | MOVEMENT)
 def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
     """`x` with `lo` and `hi` elements `value` before and after it on every axis. Seed 2.1."""
     dtype: DType = result.dtype
-    return np.pad(x, pad, constant_values=as_array(value, dtype)) if x.ndim else x
+    widths: Any = pad
+    return np.pad(x, widths, constant_values=as_array(value, dtype)) if x.ndim else x
 
 
 @op("tiny.SHRINK", infer=sliced, traits=PURE | MOVEMENT)
@@ -187,4 +188,5 @@ def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Any:
 @op("tiny.FLIP", infer=flipped, traits=PURE | MOVEMENT)
 def flip(x: Array, *, axes: Axes) -> Any:
     """`x` reversed along `axes`. Seed 2.1."""
-    return np.flip(x, axes)
+    along: Any = axes
+    return np.flip(x, along)

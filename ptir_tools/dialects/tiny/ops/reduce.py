@@ -12,7 +12,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE
 from ptir_tools.core.opdef import op as declare
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.tiny.immediates import as_array, require_fits
+from ptir_tools.dialects.tiny.immediates import as_array, dtype_of, require_fits
 from ptir_tools.dialects.tiny.ops.movement import resolve_axes
 from ptir_tools.dialects.tiny.ops.rules import NUMBERS, SPELLED, Axes, Scalar
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.evaluate import Context
 else:
     np = lazy("numpy")
 
@@ -62,16 +61,16 @@ def reduce(
     axes: Axes,
     dtype: DType,
     init: Scalar | None = None,
-    context: Context,
 ) -> Any:
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Seed 2.2, 3.3."""
-    source = arrays.widen(arrays.cast(x, context.op.operands[0].type.dtype, dtype))
+    source = arrays.widen(arrays.cast(x, dtype_of(x), dtype))
     start = arrays.widen(as_array(neutral(op, dtype) if init is None else init, dtype))
+    along: Any = axes
     with np.errstate(all="ignore"):
         if op == "SUM":
-            total = np.add.reduce(source, axis=axes, dtype=source.dtype)
+            total = np.add.reduce(source, axis=along, dtype=source.dtype)
             return arrays.narrow(np.asarray(total if init is None else total + start), dtype)
         best = np.maximum if op == "MAX" else np.minimum
-        return arrays.narrow(np.asarray(best.reduce(source, axis=axes, initial=start[()])), dtype)
+        return arrays.narrow(np.asarray(best.reduce(source, axis=along, initial=start[()])), dtype)

@@ -131,11 +131,11 @@ def view(
 ) -> Any:
     """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives, affine expressions with
     `//` and `%`; where an expression of `guard` is negative it is `fill`. Seed 2.1."""
-    index, where = linear_index(x.shape, result_shape, map, guard)
+    index, where = linear_index(x.shape, result.static_shape, map, guard)
     dtype: DType = result.dtype
     outside = as_array(fill, dtype)
     if not x.size:
-        return np.full(result_shape, outside)
+        return np.full(result.static_shape, outside)
     return np.where(where, x.reshape(-1)[index], outside)
 
 
