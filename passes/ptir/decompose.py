@@ -1,0 +1,16 @@
+"""Composite ops out of the ops of gpt.rs."""
+
+from __future__ import annotations
+
+from ptir_tools.core.ir import Program
+from ptir_tools.dialects.ptir.rules.decompose import DECOMPOSED
+from ptir_tools.passes import PassContext
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Express layer_norm and clamp in the ops that gpt.rs has."""
+    for rw in context.rewriters(program):
+        for op in list(rw.body()):
+            for pattern in DECOMPOSED.by_root.get(op.defn, ()):
+                pattern.match_and_rewrite(op, rw)
+                context.count(pattern.name)
