@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ptir_tools import convert, engines, passes
 from ptir_tools.core import symbols
@@ -36,13 +36,11 @@ def read(
     source = _source(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
     found = source and reading.read(source, diagnostics, chosen, format)
+    if found:
+        symbols.bind(found, bind or {})
+        verify_program(found, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    if not found:
-        raise UsageError("nothing to read")
-    symbols.bind(found, bind or {})
-    verify_program(found, diagnostics, chosen)
-    diagnostics.raise_if_errors()
-    return found
+    return cast(Program, found)
 
 
 def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: Options) -> Source | None:

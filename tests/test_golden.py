@@ -35,7 +35,8 @@ def _run(line: str, path: Path, tmp: Path) -> Ran:
     ran = Ran(0, b"", "")
     said, status = "", 0
     for part in line.split(" | "):
-        words = [w.replace("%s", str(path.relative_to(ROOT))).replace("%t", str(tmp)) for w in shlex.split(part)]
+        names = {"%s": str(path.relative_to(ROOT)), "%t": str(tmp)}
+        words = [re.sub(r"%[st]\b", lambda m: names[m[0]], w) for w in shlex.split(part)]
         assert words[0] == "ptir", part
         ran = run_ptir(*words[1:], stdin=ran.out)
         said, status = said + ran.err, max(status, ran.status)

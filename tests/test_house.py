@@ -100,7 +100,9 @@ def test_package_list_equals_the_tree() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
     roots = {"ptir_tools": ROOT / "ptir_tools", "ptir_tools.grammars": ROOT / "grammars", "ptir_tools.passes": ROOT / "passes"}
     tree = {
-        ".".join((name, *init.parent.relative_to(root).parts)) for name, root in roots.items() for init in root.rglob("__init__.py")
+        ".".join((name, *init.parent.relative_to(root).parts))
+        for name, root in roots.items()
+        for init in root.rglob("__init__.py")
     }
     assert sorted(listed) == sorted(tree)
 

@@ -105,7 +105,9 @@ def test_short() -> None:
 
 def test_json_record() -> None:
     fix = Fix(Span(0, 2), "zz")
-    record = json.loads(render.json_line(found("ab\ncd", 0, 4, help="h", notes=("n",), fix=fix, labels=(Label(Span(3, 4), "l"),))))
+    record = json.loads(
+        render.json_line(found("ab\ncd", 0, 4, help="h", notes=("n",), fix=fix, labels=(Label(Span(3, 4), "l"),)))
+    )
     assert record == {
         "severity": "error", "code": "Code", "message": "message", "file": "f.ptir",
         "line": 1, "column": 1, "end_line": 2, "end_column": 2, "notes": ["n"], "help": "h",

@@ -58,7 +58,14 @@ def test_content_tells(before: str, text: str, format: str | None) -> None:
 
 
 def test_time_is_linear_in_hostile_text() -> None:
-    for text in (" " * 1_000_000, "\n" * 1_000_000, "/*" * 500_000, "{" * 1_000_000, "%a," * 300_000, "program {" + "\n " * 500_000):
+    for text in (
+        " " * 1_000_000,
+        "\n" * 1_000_000,
+        "/*" * 500_000,
+        "{" * 1_000_000,
+        "%a," * 300_000,
+        "program {" + "\n " * 500_000,
+    ):
         start = time.perf_counter()
         sniff(text)
         assert time.perf_counter() - start < 2

@@ -115,10 +115,11 @@ def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array]
 def fitted(port: Port, array: Array, cast: bool = False) -> Array:
     """`array` in the dtype of `port`: as it is, its raw bytes read so, or a wider one whose every value is representable.
 
-    `cast` converts by the cast table instead. Raises UsageError; shapes are checked by the engine.
+    `cast` converts by the cast table instead. Raises UsageError.
     """
     dtype = dtype_of(port.type)
     want = arrays.numpy_dtype(dtype)
+    require_shape(port, array.shape)
     if array.dtype.newbyteorder("=") == want:
         return array.astype(want, copy=False)
     if array.dtype.kind == "V" and array.dtype.itemsize == want.itemsize and array.dtype.names is None:

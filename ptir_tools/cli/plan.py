@@ -11,8 +11,9 @@ from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Program
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.plan import ALIGN, BlockPlan, Plan, plan, to_csv, to_json, to_text
+from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_text
 from ptir_tools.plan.liveness import Buffer
+from ptir_tools.plan.record import ALIGN
 
 _WRITERS = {"text": to_text, "json": to_json, "csv": to_csv}
 

@@ -38,6 +38,7 @@ class Reporter:
     notes: bool = False  # notes are shown without -v (verify)
     sources: list[Source] = field(default_factory=list)  # what was read; the reproducer holds the last
     held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
+    shown: int = 0  # diagnostics written so far; an empty line stands between them
 
     def settle(self, diagnostics: Diagnostics) -> None:
         """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
@@ -56,8 +57,8 @@ class Reporter:
         """Write those of `found` that the user wants to see, at most `max_errors` errors of them."""
         wanted = [d for d in found if self._wanted(d)]
         errors = sum(d.severity is Severity.ERROR for d in wanted)
-        for n, d in enumerate(self._first(wanted)):
-            self._write(d, first=n == 0)
+        for d in self._first(wanted):
+            self._write(d)
         if errors > self.max_errors and self.form == "text":
             self.say(f"{errors - self.max_errors} more errors; --max-errors {errors} shows them")
 
@@ -94,7 +95,7 @@ class Reporter:
             if left >= 0 or d.severity is not Severity.ERROR:
                 yield d
 
-    def _write(self, d: Diagnostic, first: bool = True) -> None:
+    def _write(self, d: Diagnostic) -> None:
         if self.form == "sarif":
             self.held.append(d)
         elif self.form == "json":
@@ -102,7 +103,8 @@ class Reporter:
         elif self.form == "short":
             self.say(render.short(d))
         else:
-            self.say(("" if first else "\n") + render.text(d, color=wants_color(self.color, sys.stderr)))
+            self.say("\n" * (self.shown > 0) + render.text(d, color=wants_color(self.color, sys.stderr)))
+        self.shown += 1
 
 
 def reporter_of(ctx: click.Context) -> Reporter:

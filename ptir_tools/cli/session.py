@@ -54,8 +54,8 @@ class Session:
         return program
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
-        """Verify what was read without errors."""
-        return not diagnostics.errors and bool(verifier.verify(program, diagnostics, self.options))
+        """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are told at once."""
+        return bool(verifier.verify(program, diagnostics, self.options))
 
     def load(self, path: str, *, verify: bool = True) -> tuple[Program, Diagnostics]:
         """Read, bind and verify. Findings are shown; errors end the command. The collector goes on with what follows."""

@@ -46,11 +46,20 @@ def shape_of(port: Port, numbers: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(d for d in t.shape if isinstance(d, int))
 
 
+def require_shape(port: Port, shape: tuple[int, ...]) -> None:
+    """Raise UsageError when an array of `shape` cannot be `port`. A symbol takes any extent."""
+    wanted = port.type.shape if isinstance(port.type, (TensorType, MemRefType)) else ()
+    if len(wanted) != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(wanted, shape, strict=True)):
+        raise UsageError(f"input `{port.name}` is {port.type}, got shape {list(shape)}")
+
+
 def generated(port: Port, spec: str, numbers: Mapping[str, int], position: int, seed: int) -> Array:
     """The array that a SPEC other than a file describes: a number, a list, `iota`, `random(lo,hi)`."""
     dtype = dtype_of(port.type)
     if spec.startswith("["):
-        return _from_text(port, spec, dtype)
+        listed = _from_text(port, spec, dtype)
+        require_shape(port, listed.shape)
+        return listed
     shape = shape_of(port, numbers)
     if spec == "iota":
         count = math.prod(shape)

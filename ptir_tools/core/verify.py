@@ -42,7 +42,7 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
     visible: set[Value] = set()
     for block in [*program.functions, *program.regions]:
         _Walk(program, diagnostics).block(block, visible)
-    if diagnostics.errors == before and program.dialect.check is not None:
+    if not diagnostics.errors and program.dialect.check is not None:
         program.dialect.check(program, diagnostics, options)
     return diagnostics.errors == before
 

@@ -8,7 +8,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.dialects import FORMATS, load_format
-from ptir_tools.dialects.sniff import sniff
+from ptir_tools.dialects.sniff import beginning, sniff
 
 BOM = "\ufeff"
 
@@ -36,8 +36,9 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     if (found := sniff(source.text)) is not None:
         return found
     names = ", ".join(e.name for e in FORMATS.values() if e.readable)
-    what = "begins like no known format" if source.text.strip() else "is empty"
-    diagnostics.error("UnknownFormat", f"the text {what}", Span(0, 0), help=f"say what it is with --from FORMAT: {names}")
+    at = beginning(source.text)
+    what = "begins like no known format" if at < len(source.text) else "is empty"
+    diagnostics.error("UnknownFormat", f"the text {what}", Span(at, at), help=f"say what it is with --from FORMAT: {names}")
     return None
 
 

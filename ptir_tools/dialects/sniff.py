@@ -36,14 +36,19 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|//[^\n]*|/\*.*?(?:\*/|\Z)
 
 def sniff(text: str) -> str | None:
     """The name of the format that `text` is in, or None when it begins like none of them."""
-    blank = _BLANK.match(text)
-    start = blank.end() if blank else 0
+    start = beginning(text)
     if text.startswith("{", start):
         return _json(text, start)
     if _PROGRAM.match(text, start):
         header = _HEADER.search(_without_comments(text, start))
         return "ptir" if header and header["open"] else "ptir-dump"
     return next((name for pattern, name in _BEGINNINGS if pattern.match(text, start)), None)
+
+
+def beginning(text: str) -> int:
+    """Where the text begins, after byte-order mark, blanks and comments."""
+    blank = _BLANK.match(text)
+    return blank.end() if blank else 0
 
 
 def _without_comments(text: str, start: int) -> str:

@@ -56,7 +56,7 @@ _START = re.compile(
     re.MULTILINE,
 )
 _BROKEN = re.compile(rf"%?({NAME})[ \t]*=|(func(?:tion)?|region)\b|(return)\b")
-_PLACEHOLDER = re.compile(r"\{\{[ \t]*(\w+)[ \t]*\}\}")
+_PLACEHOLDER = re.compile(r"\{\{[ \t]*(\w+)[ \t]*\}\}|//[^\n]*|/\*.*?\*/", re.DOTALL)  # comments hold none
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -74,13 +74,13 @@ def fill_placeholders(source: Source, diagnostics: Diagnostics, options: Options
     values = options.placeholders
     whole = True
     for m in _PLACEHOLDER.finditer(source.text):
-        if m[1] not in values:
+        if m[1] and m[1] not in values:
             meant = nearest(m[1], values)
             help = f"did you mean {meant}?" if meant else f"give it with --set {m[1]}=VALUE"
             diagnostics.error("UnfilledPlaceholder", f"nothing is given for {m[0]}", Span(*m.span()), help=help)
             whole = False
     if whole:
-        source.text = _PLACEHOLDER.sub(lambda m: values[m[1]], source.text)
+        source.text = _PLACEHOLDER.sub(lambda m: values[m[1]] if m[1] else m[0], source.text)
         source._lines = None
     return whole
 

@@ -1,0 +1,1 @@
+# RUN: ptir explain E3001

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir fmt testdata/fmt/check.ptir testdata/fmt/diff.ptir

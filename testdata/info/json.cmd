@@ -1,0 +1,1 @@
+# RUN: ptir info --json testdata/info/program.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir info testdata/translate/mlp.mind.ir

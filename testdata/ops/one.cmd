@@ -1,0 +1,1 @@
+# RUN: ptir ops dot_general

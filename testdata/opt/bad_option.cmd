@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt -p "canonicalize{speed=9}" testdata/opt/pipeline.ptir

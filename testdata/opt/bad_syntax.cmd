@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt -p "cse,,dce" testdata/opt/pipeline.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir opt --check testdata/opt/default.ptir

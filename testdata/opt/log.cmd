@@ -1,0 +1,1 @@
+# RUN: ptir opt --log-rewrites %t/log testdata/opt/default.ptir

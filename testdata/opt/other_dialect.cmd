@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt -p canonicalize,pto-canonicalize testdata/opt/pipeline.ptir

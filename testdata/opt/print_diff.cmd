@@ -1,0 +1,1 @@
+# RUN: ptir opt -p cse,dce --print-ir-diff testdata/opt/pipeline.ptir

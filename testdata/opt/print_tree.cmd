@@ -1,0 +1,1 @@
+# RUN: ptir opt -p cse,dce --print-ir-tree %t/tree testdata/opt/pipeline.ptir

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt --print-ir-before nothing testdata/opt/pipeline.ptir

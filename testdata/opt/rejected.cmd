@@ -1,0 +1,1 @@
+# FAIL[1]: ptir opt testdata/verify/unknown_op.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir opt --stats testdata/opt/default.ptir

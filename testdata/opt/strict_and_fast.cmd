@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt --strict-fp --fast-math testdata/opt/default.ptir

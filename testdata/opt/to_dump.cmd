@@ -1,0 +1,1 @@
+# RUN: ptir opt --to ptir-dump testdata/opt/pipeline.ptir

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt --to mind testdata/opt/pipeline.ptir

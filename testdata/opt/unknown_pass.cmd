@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt -p canonicalise testdata/opt/pipeline.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir plan --to json testdata/plan/softmax.ptir

@@ -1,0 +1,1 @@
+# FAIL[3]: ptir plan --limit 63 testdata/plan/softmax.ptir

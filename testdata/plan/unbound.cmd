@@ -1,0 +1,1 @@
+# FAIL[1]: ptir plan testdata/plan/symbolic.ptir

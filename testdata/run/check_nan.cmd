@@ -1,0 +1,1 @@
+# FAIL[1]: ptir run testdata/run/softmax.ptir --input x=inf --check-nan

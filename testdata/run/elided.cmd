@@ -1,0 +1,1 @@
+# RUN: ptir run testdata/run/iota.ptir

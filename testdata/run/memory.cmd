@@ -1,0 +1,1 @@
+# FAIL[3]: ptir run testdata/run/huge.ptir --random 0

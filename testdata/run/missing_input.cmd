@@ -1,0 +1,1 @@
+# FAIL[2]: ptir run testdata/run/add.ptir --input x=1

@@ -1,0 +1,1 @@
+# RUN: ptir run testdata/run/softmax.ptir --input x=1 --print-values %e,%sum --precision 4

@@ -1,0 +1,1 @@
+# RUN: ptir run testdata/run/add.ptir --random 0 --precision 4

@@ -1,0 +1,1 @@
+# RUN: ptir translate --to ptir --check testdata/translate/data/gemm.json

@@ -1,0 +1,1 @@
+# RUN: ptir translate --to ptir -v --bind M=2 testdata/translate/data/gemm.json

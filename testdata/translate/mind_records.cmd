@@ -1,0 +1,1 @@
+# RUN: ptir translate --to mind-json testdata/translate/mlp.mind.ir

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir translate testdata/translate/mlp.mind.ir

@@ -1,0 +1,1 @@
+# RUN: ptir translate --to ptir-json testdata/translate/softmax_to_dump.ptir

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir translate --to ptri testdata/translate/mlp.mind.ir

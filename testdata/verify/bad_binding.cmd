@@ -1,0 +1,1 @@
+# FAIL[2]: ptir verify --bind N=-1 testdata/verify/ok.ptir

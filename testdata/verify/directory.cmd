@@ -1,0 +1,1 @@
+# FAIL[4]: ptir verify testdata/verify

@@ -1,0 +1,1 @@
+# RUN: ptir verify testdata/verify/data/expand.json

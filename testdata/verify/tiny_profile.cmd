@@ -1,0 +1,1 @@
+# FAIL[1]: ptir verify --profile strict testdata/verify/data/expand.json

@@ -1,0 +1,1 @@
+# RUN: ptir verify -q testdata/verify/data/expand.json

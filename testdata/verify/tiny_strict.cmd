@@ -1,0 +1,1 @@
+# FAIL[1]: ptir verify --strict testdata/verify/data/expand.json

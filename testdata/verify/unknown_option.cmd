@@ -1,0 +1,1 @@
+# FAIL[2]: ptir verify --taget a3 testdata/verify/ok.ptir
