@@ -8,9 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from conftest import ROOT, TESTDATA, Ran, run_ptir
 
 from ptir_tools.cli import COMMANDS
-from conftest import ROOT, TESTDATA, Ran, run_ptir
 
 _COMMAND = re.compile(rb"^(?://|#)\s*(?:RUN|FAIL\[(\d+)\]): (ptir .*)$", re.MULTILINE)
 _EXPECTATIONS = (".out", ".err")
@@ -32,10 +32,9 @@ CASES = [f for f in _files() if f.suffix not in _EXPECTATIONS and _command(f)]
 
 def _run(line: str, path: Path, tmp: Path) -> Ran:
     """A command line, `|` included; `%s` is the file, `%t` a fresh folder."""
-    ran = Ran(0, b"", "")
+    ran, names = Ran(0, b"", ""), {"%s": str(path.relative_to(ROOT)), "%t": str(tmp)}
     said, status = "", 0
     for part in line.split(" | "):
-        names = {"%s": str(path.relative_to(ROOT)), "%t": str(tmp)}
         words = [re.sub(r"%[st]\b", lambda m: names[m[0]], w) for w in shlex.split(part)]
         assert words[0] == "ptir", part
         ran = run_ptir(*words[1:], stdin=ran.out)

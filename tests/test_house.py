@@ -57,7 +57,7 @@ def test_layers(room: str, path: Path) -> None:
         seen = _room(module)
         assert seen is None or LAYERS.index(seen) <= LAYERS.index(room), f"{room} may not import {module}"
         for name, allowed in ONLY.items():
-            assert module.partition(".")[0] != name and module != name or room in allowed, f"{room} may not import {module}"
+            assert (module.partition(".")[0] != name and module != name) or room in allowed, f"{room} may not import {module}"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

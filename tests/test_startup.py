@@ -47,11 +47,15 @@ def test_verify_executes_no_engine_pass_or_conversion(tmp_path: Path) -> None:
     _, names = executed("verify", tmp_path / "p.ptir")
     rooms = ("engines", "passes", "convert", "plan")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
-    assert not [n for n in names if n.startswith(("ptir_tools.dialects.mind", "ptir_tools.dialects.tiny", "ptir_tools.dialects.pto"))]
+    assert not [
+        n for n in names if n.startswith(("ptir_tools.dialects.mind", "ptir_tools.dialects.tiny", "ptir_tools.dialects.pto"))
+    ]
 
 
 def test_the_api_loads_when_it_is_used() -> None:
-    code = "import sys, ptir_tools; print(*sys.modules); ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"
+    code = (
+        "import sys, ptir_tools; print(*sys.modules); ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = ran.stdout.splitlines()
     assert "ptir_tools.api" not in before.split()

@@ -64,13 +64,13 @@ def command(
     """
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
-    session.set(target=target, placeholders=dict(placeholders), elide_constants=elide_constants_larger)
+    session.set(target=target, placeholders=dict(placeholders), elide_constants=elide_constants_larger, lossy=lossy)
     program, diagnostics = session.load(file, verify=False)
     between = FORMATS[to].dialect != program.dialect.name
     if between or check:
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
-    after = _convert(session, program, FORMATS[to].dialect, diagnostics, lossy) if between else program
+    after = _convert(session, program, FORMATS[to].dialect, diagnostics) if between else program
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if check:
@@ -78,7 +78,7 @@ def command(
     write_text(output, pieces)
 
 
-def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics, lossy: bool) -> Program:
+def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics) -> Program:
     after: Program | None = convert.translate(program, dialect, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if after is None:
