@@ -52,6 +52,11 @@ def static(*things: Thing) -> bool:
     return all(isinstance(d, int) for x in things for d in shape(x))
 
 
+def known(y: Thing, x: Thing) -> bool:
+    """Whether every extent of `y` is a number or a symbol that `x` has: dropping `y` drops no symbol's definition."""
+    return all(isinstance(d, int) or d in shape(x) for d in shape(y))
+
+
 def count(x: Thing) -> int:
     """The number of elements; -1 when an extent is symbolic."""
     t = tensor_type(x)
@@ -191,7 +196,7 @@ def total(root: Op) -> bool:
 HELPERS: dict[str, Any] = {
     f.__name__: f
     for f in (
-        shape, dtype, rank, static, count, floating, integer, constant, alone, axes, is_identity, compose, invert, moves_units,
+        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose, invert, moves_units,
         sums, products, zeros, ones, lead, adds_units, lossless, total,
     )
 }  # fmt: skip

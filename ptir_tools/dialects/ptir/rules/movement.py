@@ -18,7 +18,7 @@ MOVEMENT = rules(
     reshape-explicit:     reshape(x, new_shape=s)                    => reshape(x, new_shape=shape(root))
                           if s != shape(root) and static(root)
     reshape-chain:        reshape(y := reshape(x, new_shape=_), new_shape=_)  => reshape(x, new_shape=shape(root))
-                          if static(x, y, root)
+                          if known(y, x)
     broadcast-same:       broadcast_to(x, result_shape=s)            => x                         if shape(x) == s
     broadcast-chain:      broadcast_to(broadcast_to(x, result_shape=_), result_shape=s)  => broadcast_to(x, result_shape=s)
     broadcast-units:      broadcast_to(x, result_shape=s)            => reshape(x, new_shape=s)   if adds_units(x, root)
