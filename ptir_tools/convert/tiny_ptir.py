@@ -152,6 +152,7 @@ def relu(emit: Emit) -> Value:
 
 
 def cast(emit: Emit, to: DType) -> Value:
+    """PTIR has the same cast table."""
     return emit.last("cast", emit.operands[0], dtype=to)
 
 
@@ -179,30 +180,38 @@ def _natural(op: Op) -> Value | None:
 
 
 def where(emit: Emit) -> Value:
+    """Immediates are broadcast; the condition has the shape of the rest."""
     return emit.last("select", *map(emit.full, emit.operands))
 
 
 def reduce(emit: Emit, op: str, axes: tuple[int, ...], dtype: DType, init: float | None) -> Value:
-    """The source is cast first, unless a wider accumulator does it; `init` is one more op."""
+    """The source is cast first, unless a wider accumulator does it; `init` is one more op, and a float sum is kept wider
+    until then, so that it is rounded once."""
     x = emit.operands[0]
     source: TensorType = x.type  # type: ignore[assignment,union-attr]
-    widening = source.dtype.is_float and dtype.is_float and (dtype is F32 or dtype is source.dtype)
-    if not widening or (not axes and dtype is not source.dtype):
-        x = emit("cast", x, dtype=dtype) if source.dtype is not dtype else x
+    if source.dtype is not dtype and not (axes and dtype is F32 and source.dtype.is_float):
+        x = emit("cast", x, dtype=dtype)
     kind, combine = REDUCTIONS[op]
-    make = emit.last if init is None else emit
-    total = make(kind, x, axes=axes, keepdims=False, accum_dtype=dtype, out_dtype=dtype)
-    return total if init is None else emit.last(combine, total, emit.filled(init, dtype))
+    if init is None:
+        return emit.last(kind, x, axes=axes, accum_dtype=dtype, out_dtype=dtype)
+    wide = dtype if op != "SUM" or not dtype.is_float else F64 if dtype is F32 else F32
+    total = emit(kind, x, axes=axes, accum_dtype=wide, out_dtype=wide)
+    if wide is dtype:
+        return emit.last(combine, total, emit.filled(init, dtype))
+    start = float(as_array(init, dtype).astype(float))
+    return emit.last("cast", emit(combine, total, emit.filled(start, wide)), dtype=dtype)
 
 
 REDUCTIONS = {"SUM": ("reduce_sum", "add"), "MAX": ("reduce_max", "maximum"), "MIN": ("reduce_min", "minimum")}
 
 
 def reshape(emit: Emit, result_shape: Shape) -> Value:
+    """The same reshape; symbols stay."""
     return emit.last("reshape", emit.operands[0], new_shape=result_shape)
 
 
 def permute(emit: Emit, perm: tuple[int, ...]) -> Value:
+    """A transpose."""
     return emit.last("transpose", emit.operands[0], perm=perm)
 
 
@@ -220,6 +229,7 @@ def expand(emit: Emit, result_shape: Shape, broadcast_dimensions: tuple[int | No
 
 
 def pad(emit: Emit, pad: tuple[tuple[Dim, Dim], ...], value: float) -> Value:
+    """A pad without interior; the value is rounded to the dtype here, as Tiny rounds it."""
     low = numbers("PAD", [a for a, _ in pad])
     high = numbers("PAD", [b for _, b in pad])
     exact = as_array(value, emit.type.dtype).astype(object if emit.type.dtype.is_integer else float).item()
@@ -253,6 +263,7 @@ def flip(emit: Emit, axes: tuple[int, ...]) -> Value:
 
 
 def general_view(emit: Emit, result_shape: Shape, map: Shape, guard: Shape, fill: float) -> Value:
+    """See `tiny_views`."""
     return view(emit, tuple(_text(d) for d in map), tuple(_text(d) for d in guard), fill, literal)
 
 
@@ -261,6 +272,7 @@ def _text(d: Dim) -> str:
 
 
 def pool(emit: Emit, kernel: Shape, stride: Shape | None, dilation: Shape | None) -> Value:
+    """The VIEW that it stands for."""
     ones = (1,) * len(kernel)
     entries = pool_map(len(emit.shape) - len(kernel), stride or ones, dilation or ones)
     return view(emit, tuple(map(_text, entries)), (), 0, literal)
