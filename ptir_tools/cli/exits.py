@@ -19,6 +19,7 @@ from ptir_tools.core.limits import LimitExceeded
 
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
 
+_LISTED = 12  # so many names are listed when none is near
 MEANINGS = {
     OK: "fine",
     REJECTED: "the program was rejected, stopped with a run-time error, or a comparison failed",
@@ -31,8 +32,10 @@ MEANINGS = {
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not one of `known`; the nearest is suggested."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return UsageError(f"no {kind} `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean `{near[0]}`?" if near else f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
+    return UsageError(f"no {kind} `{name}`{hint}")
 
 
 def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:

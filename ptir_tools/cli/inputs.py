@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptir_tools.cli.exits import unknown_name
-from ptir_tools.cli.specs import dtype_of, generated
+from ptir_tools.cli.specs import dtype_of, generated, require_shape, shape_of
 from ptir_tools.core import arrayfiles, arrays, symbols
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import TensorType
+from ptir_tools.engines import require_memory
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.ports import Port, entry, signature
 
@@ -39,6 +42,7 @@ class Inputs:
     function: str | None = None
     bindings: Mapping[str, int] | None = None
     shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
+    limits: Limits = LIMITS
 
     def arrays(self, program: Program) -> dict[str, Array]:
         """One array per port of `program` that is spoken of, in order of the ports.
@@ -50,6 +54,8 @@ class Inputs:
         files = self._from_file(ports) | {n: _from_path(s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         numbers = _numbers(program, ports, ready, self.bindings or {})
+        asked = [p for p in ports if p.name not in files and (p.name in specs or self.random is not None)]
+        require_memory(sum(_nbytes(p, numbers) for p in asked), self.limits)
         for position, p in enumerate(ports):
             if p.name not in files and (spec := specs.get(p.name, "random")) != "random":
                 static = replace(p, type=symbols.substitute(p.type, symbols.lookup_in(program, numbers)))
@@ -93,6 +99,10 @@ def resolve(program: Program, ports: Sequence[Port], name: str, function: str | 
     if (found := next((p for p in ports if p.name in (plain, name)), None)) is None:
         raise unknown_name("input", name, [p.name for p in ports])
     return found
+
+
+def _nbytes(port: Port, numbers: Mapping[str, int]) -> int:
+    return math.prod(shape_of(port, numbers)) * dtype_of(port.type).size
 
 
 def _from_path(spec: str) -> Array:

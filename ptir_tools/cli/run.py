@@ -136,7 +136,7 @@ class Execution:
         inputs = self.inputs(program)
         if self.flags.save_inputs:
             _save(self.flags.save_inputs, inputs)
-        watch = Watch(self.session.reporter, program, self.flags)
+        watch = Watch(self.session.reporter, program, self.flags, self.diagnostics)
         outputs = self.execute(program, inputs, watch)
         self.session.reporter.settle(self.diagnostics)
         watch.finish()
@@ -149,7 +149,16 @@ class Execution:
     def inputs(self, program: Program) -> dict[str, Array]:
         """The arrays that the command line speaks of."""
         f = self.flags
-        told = Inputs(f.inputs_given, f.inputs_file, f.random, f.cast_inputs, f.function, self.session.bindings, dict(f.shapes))
+        told = Inputs(
+            f.inputs_given,
+            f.inputs_file,
+            f.random,
+            f.cast_inputs,
+            f.function,
+            self.session.bindings,
+            dict(f.shapes),
+            self.session.options.limits,
+        )
         try:
             return told.arrays(program)
         except Violation as violation:

@@ -12,7 +12,7 @@ from ptir_tools.cli.outcome import Style, values
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.lazy import lazy
 
@@ -35,10 +35,11 @@ class Wishes(Style, Protocol):
 class Watch:
     """Is told of every op that ran (`observe`) and how long it took (`clock`)."""
 
-    def __init__(self, reporter: Reporter, program: Program, flags: Wishes) -> None:
+    def __init__(self, reporter: Reporter, program: Program, flags: Wishes, diagnostics: Diagnostics) -> None:
         self.reporter = reporter
         self.program = program
         self.flags = flags
+        self.diagnostics = diagnostics
         self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
         self.observes = bool(flags.check_nan or self.wanted)
         self.times = bool(flags.timing or flags.trace)
@@ -56,13 +57,14 @@ class Watch:
         self.runs.append(time.perf_counter() - start)
 
     def observe(self, op: Op, results: tuple[Any, ...]) -> None:
-        """Print what is asked for; raise Violation("NonFinite") for a NaN or an infinity with --check-nan."""
+        """Print what is asked for; raise Rejected for a NaN or an infinity with --check-nan."""
         for v, data in zip(op.results, results, strict=False):
             if v.name in self.wanted:
                 shown = values(data, self.flags) if not isinstance(data, tuple) else str(data)
                 self.reporter.say(f"%{v.name}: {self.program.dialect.type_text(v.type)}\n{shown}")
             if self.flags.check_nan and not _finite(data):
-                raise Violation("NonFinite", f"%{v.name} holds a NaN or an infinity")
+                self.diagnostics.error("NonFinite", f"%{v.name} holds a NaN or an infinity", op.loc)
+                self.diagnostics.raise_if_errors()
 
     def clock(self, op: Op, seconds: float) -> None:
         """Keep how long an op took."""

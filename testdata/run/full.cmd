@@ -1,1 +1,0 @@
-# RUN: ptir run testdata/run/iota.ptir --full
