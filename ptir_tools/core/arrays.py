@@ -42,7 +42,8 @@ def unpack(data: bytes, dtype: DType, count: int) -> Array:
         return nibbles.astype(numpy_dtype(dtype))
     if dtype.kind is Kind.BOOL:
         return np.asarray(np.frombuffer(data, np.uint8) != 0)
-    return np.frombuffer(data, numpy_dtype(dtype).newbyteorder("<")).astype(numpy_dtype(dtype), copy=False)
+    native = numpy_dtype(dtype)
+    return np.frombuffer(data, native.newbyteorder("<")).astype(native, copy=False).view(native)  # `<f4` is not written `f4`
 
 
 def pack(array: Array, dtype: DType) -> bytes:
