@@ -196,7 +196,7 @@ def total(root: Op) -> bool:
 HELPERS: dict[str, Any] = {
     f.__name__: f
     for f in (
-        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose, invert, moves_units,
-        sums, products, zeros, ones, lead, adds_units, lossless, total,
+        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose, invert,
+        moves_units, sums, products, zeros, ones, lead, adds_units, lossless, total,
     )
 }  # fmt: skip
