@@ -23,6 +23,7 @@ Convert = Callable[[Program, Diagnostics, Options], Program | None]
 CONVERSIONS: dict[tuple[str, str], str] = {
     ("mind", "ptir"): "ptir_tools.convert.mind_ptir",
     ("tiny", "ptir"): "ptir_tools.convert.tiny_ptir",
+    ("ptir", "mind"): "ptir_tools.convert.ptir_mind",
 }
 
 

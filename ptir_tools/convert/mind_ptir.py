@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.naming import between, spelled
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -67,12 +67,8 @@ class Emit:
         return self.type.dtype
 
     def __call__(self, name: str, *operands: Operand, **attrs: Any) -> Value:
-        """An instruction before the last, under a name that nothing else has: `%v5_0` for the first of `%5`."""
-        stem, n = f"v{self.name}" if self.name.isdecimal() else self.name, 0
-        while (own := f"{stem}_{n}") in self.taken:
-            n += 1
-        self.taken.add(own)
-        return self.builder.op(name, *operands, name=own, **attrs)
+        """An instruction before the last."""
+        return self.builder.op(name, *operands, name=between(self.name, self.taken), **attrs)
 
     def last(self, name: str, *operands: Operand, **attrs: Any) -> Value:
         """The instruction that gives the result."""

@@ -22,6 +22,7 @@ class Options:
     target: str | None = None  # PTO: a3 or a5, over the module's own
     hazards: bool = True  # PTO: the hazard check is part of verify
     placeholders: dict[str, str] = field(default_factory=dict)  # PTIR snippets: {{name}}
+    lossy: bool = False  # translating: also what changes a NaN, a range or more than rounding
     elide_constants: int | None = None  # writing: constants of more elements become dense<?>
 
 

@@ -1,0 +1,227 @@
+"""PTIR to MIND: what Core v1 can say, proven by running both sides; the rest refused at every op."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mind_programs import array, good, inputs_of, random_program, run, show
+
+from ptir_tools.convert import translate
+from ptir_tools.core.arrays import numpy_dtype, to_literal
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import BF16, F32, F64, SI32, SI64, DType
+from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.types import sym, tensor
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_dialect
+from ptir_tools.passes import run_pipeline
+
+Body = Callable[[Builder, Any], Any]
+
+
+def program(body: Body, dtype: DType = F32, shape: Any = (2, 3)) -> Program:
+    """A PTIR function of one parameter `x`."""
+    made, b = single_function(load_dialect("ptir"))
+    found = body(b, b.param(tensor(dtype, shape), "x"))
+    b.results(*(found if isinstance(found, tuple) else (found,)))
+    diagnostics = Diagnostics()
+    assert verify(made, diagnostics), [d.message for d in diagnostics]
+    return made
+
+
+def constant(value: Any, dtype: DType = F32) -> Literal:
+    value = np.asarray(value, numpy_dtype(dtype))
+    return to_literal(value, tensor(dtype, value.shape))
+
+
+def to_mind(before: Program, lossy: bool = False) -> tuple[Program | None, Diagnostics]:
+    diagnostics = Diagnostics(before.source)
+    after = translate(before, "mind", diagnostics, Options(lossy=lossy))
+    if after is not None:
+        assert verify(after, diagnostics), [d.message for d in diagnostics]
+    return after, diagnostics
+
+
+def agree(before: Program, lossy: bool = False) -> str:
+    """Run both sides on the same positive inputs; the MIND text."""
+    after, diagnostics = to_mind(before, lossy)
+    assert after is not None, [d.message for d in diagnostics]
+    rng = np.random.default_rng(3)
+    inputs = [np.abs(array(rng, p.type.dtype, p.type.static_shape, 9)) for p in before.main.params]
+    for x, y in zip(run(before, inputs), run(after, inputs), strict=True):
+        assert x.dtype == y.dtype and x.shape == y.shape
+        np.testing.assert_allclose(x, y, rtol=1e-5 if x.dtype.kind == "f" else 0)
+    return show(after)
+
+
+def relu(b: Builder, x: Any) -> Any:
+    zero = b.op("broadcast_to", constant(0.0), result_shape=x.type.shape)
+    return b.op("select", b.op("compare_gt", x, zero), x, zero)
+
+
+def mean(b: Builder, x: Any) -> Any:
+    total = b.op("reduce_sum", x, axes=(0, 1))
+    return b.op("div", total, b.op("broadcast_to", constant(6.0), result_shape=()))
+
+
+def twice_broadcast(b: Builder, x: Any) -> Any:
+    wide = b.op("broadcast_to", x, result_shape=(4, 2, 3))
+    return b.op("add", wide, wide)
+
+
+def dot(b: Builder, x: Any, y: Any, left: Any, right: Any, batch: Any = ()) -> Any:
+    return b.op("dot_general", x, y, batch_lhs=batch, batch_rhs=batch, contract_lhs=left, contract_rhs=right)
+
+
+GOOD: dict[str, tuple[Body, str]] = {
+    "add": (lambda b, x: b.op("add", x, x), "Add (%x, %x)"),
+    "sub mul": (lambda b, x: b.op("mul", b.op("sub", x, x), x), "Mul"),
+    "exp": (lambda b, x: b.op("exp", b.op("neg", x)), "Exp"),
+    "log": (lambda b, x: b.op("log", x), "Log"),
+    "literal": (lambda b, x: b.op("add", x, constant(np.full((2, 3), 2.0))), "ConstF32 {value=2.0}"),
+    "constant": (lambda b, x: b.op("constant", value=constant([1.0, 2.0])), "shape=(2,)"),
+    "broadcast left to Add": (lambda b, x: b.op("add", x, b.op("broadcast_to", constant([1, 2, 3]), result_shape=(2, 3))), "Add"),
+    "broadcast of both": (twice_broadcast, "Mul"),
+    "broadcast returned": (lambda b, x: b.op("broadcast_to", x, result_shape=(4, 2, 3)), "shape=(4, 2, 3)"),
+    "sum": (lambda b, x: b.op("reduce_sum", x, axes=(-1,), keepdims=True), "Sum (%x) {axes=[-1], keepdims=true}"),
+    "sum of nothing": (lambda b, x: b.op("neg", b.op("reduce_sum", x, axes=())), "Neg (%x)"),
+    "mean": (mean, "Mean (%x) {axes=[0, 1], keepdims=false}"),
+    "relu": (relu, "= Relu (%x)"),
+    "halves": (lambda b, x: b.op("div", x, constant([[-2.0, 4.0, 0.5]] * 2)), "[-0.5, 0.25, 2.0]"),
+    "quarter": (lambda b, x: b.op("div", x, b.op("broadcast_to", constant(4.0), result_shape=(2, 3))), "ConstF32 {value=0.25}"),
+    "reshape": (lambda b, x: b.op("reshape", x, new_shape=(3, -1)), "new_shape=[3, -1]"),
+    "transpose": (lambda b, x: b.op("transpose", x, perm=(-1, 0)), "permutation=[1, 0]"),
+    "slice": (lambda b, x: b.op("slice", x, starts=(0, 1), sizes=(2, 2)), "{ends=[2, 3], starts=[0, 1], steps=[1, 1]}"),
+    "tile": (lambda b, x: b.op("tile", x, repeats=(2, 3)), "ExpandDims"),
+    "take": (lambda b, x: b.op("take", x, b.op("constant", value=constant([1, 0, 1], SI32))), "Gather"),
+    "stop_gradient": (lambda b, x: b.op("neg", b.op("stop_gradient", x)), "Neg (%x)"),
+    "iota": (lambda b, x: b.op("iota", shape=(2, 3), dtype=F32, axis=1), "[[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]"),
+    "matmul": (lambda b, x: dot(b, x, b.op("transpose", x, perm=(1, 0)), (1,), (0,)), "MatMul (%x"),
+    "gram": (lambda b, x: dot(b, x, x, (1,), (1,)), "Transpose"),
+    "inner": (lambda b, x: dot(b, x, x, (1, 0), (1, 0)), "Reshape"),
+    "outer": (lambda b, x: dot(b, x, x, (), ()), "MatMul"),
+    "batched": (lambda b, x: dot(b, x, x, (), (), (1,)), "MatMul"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_translated(name: str) -> None:
+    body, words = GOOD[name]
+    assert words in agree(program(body))
+
+
+def test_dot_of_vectors() -> None:
+    assert "Dot (%x, %x)" in agree(program(lambda b, x: dot(b, x, x, (0,), (0,)), F64, (4,)))
+
+
+def test_integers_wrap_alike() -> None:
+    assert "Sum" in agree(program(lambda b, x: b.op("reduce_sum", b.op("mul", x, x), axes=(0,)), SI64))
+
+
+LOSSY: dict[str, Body] = {
+    "maximum": lambda b, x: b.op("maximum", b.op("broadcast_to", constant(0.0), result_shape=(2, 3)), x),
+    "abs": lambda b, x: b.op("abs", x),
+    "reciprocal": lambda b, x: b.op("reciprocal", x),
+    "rsqrt": lambda b, x: b.op("rsqrt", x),
+    "div": lambda b, x: b.op("div", x, constant(np.full((2, 3), 3.0))),
+}
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_only_with_lossy(name: str) -> None:
+    before = program(LOSSY[name])
+    after, diagnostics = to_mind(before)
+    assert after is None and [d.code for d in diagnostics] == ["NotTranslatable"]
+    agree(before, lossy=True)
+    assert [d.severity for d in to_mind(before, lossy=True)[1]] == [Severity.NOTE]
+
+
+def test_division_by_a_subnormal_reciprocal_is_not_exact() -> None:
+    assert to_mind(program(lambda b, x: b.op("div", x, constant(np.full((2, 3), 2.0**127)))))[0] is None
+
+
+REFUSED: dict[str, tuple[Body, str]] = {
+    "no such op": (lambda b, x: b.op("tanh", x), "no `tanh`"),
+    "cast": (lambda b, x: b.op("cast", x, dtype=F64), "no `cast`"),
+    "max": (lambda b, x: b.op("reduce_max", x, axes=(0,)), "no `reduce_max`"),
+    "tuple": (lambda b, x: b.op("top_k", x, k=1), "no `top_k`"),
+    "select": (lambda b, x: b.op("select", b.op("compare_gt", x, b.op("neg", x)), x, x), "no `compare_gt`"),
+    "accumulation": (lambda b, x: b.op("reduce_sum", x, axes=(0,), accum_dtype=F64), "accum_dtype f64"),
+    "pad": (lambda b, x: b.op("pad", x, low=(0, 0), high=(1, 1)), "no `pad`"),
+    "empty constant": (lambda b, x: b.op("constant", value=constant(np.zeros((0, 2)))), "extent 0"),
+    "payload": (lambda b, x: b.op("constant", value=Literal(tensor(F32, (2,)), None)), "payload"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    body, words = REFUSED[name]
+    after, diagnostics = to_mind(program(body))
+    assert after is None and {d.code for d in diagnostics} == {"NotTranslatable"}
+    assert words in diagnostics.items[0].message
+
+
+def test_refused_at_every_op_and_not_downstream() -> None:
+    def body(b: Builder, x: Any) -> Any:
+        return b.op("tanh", b.op("neg", b.op("erf", x))), b.op("maximum", x, x)
+
+    diagnostics = to_mind(program(body))[1]
+    assert [d.message for d in diagnostics] == ["MIND has no `erf`", "MIND has no `maximum`"]
+
+
+def test_parameters_that_mind_does_not_have() -> None:
+    assert "bf16" in to_mind(program(lambda b, x: x, BF16))[1].items[0].message
+    assert "--bind" in to_mind(program(lambda b, x: x, F32, (sym("N"), 2)))[1].items[0].message
+    assert "extent is 0" in to_mind(program(lambda b, x: x, F32, (0, 2)))[1].items[0].message
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_there_and_back(seed: int) -> None:
+    """MIND to PTIR and back: what PTIR has more ops for and no pattern finds again is refused; the rest computes the same."""
+    before = random_program(seed)
+    there = translate(before, "ptir", Diagnostics())
+    assert there is not None
+    back, diagnostics = to_mind(there)
+    if back is None:
+        assert {d.code for d in diagnostics if d.severity is Severity.ERROR} == {"NotTranslatable"}
+        return
+    inputs = inputs_of(before, seed)
+    with np.errstate(all="ignore"):
+        for x, y in zip(run(before, inputs), run(back, inputs), strict=True):
+            if x.dtype.kind == "i":
+                np.testing.assert_array_equal(x, y)
+            else:
+                np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * np.max(np.abs(x[np.isfinite(x)]), initial=1.0))
+
+
+EXACT = """%0 = Input {name=x} : tensor<f32[2, 3]>
+%1 = Input {name=w} : tensor<f32[3, 4]>
+%2 = ConstTensor {dtype=f32, shape=(2,), value=[1.0, 2.5]} : tensor<f32[2]>
+%3 = MatMul (%0, %1) : tensor<f32[2, 4]>
+%4 = Transpose (%3) {permutation=[1, 0]} : tensor<f32[4, 2]>
+%5 = Add (%2, %4) : tensor<f32[4, 2]>
+%6 = Relu (%5) : tensor<f32[4, 2]>
+%7 = Mean (%6) {axes=[1], keepdims=true} : tensor<f32[4, 1]>
+%8 = Neg (%7) : tensor<f32[4, 1]>
+%9 = Exp (%8) : tensor<f32[4, 1]>
+%10 = Reshape (%9) {new_shape=[2, 2]} : tensor<f32[2, 2]>
+%11 = Sum (%10) {axes=[0], keepdims=false} : tensor<f32[2]>
+%12 = Slice (%11) {ends=[2], starts=[1], steps=[1]} : tensor<f32[1]>
+outputs: %12
+"""
+
+
+def test_exact_rows_come_back_as_they_were() -> None:
+
+    there = translate(good(EXACT), "ptir", Diagnostics())
+    assert there is not None
+    back, _ = to_mind(there)
+    assert back is not None
+    run_pipeline(back, "canonicalize")
+    assert show(back) == EXACT
