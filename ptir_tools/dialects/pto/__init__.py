@@ -2,6 +2,7 @@
 
 from ptir_tools.core.dialect import Codes, Dialect
 from ptir_tools.dialects.pto import ops as ops
+from ptir_tools.dialects.pto.check import check
 from ptir_tools.dialects.pto.types import type_text
 
 DIALECT = Dialect(
@@ -15,4 +16,5 @@ DIALECT = Dialect(
     constant="constant",
     pipeline="",
     type_text=type_text,
+    check=check,
 )

@@ -1,0 +1,128 @@
+"""How much of each memory space the live tiles need (facts 3.2, 5): the lower bound that any placement must meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Function, Op, Region, Value
+from ptir_tools.core.opdef import ELEMENTWISE
+from ptir_tools.core.types import TileType
+from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.legality import tile_bytes
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
+from ptir_tools.dialects.pto.types import type_text
+
+
+@dataclass(slots=True)
+class Buffer:
+    """A tile's memory: live from op `start` to before op `end` of the function's ops in order of the text."""
+
+    value: Value
+    space: str
+    size: int
+    start: int
+    end: int
+    op: Op | None = None
+
+
+@dataclass(slots=True)
+class Space:
+    """One memory space: its tiles, the largest number of bytes live at once, and what is live then."""
+
+    name: str
+    buffers: list[Buffer] = field(default_factory=list)
+    peak: int = 0
+    at: list[Buffer] = field(default_factory=list)
+
+
+def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
+    """The tiles of a function with their live ranges, in order of definition.
+
+    An elementwise op may write over an operand that dies there, and so may what a loop carries: such ranges touch and do not
+    overlap. What a loop uses from outside lives as long as the loop.
+    """
+    tiles = infer(function, target)
+    line = _Line()
+    line.block(function)
+    made = []
+    for v, t in tiles.items():
+        size = -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
+        start = line.start.get(v, 0)
+        made.append(Buffer(v, t.loc or "Vec", size, start, max(line.end.get(v, 0), start + 1), v.op))
+    return made
+
+
+class _Line:
+    """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's two."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.start: dict[Value, int] = {}
+        self.end: dict[Value, int] = {}
+
+    def block(self, block: Region) -> None:
+        for p in block.params:
+            self.start[p] = self.at
+        for op in block.body:
+            self.op(op)
+        for x in block.results:
+            if isinstance(x, Value):
+                self.use(x, self.at + 1)
+
+    def op(self, op: Op) -> None:
+        self.at += 1
+        opened = self.at
+        for v in op.values():
+            self.use(v, opened + (not op.defn.traits & ELEMENTWISE and not op.regions))
+        for r in op.regions:
+            self.block(r)
+        self.at += bool(op.regions)
+        for r in op.regions:
+            if op.defn.short == "scf.for":
+                for v in {v for inner in r.ops() for v in inner.values()}:
+                    if self.start.get(v, 0) < opened:
+                        self.use(v, self.at)
+        for v in op.results:
+            self.start[v] = self.at
+
+    def use(self, v: Value, at: int) -> None:
+        self.end[v] = max(self.end.get(v, 0), at)
+
+
+def spaces(function: Function, target: Target | None = None) -> list[Space]:
+    """Every memory space that the function's tiles use, with its peak."""
+    made: dict[str, Space] = {}
+    for b in buffers(function, target):
+        made.setdefault(b.space, Space(b.space)).buffers.append(b)
+    for space in made.values():
+        _peak(space)
+    return list(made.values())
+
+
+def _peak(space: Space) -> None:
+    changes = sorted([(b.start, 1, i) for i, b in enumerate(space.buffers)] + [(b.end, 0, i) for i, b in enumerate(space.buffers)])
+    live: dict[int, None] = {}
+    now = 0
+    for _, opens, i in changes:
+        if opens:
+            live[i] = None
+            now += space.buffers[i].size
+            if now > space.peak:
+                space.peak, space.at = now, [space.buffers[k] for k in live]
+        else:
+            live.pop(i, None)
+            now -= space.buffers[i].size
+
+
+def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
+    """Report the spaces whose live tiles do not fit, naming what is live at the peak."""
+    for space in spaces(function, target):
+        capacity = target.capacity[space.name]
+        if space.peak <= capacity:
+            continue
+        labels = [(b.op.loc, f"{b.size} bytes, {type_text(b.value.type)}") for b in space.at if b.op is not None]
+        at = space.at[-1].op.loc if space.at[-1].op is not None else function.loc
+        names = ", ".join(f"%{b.value.name}" for b in space.at)
+        message = f"{space.peak} bytes of {space.name} are live at once, {target.name} has {capacity}: {names}"
+        diagnostics.error("CapacityExceeded", message, at, labels=labels, help="store or finish some of them earlier, or use smaller tiles")

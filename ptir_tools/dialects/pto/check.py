@@ -1,0 +1,67 @@
+"""What `verify` checks of a whole PTO program, after the op by op rules: calls, the target, order."""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.verify import compatible
+from ptir_tools.dialects.pto import capacity, hazards, legality
+from ptir_tools.dialects.pto.targets import target_of
+from ptir_tools.dialects.pto.types import type_text
+
+
+def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
+    """Calls agree with what they call, the target allows every op, every asynchronous result is waited for."""
+    before = diagnostics.errors
+    calls(program, diagnostics)
+    target = target_of(program, options, diagnostics)
+    if target is not None:
+        for function in program.functions:
+            at = diagnostics.errors
+            legality.check(function, target, diagnostics)
+            if diagnostics.errors == at:
+                capacity.check(function, target, diagnostics)
+    if options.hazards and diagnostics.errors == before:
+        for function in program.functions:
+            hazards.check(function, program, diagnostics)
+
+
+def calls(program: Program, diagnostics: Diagnostics) -> None:
+    """Every call names a function, gives it what it takes and takes what it gives; none leads back to itself."""
+    graph: dict[str, set[str]] = {}
+    for function in program.functions:
+        for op in function.ops():
+            if op.name != "pto.func.call":
+                continue
+            try:
+                _call(op, program.function(op.attr("callee")))
+                graph.setdefault(function.name, set()).add(op.attr("callee"))
+                require(not _reaches(graph, op.attr("callee"), function.name), "RecursiveCall", f"@{function.name} calls itself")
+            except Violation as violation:
+                diagnostics.violation(violation, op.loc)
+
+
+def _call(op: Op, callee: Function | None) -> None:
+    if callee is None:
+        raise Violation("UndefinedValue", f"there is no function @{op.attr('callee')}", at=f"@{op.attr('callee')}")
+    takes, gives = [p.type for p in callee.params], callee.result_types
+    given, taken = [x.type for x in op.operands if not isinstance(x, tuple)], op.attr("to")
+    for what, mine, theirs in (("arguments", given, takes), ("results", taken, gives)):
+        same = len(mine) == len(theirs)
+        require(same, "TypeMismatch", f"@{callee.name} has {len(theirs)} {what}, the call {len(mine)}")
+        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            wrong = f"{what}[{i}] is {type_text(a)}, @{callee.name} has {type_text(b)}"
+            require(compatible(b, a), "TypeMismatch", wrong)
+
+
+def _reaches(graph: dict[str, set[str]], start: str, goal: str) -> bool:
+    seen, stack = set[str](), [start]
+    while stack:
+        name = stack.pop()
+        if name == goal:
+            return True
+        if name not in seen:
+            seen.add(name)
+            stack.extend(graph.get(name, ()))
+    return False

@@ -1,0 +1,226 @@
+"""Order: every use of an asynchronous result, and every two accesses of one memory, must be ordered (seed 5; facts 4).
+
+Ordered means: through events that are waited for, the order of one pipe, and synchronous ops, which complete before the next op
+is issued. In a trace each op has a clock: per pipe, how many of its tasks are certainly complete. One op is done before another
+starts exactly when the other's clock has reached its place in its pipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Function, Op, Program, Value
+from ptir_tools.core.opdef import ASYNC
+from ptir_tools.core.types import EventType, TileType
+from ptir_tools.dialects.pto.affine import Linear
+from ptir_tools.dialects.pto.pipes import PIPES, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.traces import Access, Key, Step, traces
+
+Clock = tuple[int, ...]
+_ZERO: Clock = (0,) * len(PIPES)
+_PIPE = {name: i for i, name in enumerate(PIPES)}
+
+
+@dataclass(slots=True)
+class _Done:
+    """An op of a trace: its place in its pipe, and its clock when it is complete."""
+
+    op: Op
+    pipe: int
+    place: int
+    clock: Clock
+    access: Access | None = None
+    writes: bool = False
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the traces of a function show; each pair of ops is told once, an error rather than a warning."""
+
+    missing: dict[tuple[Op, Op], Value] = field(default_factory=dict)
+    memory: dict[tuple[Op, Op], tuple[str, bool]] = field(default_factory=dict)
+    needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something in some trace
+    waits: dict[tuple[Op, int], Value] = field(default_factory=dict)
+
+
+def check(function: Function, program: Program, diagnostics: Diagnostics) -> None:
+    """Report the hazards of a function: missing waits, unordered accesses, events and waits without use."""
+    found = _Findings()
+    if any(op.defn.traits & ASYNC and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(function):
+        for trace in traces(function, program):
+            _Run(found).trace(trace)
+    for (user, producer), v in found.missing.items():
+        event = producer.results[-1].name
+        at = f"%{v.name}"
+        message = f"%{v.name} is made asynchronously and used before %{event} is waited for"
+        labels = [(producer.loc, f"completes with %{event}")]
+        diagnostics.error("MissingWait", message, user.loc, labels=labels, help=f"add `wait(%{event})` to the op that uses {at}")
+    for (second, first), (kind, certain) in found.memory.items():
+        _report_memory(second, first, kind, certain, diagnostics)
+    _report_idle(function, found, diagnostics)
+
+
+def _calls(function: Function) -> bool:
+    return any(op.defn.short == "func.call" for op in function.ops())
+
+
+def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics: Diagnostics) -> None:
+    verb = "overlap" if certain else "may overlap"
+    message = f"{kind}: this access and an earlier one, not ordered with it, {verb}"
+    asynchronous = first.results and isinstance(first.results[-1].type, EventType)
+    hint = f"add `wait(%{first.results[-1].name})`" if asynchronous else None
+    report = diagnostics.error if certain else diagnostics.warning
+    report("MemoryHazard", message, second.loc, labels=[(first.loc, "the earlier access")], help=hint)
+
+
+def _report_idle(function: Function, found: _Findings, diagnostics: Diagnostics) -> None:
+    """Events that nothing takes, and waits that never order anything."""
+    used = {v for op in function.ops() for v in op.values()}
+    used |= {x for r in (function, *(r for op in function.ops() for r in op.regions)) for x in r.results if isinstance(x, Value)}
+    for op in function.ops():
+        v = op.results[-1] if op.results else None
+        if v is not None and isinstance(v.type, EventType) and v not in used and op.defn.traits & ASYNC:
+            message = f"nothing waits for %{v.name}; the op completes at the latest when the function returns"
+            diagnostics.warning("UnwaitedEvent", message, op.loc, help="wait for it, or leave the event out")
+    for (op, i), v in found.waits.items():
+        if (op, i) not in found.needed:
+            message = f"wait(%{v.name}) orders nothing: what it waits for is complete, or first in the same pipe"
+            diagnostics.note("RedundantWait", message, op.loc)
+
+
+class _Run:
+    """One trace."""
+
+    def __init__(self, found: _Findings) -> None:
+        self.found = found
+        self.issued: Clock = _ZERO  # what is complete before the next op is issued
+        self.last: list[Clock] = [_ZERO] * len(PIPES)  # per pipe, the clock of its last task
+        self.places = [0] * len(PIPES)
+        self.made: dict[Key, _Done] = {}
+        self.pending: dict[Value, list[list[_Done]]] = {}  # per memref argument and pipe: accesses that may be under way
+
+    def trace(self, steps: list[Step]) -> None:
+        for step in steps:
+            if step.op.defn.short == "sync.op":
+                self.barrier(step.op.attr("opcode"))
+            elif step.op.defn.short == "sync":
+                self.issued = self.awaited(step, self.issued, None)
+            else:
+                self.step(step)
+
+    def barrier(self, opcode: str) -> None:
+        for i, name in enumerate(PIPES):
+            if opcode == "ALL" or pipe_of_opcode(opcode) == name:
+                self.issued = _join(self.issued, self.last[i])
+
+    def awaited(self, step: Step, clock: Clock, pipe: int | None) -> Clock:
+        """`clock`, joined with those of the events that the op waits for; notes which waits order something."""
+        before = clock
+        for i, (x, key) in enumerate(zip(step.op.operands, step.operands, strict=True)):
+            if not isinstance(x.type, EventType) or not isinstance(x, Value):
+                continue
+            self.found.waits.setdefault((step.op, i), x)
+            done = self.made.get(key)
+            if done is None:
+                self.found.needed.add((step.op, i))
+                continue
+            if done.pipe != pipe and before[done.pipe] < done.place:
+                self.found.needed.add((step.op, i))
+            clock = _join(clock, done.clock)
+        return clock
+
+    def step(self, step: Step) -> None:
+        op = step.op
+        tile_op = bool(op.defn.traits & ASYNC)
+        pipe = _PIPE[pipe_of(op)]
+        clock = self.awaited(step, self.issued, pipe)
+        if tile_op:
+            clock = _join(clock, self.last[pipe])
+        self.uses(step, clock)
+        if not tile_op:
+            return
+        self.places[pipe] = place = self.places[pipe] + 1
+        done = _Done(op, pipe, place, _with(clock, pipe, place), step.access, "store" in op.defn.short)
+        if step.access is not None:
+            self.memory(done, clock)
+        self.last[pipe] = done.clock
+        if not (op.results and isinstance(op.results[-1].type, EventType)):
+            self.issued = _join(self.issued, done.clock)
+        for key in step.results:
+            self.made[key] = done
+
+    def uses(self, step: Step, clock: Clock) -> None:
+        """Every tile operand is complete."""
+        for x, key in zip(step.op.operands, step.operands, strict=True):
+            done = self.made.get(key) if isinstance(x.type, TileType) else None
+            if done is not None and clock[done.pipe] < done.place:
+                assert isinstance(x, Value)
+                self.found.missing.setdefault((step.op, done.op), x)
+
+    def memory(self, done: _Done, clock: Clock) -> None:
+        """No earlier access of the same memory is under way, unless both read or they touch different places."""
+        assert done.access is not None
+        pipes = self.pending.setdefault(done.access.root, [[] for _ in PIPES])
+        for pipe, accesses in enumerate(pipes):
+            if pipe == done.pipe:
+                continue
+            if accesses and accesses[0].place <= self.issued[pipe]:
+                accesses[:] = [a for a in accesses if a.place > self.issued[pipe]]
+            for earlier in reversed(accesses):
+                if earlier.place <= clock[pipe]:
+                    break
+                if earlier.writes or done.writes:
+                    self.conflict(done, earlier)
+        pipes[done.pipe].append(done)
+
+    def conflict(self, done: _Done, earlier: _Done) -> None:
+        assert done.access is not None and earlier.access is not None
+        met = overlap(done.access, earlier.access)
+        if met is None:
+            return
+        kind = "RAW" if earlier.writes and not done.writes else "WAR" if done.writes and not earlier.writes else "WAW"
+        key = (done.op, earlier.op)
+        if key not in self.found.memory or met:
+            self.found.memory[key] = (kind, met)
+
+
+def _join(a: Clock, b: Clock) -> Clock:
+    return a if a is b else tuple(map(max, a, b))
+
+
+def _with(clock: Clock, pipe: int, place: int) -> Clock:
+    return (*clock[:pipe], place, *clock[pipe + 1 :])
+
+
+# Overlap of two windows of one memref
+
+
+def overlap(a: Access, b: Access) -> bool | None:
+    """True when they certainly share an element, None when certainly not, False when it cannot be told."""
+    certain = True
+    for d in range(len(a.starts)):
+        met = _dimension(a.starts[d] - b.starts[d], a, b, d)
+        if met is None:
+            return None
+        certain = certain and met
+    return certain
+
+
+def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
+    """As `overlap`, of one dimension, where a starts `apart` after b."""
+    step_a, step_b = a.steps[d], b.steps[d]
+    if apart.terms or step_a is None or step_b is None:
+        return False
+    low = apart.const
+    most_a, most_b = a.most[d], b.most[d]
+    beyond = most_b is not None and low > (most_b - 1) * step_b
+    before = most_a is not None and low + (most_a - 1) * step_a < 0
+    if beyond or before or low % gcd(step_a, step_b):
+        return None
+    if low == 0:
+        return True
+    if step_a == step_b == 1:
+        return low < b.least[d] and low + a.least[d] > 0
+    return any(low + i * step_a in range(0, b.least[d] * step_b, step_b) for i in range(a.least[d]))

@@ -1,0 +1,151 @@
+"""Whether a function is legal on a target: type, layout, alignment, size, in this order per op (seed 7; facts 3.2-3.5)."""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.core.types import TileType
+from ptir_tools.dialects.pto.info import extents, infer
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
+from ptir_tools.dialects.pto.types import type_text
+
+Tiles = dict[Value, TileType]
+_MATMUL = ("tile.matmul", "tile.matmul.acc", "tile.matmul.bias")
+_MOVES = ("tile.load", "tile.store", "tile.store.fp", "tile.extract", "tile.reshape", "tile.mov")
+
+
+def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
+    """Report every op of `function` that `target` does not allow."""
+    tiles = infer(function, target)
+    for op in function.ops():
+        try:
+            if op.defn.short.startswith("tile."):
+                _element_types(op, target)
+                _locations(op, tiles, target)
+            for v in op.results:
+                if v in tiles:
+                    check_tile(tiles[v], target)
+        except Violation as violation:
+            diagnostics.violation(violation, op.loc)
+
+
+def tile_bytes(t: TileType) -> int:
+    """Bytes of the whole static shape; `valid` does not shrink it."""
+    rows, columns = extents(t)
+    return rows * columns * t.dtype.size
+
+
+# Element types
+
+
+def _element_types(op: Op, target: Target) -> None:
+    name = op.defn.short.removeprefix("tile.")
+    if op.defn.short in _MATMUL:
+        return _products(op, target)
+    allowed = target.dtypes.get(name)
+    if allowed is None:
+        return None
+    for t in _computed(op):
+        spelled = DTYPE_TEXT[t.dtype]
+        message = f"{name} has no {spelled} on {target.name} (it has {', '.join(sorted(allowed))})"
+        require(spelled in allowed, "IllegalOnTarget", message, help=_elsewhere(name, spelled, target))
+    return None
+
+
+def _computed(op: Op) -> list[TileType]:
+    """The tiles whose element type the table speaks of: the first operand's, for a conversion the result's too."""
+    types = [x.type for x in op.operands if isinstance(x.type, TileType)][:1]
+    results = [v.type for v in op.results if isinstance(v.type, TileType)]
+    return types + results if op.defn.short == "tile.cvt" else types or results
+
+
+def _elsewhere(name: str, spelled: str, target: Target) -> str:
+    wider = "f32" if spelled in ("bf16", "f16") else "i32"
+    return f"convert to {wider} with pto.tile.cvt before" if wider in target.dtypes.get(name, ()) else "no conversion helps here"
+
+
+def _products(op: Op, target: Target) -> None:
+    tiles = [x.type for x in op.operands if isinstance(x.type, TileType)]
+    a, b = tiles[1:3] if op.defn.short == "tile.matmul.acc" else tiles[:2]
+    pair = (DTYPE_TEXT[a.dtype], DTYPE_TEXT[b.dtype])
+    known = ", ".join(sorted(f"{x} x {y}" for x, y in target.products))
+    require(pair in target.products, "IllegalOnTarget", f"{target.name} multiplies {known}; not {pair[0]} x {pair[1]}")
+    for name, extent in (("m", a.shape[0]), ("k", a.shape[1]), ("n", b.shape[1])):
+        small = not isinstance(extent, int) or extent <= MATRIX_MAX
+        require(small, "IllegalOnTarget", f"{name} is {extent}, at most {MATRIX_MAX} on {target.name}")
+
+
+# Locations and layouts
+
+
+def _locations(op: Op, tiles: Tiles, target: Target) -> None:
+    short = op.defn.short
+    operands = [tiles[x] for x in op.operands if isinstance(x, Value) and x in tiles]
+    results = [tiles[v] for v in op.results if v in tiles]
+    if short in _MATMUL:
+        wants = {"tile.matmul": (), "tile.matmul.acc": ("Acc",), "tile.matmul.bias": ()}[short]
+        places = (*wants, "Left", "Right", *(("Bias",) if short == "tile.matmul.bias" else ()))
+        for i, (t, place) in enumerate(zip(operands, places, strict=True)):
+            require(t.loc == place, "InvalidLocation", f"operand {i} must be loc={place}, is {t.loc}")
+        return
+    if short == "tile.load":
+        loc = results[0].loc
+        require(loc in ("Vec", "Mat"), "InvalidLocation", f"a load on {target.name} goes to Vec or Mat, not {loc}")
+    elif short == "tile.store":
+        loc, known = operands[0].loc, " or ".join(target.stores)
+        require(loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {known}, not {loc}")
+    elif not short.startswith(_MOVES):
+        _vector(short, operands + results)
+
+
+def _vector(short: str, tiles: list[TileType]) -> None:
+    """A vector op: everything in Vec, row-major; columns may be DN, if nothing else is there."""
+    for t in tiles:
+        require(t.loc == "Vec", "InvalidLocation", f"{short.removeprefix('tile.')} works in Vec, {type_text(t)} is in {t.loc}")
+    flat = [t for t in tiles if extents(t)[1] != 1]
+    for t in flat:
+        message = f"{short.removeprefix('tile.')} needs row-major tiles, {type_text(t)} is {t.layout}"
+        require(t.layout == "ND", "InvalidLayout", message)
+
+
+# One tile
+
+
+def check_tile(t: TileType, target: Target) -> None:
+    """A tile by itself: static, of a layout its location has, aligned, not larger than its space."""
+    loc, layout = t.loc or "Vec", t.layout or "ND"
+    require(all(isinstance(d, int) for d in t.shape), "IllegalOnTarget", f"{type_text(t)} needs static extents on {target.name}")
+    known = target.layouts[loc]
+    require(layout in known, "InvalidLayout", f"{loc} holds {' or '.join(known)} on {target.name}, not {layout}")
+    _alignment(t, layout, target)
+    size, capacity = tile_bytes(t), target.capacity[loc]
+    message = f"{type_text(t)} has {size} bytes, {loc} on {target.name} has {capacity}"
+    require(size <= capacity, "CapacityExceeded", message, help="split it into smaller tiles")
+
+
+def _alignment(t: TileType, layout: str, target: Target) -> None:
+    rows, columns = extents(t)
+    size = t.dtype.size
+    if layout in ("ND", "DN"):
+        what, count = ("row", columns) if layout == "ND" else ("column", rows)
+        message = f"an {layout} {what} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
+        near = -(-count * size // ALIGNMENT) * ALIGNMENT // size
+        hint = f"widen it to {near} elements and give valid"
+        require(count * size % ALIGNMENT == 0, "Misaligned", message, help=hint)
+        return
+    inner_rows, inner_columns = box_of(t, layout)
+    exempt = t.loc == "Vec" and rows == 1
+    good = columns % inner_columns == 0 and (exempt or rows % inner_rows == 0)
+    message = f"{layout} boxes are {inner_rows} x {inner_columns}, the tile is {rows} x {columns} ({target.name})"
+    require(good, "Misaligned", message, help="extend the tile to whole boxes and give valid")
+
+
+def box_of(t: TileType, layout: str) -> tuple[int, int]:
+    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements (facts 3.3)."""
+    if t.loc == "Acc":
+        return 16, 16
+    per = ALIGNMENT // t.dtype.size
+    return (16, per) if layout in ("Nz", "Zz") else (per, 16)
+
+

@@ -1,0 +1,132 @@
+"""What the targets allow, as data (facts 2 and 3.2-3.5): element types per op, locations, layouts, alignment, capacities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.dialects.pto.names import inner
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    """One target. `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
+    takes there, spelled as PTO does; `products` are the (A, B) element types of matmul."""
+
+    name: str
+    capacity: dict[str, int]
+    layouts: dict[str, tuple[str, ...]]  # per location, the default first
+    dtypes: dict[str, frozenset[str]]
+    products: frozenset[tuple[str, str]]
+    stores: tuple[str, ...]  # locations that a store may read
+
+
+ALIGNMENT = 32  # bytes of an ND row and a DN column, and of every tile's address
+MATRIX_MAX = 4095  # m, k and n of a matmul
+
+_COMMON = "i16 i32 f16 f32"
+_WIDE = _COMMON + " i8 u8 u16 u32 bf16"
+_MEMORY = "i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32"
+_SMALL = "i8 i16 i32 u8 u16 u32 f16 bf16 f32"
+_FP8 = " f8e4m3fn f8e5m2"
+
+# Ops, their element types on a3, and what a5 has besides.
+_DTYPES: tuple[tuple[str, str, str], ...] = (
+    ("add sub mul addc subc adds subs muls divs maxs mins expands partadd partmul partmax partmin", _COMMON, _WIDE),
+    ("max min", _COMMON, ""),
+    ("div", "f16 f32", "i16 i32"),
+    ("rem rems", "i32 f32", _COMMON),
+    ("fmod fmods pow exp sqrt rsqrt abs log recip prelu lrelu", "f16 f32", ""),
+    ("neg relu", _COMMON, ""),
+    ("and or xor ands ors xors", "i8 i16", "i32 u8 u16 u32"),
+    ("not", "i16", "i8 i32 u8 u16 u32"),
+    ("shl shr shls shrs", "i8 i16 i32", "u8 u16 u32"),
+    ("cmp", "f16 f32 i32", _WIDE),
+    ("cmps", "f16 f32 i16 i32", _WIDE),
+    ("sel sels", "i16 i32 u16 u32 f16 bf16 f32", "i8 u8"),
+    ("cvt reshape", _MEMORY, _FP8),
+    ("fillpad trans rowexpand colexpand", _SMALL, ""),
+    ("rowsum rowmax rowmin rowprod", "f16 f32", ""),
+    ("colsum colmax colmin colprod", _COMMON, _WIDE),
+    ("rowexpandadd rowexpandsub rowexpandmul rowexpanddiv rowexpandmax rowexpandmin rowexpandexpdif", "f16 f32", ""),
+    ("colexpandadd colexpandsub colexpandmul colexpanddiv colexpandmax colexpandmin colexpandexpdif", "f16 f32", ""),
+    ("ci gather scatter", "i16 i32 u16 u32 f16 f32", "bf16"),
+    ("gatherb", _SMALL, ""),
+    ("sort32 mrgsort", "f16 f32", ""),
+    ("load", _MEMORY, _FP8),
+    ("store", _MEMORY, _FP8),
+    ("mov.v2v", _SMALL, _FP8),
+    ("extract mov.m2l mov.m2r", "i8 f16 bf16 f32", _FP8),
+    ("mov.m2b", "i32 f16 f32", "bf16"),
+    ("mov.m2s", "u64", "f32"),
+    ("mov.a2v mov.fp store.fp", "i32 f32", ""),
+)
+
+
+def _dtypes(wide: bool) -> dict[str, frozenset[str]]:
+    return {op: frozenset((base + " " + more if wide else base).split()) for ops, base, more in _DTYPES for op in ops.split()}
+
+
+def _layouts(left: str) -> dict[str, tuple[str, ...]]:
+    vec = ("ND", "DN", "Nz")
+    return {"Vec": vec, "Mat": ("Nz", "Zn", "ND"), "Left": (left,), "Right": ("Zn",), "Acc": ("Nz",), "Bias": ("ND",), "Scale": ("ND",)}
+
+
+_PRODUCTS = frozenset({("i8", "i8"), ("f16", "f16"), ("f32", "f32"), ("bf16", "bf16")})
+_FP8_PRODUCTS = frozenset((a, b) for a in _FP8.split() for b in _FP8.split())
+_KIB = 1024
+
+# Where sources differ, the smaller number: the vector buffer of a5 is 248 KiB to its planner, 256 KiB in the header.
+A3 = Target(
+    "a3",
+    {"Vec": 192 * _KIB, "Mat": 512 * _KIB, "Left": 64 * _KIB, "Right": 64 * _KIB, "Acc": 128 * _KIB, "Bias": 1 * _KIB, "Scale": 2 * _KIB},
+    _layouts("Zz"),
+    _dtypes(wide=False),
+    _PRODUCTS,
+    ("Vec", "Mat", "Acc"),
+)
+A5 = Target(
+    "a5",
+    {"Vec": 248 * _KIB, "Mat": 512 * _KIB, "Left": 64 * _KIB, "Right": 64 * _KIB, "Acc": 256 * _KIB, "Bias": 4 * _KIB, "Scale": 4 * _KIB},
+    _layouts("Nz"),
+    _dtypes(wide=True),
+    _PRODUCTS | _FP8_PRODUCTS,
+    ("Vec", "Acc"),
+)
+TARGETS = {"a3": A3, "a5": A5}
+_ALIASES = {"a2": "a3", "a2a3": "a3"}
+_ATTRIBUTES = ("pto.target", "pto.target_arch", "pto.device-spec", "pto.device_spec")
+
+
+def find(name: str) -> Target | None:
+    """The target called `name` (`a2` and `a2a3` mean a3; device names are understood), or None."""
+    key = name.lower()
+    if key.startswith("ascend"):
+        key = "a5" if key.startswith("ascend950") else "a3" if key.startswith("ascend910") else key
+    return TARGETS.get(_ALIASES.get(key, key))
+
+
+def declared(program: Program) -> str | None:
+    """The name of the target that the module states, or None."""
+    return next((inner(str(program.attrs[k])) for k in _ATTRIBUTES if program.attrs.get(k) is not None), None)
+
+
+def target_of(program: Program, options: Options, diagnostics: Diagnostics | None = None) -> Target | None:
+    """The target to check against: `options.target`, over the module's own with a warning; None when neither says one.
+
+    A name that is not known is reported as `UnknownTarget`.
+    """
+    own = declared(program)
+    name = options.target or own
+    if name is None:
+        return None
+    found = find(name)
+    if diagnostics is not None and found is None:
+        known = ", ".join(TARGETS)
+        diagnostics.error("UnknownTarget", f"`{name}` is no target", help=f"the targets are {known}")
+    own_target = find(own) if own is not None else None
+    if diagnostics is not None and found is not None and options.target is not None and own is not None and own_target is not found:
+        diagnostics.warning("TargetOverridden", f"the module's target is {own}, checked for {found.name}")
+    return found
