@@ -348,7 +348,7 @@ class Assembly:
         if not isinstance(self.block, Function) or self.hint is not None:
             self.error(CODES.syntax, "a hint stands inside a function, after `return`", at)
             return
-        lists = {"inputs": [], "exports": [], "attrs": []} | dict(given)
+        lists: dict[str, list[Any]] = {"inputs": [], "exports": [], "attrs": []} | dict(given)
         if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:
             self.violation(Violation(CODES.unknown_attribute, f"a hint has no `{unknown[0]}`", at=unknown[0]), at)
         inputs, exports = (tuple(self.value(str(n), at) for n in lists[k]) for k in ("inputs", "exports"))

@@ -13,7 +13,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Value, collector_paused
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.types import Sym, TensorType, Type, tensor
+from ptir_tools.core.types import Sym, TensorType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir import dump_items
 from ptir_tools.dialects.ptir.assembly import Assembly
 from ptir_tools.dialects.ptir.attributes import check_depth
@@ -96,7 +96,7 @@ class _Reader:
                 parts = [dump_items.read_tensor(t) for t in _TENSORS.findall(text)]
             except Malformed:
                 return None
-            found = self.types[text] = dump_items.tuple_of(parts) if text.startswith("tuple") else parts[0]
+            found = self.types[text] = tuple_of(parts) if text.startswith("tuple") else parts[0]
         return found
 
     def operation(self, text: str) -> Payload | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal
@@ -18,6 +18,8 @@ from ptir_tools.dialects.ptir.kinds import DTYPE_OF, KIND, Kind, fields, ops
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS
 from ptir_tools.dialects.ptir.scalars import Scalar
 from ptir_tools.dialects.ptir.spelling import nearest
+
+T = TypeVar("T")
 
 
 class Malformed(Exception):
@@ -42,7 +44,7 @@ def _fail(message: str, *path: str | int, **more: Any) -> NoReturn:
     raise Malformed(message, path, **more)
 
 
-def inside(step: str | int, read: Callable[..., Any], *arguments: Any) -> Any:
+def inside(step: str | int, read: Callable[..., T], *arguments: Any) -> T:
     """What `read` gives; a Malformed it raises is one step further in."""
     try:
         return read(*arguments)
@@ -238,7 +240,7 @@ def _new_extent(raw: Any) -> Dim:
         return -1
     if variant != "Explicit":
         _fail('a new extent is "Infer" or {"Explicit": …}')
-    return inside("Explicit", _dim, value)  # type: ignore[no-any-return]
+    return inside("Explicit", _dim, value)
 
 
 def _scalar(raw: Any, attr: Attr, made: Payload) -> Scalar:

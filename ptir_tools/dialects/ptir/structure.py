@@ -61,7 +61,7 @@ def _parser() -> lark.Lark:
 def _help(error: Any) -> str | None:
     """What to write instead of the usual mistakes."""
     found = str(getattr(error, "token", "")) or str(getattr(error, "char", ""))
-    expected = getattr(error, "accepts", None) or getattr(error, "expected", ())
+    expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
     if found == ";":
         return "statements need no semicolon"
     if found == "%":

@@ -156,7 +156,9 @@ class _Reader:
             at = (pos + 1) << LENGTH_BITS | (m.end(6) - pos)
             listed = inside if bare is None else bare
             try:
-                operands = tuple([values[n] for n in listed[1:].split(", %")]) if listed and listed[0] == "%" else None
+                operands: tuple[Operand, ...] | None = None
+                if listed and listed[0] == "%":
+                    operands = tuple([values[n] for n in listed[1:].split(", %")])
             except KeyError:
                 operands = None
             if operands is None and (operands := self.operands(listed or "", at)) is None:
