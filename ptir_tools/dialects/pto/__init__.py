@@ -3,6 +3,7 @@
 from ptir_tools.core.dialect import Codes, Dialect
 from ptir_tools.dialects.pto import ops as ops
 from ptir_tools.dialects.pto.check import check
+from ptir_tools.dialects.pto.codes import CODES
 from ptir_tools.dialects.pto.types import type_text
 
 DIALECT = Dialect(
@@ -17,4 +18,5 @@ DIALECT = Dialect(
     pipeline="",
     type_text=type_text,
     check=check,
+    explain=CODES,
 )

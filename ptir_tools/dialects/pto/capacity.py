@@ -101,7 +101,9 @@ def spaces(function: Function, target: Target | None = None) -> list[Space]:
 
 
 def _peak(space: Space) -> None:
-    changes = sorted([(b.start, 1, i) for i, b in enumerate(space.buffers)] + [(b.end, 0, i) for i, b in enumerate(space.buffers)])
+    changes = sorted(
+        [(b.start, 1, i) for i, b in enumerate(space.buffers)] + [(b.end, 0, i) for i, b in enumerate(space.buffers)]
+    )
     live: dict[int, None] = {}
     now = 0
     for _, opens, i in changes:
@@ -125,4 +127,6 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
         at = space.at[-1].op.loc if space.at[-1].op is not None else function.loc
         names = ", ".join(f"%{b.value.name}" for b in space.at)
         message = f"{space.peak} bytes of {space.name} are live at once, {target.name} has {capacity}: {names}"
-        diagnostics.error("CapacityExceeded", message, at, labels=labels, help="store or finish some of them earlier, or use smaller tiles")
+        diagnostics.error(
+            "CapacityExceeded", message, at, labels=labels, help="store or finish some of them earlier, or use smaller tiles"
+        )

@@ -48,7 +48,9 @@ class _Findings:
 def check(function: Function, program: Program, diagnostics: Diagnostics) -> None:
     """Report the hazards of a function: missing waits, unordered accesses, events and waits without use."""
     found = _Findings()
-    if any(op.defn.traits & ASYNC and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(function):
+    if any(op.defn.traits & ASYNC and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(
+        function
+    ):
         for trace in traces(function, program):
             _Run(found).trace(trace)
     for (user, producer), v in found.missing.items():

@@ -129,7 +129,9 @@ def _alignment(t: TileType, layout: str, target: Target) -> None:
     size = t.dtype.size
     if layout in ("ND", "DN"):
         what, count = ("row", columns) if layout == "ND" else ("column", rows)
-        message = f"an {layout} {what} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
+        message = (
+            f"an {layout} {what} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
+        )
         near = -(-count * size // ALIGNMENT) * ALIGNMENT // size
         hint = f"widen it to {near} elements and give valid"
         require(count * size % ALIGNMENT == 0, "Misaligned", message, help=hint)
@@ -147,5 +149,3 @@ def box_of(t: TileType, layout: str) -> tuple[int, int]:
         return 16, 16
     per = ALIGNMENT // t.dtype.size
     return (16, per) if layout in ("Nz", "Zz") else (per, 16)
-
-

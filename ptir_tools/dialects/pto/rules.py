@@ -24,6 +24,7 @@ from ptir_tools.dialects.pto.pipes import opcodes
 from ptir_tools.dialects.pto.types import type_text
 
 Types = tuple[Type, ...]
+EVENT_IDS = 8  # per ordered pair of pipes
 
 
 def is_index(t: Type) -> bool:
@@ -153,6 +154,9 @@ def check_tile_op(op: Op) -> None:
             check_declared(t)
     producers = opcodes(op)
     last = op.results[-1].type if op.results else None
+    if isinstance(last, EventType) and last.eid is not None:
+        good = last.eid < EVENT_IDS
+        require(good, "EventIdsExhausted", f"eid is {last.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")
     if isinstance(last, EventType) and last.producer is not None and last.producer not in producers:
         message = f"the event's producer is {last.producer}, the op is {producers[0]}"
         raise Violation("EventProducerMismatch", message, help=f"write #pto.op<{producers[0]}>", at=f"#pto.op<{last.producer}>")

@@ -268,9 +268,9 @@ _DEFINED = re.compile(r"\s*((?:%[\w$.-]+\s*,?\s*)+)=")
 _NAMES = {
     "COLON": "`:`", "COMMA": "`,`", "EQUAL": "`=`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`",
     "RBRACE": "`}`", "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "WAIT": "`wait`",
-    "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string", "CALL": "`func.call`", "VISIBILITY": "`private`",
+    "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
 }  # fmt: skip
-_QUIET = ("__ANON", "PREDICATE", "SCF", "CALL", "OPAQUE", "NUMBER", "VISIBILITY")
+_QUIET = ("__ANON", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
 
 
 def parse(source: Source, diagnostics: Diagnostics) -> File | None:

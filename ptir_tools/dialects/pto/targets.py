@@ -71,7 +71,15 @@ def _dtypes(wide: bool) -> dict[str, frozenset[str]]:
 
 def _layouts(left: str) -> dict[str, tuple[str, ...]]:
     vec = ("ND", "DN", "Nz")
-    return {"Vec": vec, "Mat": ("Nz", "Zn", "ND"), "Left": (left,), "Right": ("Zn",), "Acc": ("Nz",), "Bias": ("ND",), "Scale": ("ND",)}
+    return {
+        "Vec": vec,
+        "Mat": ("Nz", "Zn", "ND"),
+        "Left": (left,),
+        "Right": ("Zn",),
+        "Acc": ("Nz",),
+        "Bias": ("ND",),
+        "Scale": ("ND",),
+    }
 
 
 _PRODUCTS = frozenset({("i8", "i8"), ("f16", "f16"), ("f32", "f32"), ("bf16", "bf16")})
@@ -81,7 +89,15 @@ _KIB = 1024
 # Where sources differ, the smaller number: the vector buffer of a5 is 248 KiB to its planner, 256 KiB in the header.
 A3 = Target(
     "a3",
-    {"Vec": 192 * _KIB, "Mat": 512 * _KIB, "Left": 64 * _KIB, "Right": 64 * _KIB, "Acc": 128 * _KIB, "Bias": 1 * _KIB, "Scale": 2 * _KIB},
+    {
+        "Vec": 192 * _KIB,
+        "Mat": 512 * _KIB,
+        "Left": 64 * _KIB,
+        "Right": 64 * _KIB,
+        "Acc": 128 * _KIB,
+        "Bias": 1 * _KIB,
+        "Scale": 2 * _KIB,
+    },
     _layouts("Zz"),
     _dtypes(wide=False),
     _PRODUCTS,
@@ -89,7 +105,15 @@ A3 = Target(
 )
 A5 = Target(
     "a5",
-    {"Vec": 248 * _KIB, "Mat": 512 * _KIB, "Left": 64 * _KIB, "Right": 64 * _KIB, "Acc": 256 * _KIB, "Bias": 4 * _KIB, "Scale": 4 * _KIB},
+    {
+        "Vec": 248 * _KIB,
+        "Mat": 512 * _KIB,
+        "Left": 64 * _KIB,
+        "Right": 64 * _KIB,
+        "Acc": 256 * _KIB,
+        "Bias": 4 * _KIB,
+        "Scale": 4 * _KIB,
+    },
     _layouts("Nz"),
     _dtypes(wide=True),
     _PRODUCTS | _FP8_PRODUCTS,
@@ -127,6 +151,12 @@ def target_of(program: Program, options: Options, diagnostics: Diagnostics | Non
         known = ", ".join(TARGETS)
         diagnostics.error("UnknownTarget", f"`{name}` is no target", help=f"the targets are {known}")
     own_target = find(own) if own is not None else None
-    if diagnostics is not None and found is not None and options.target is not None and own is not None and own_target is not found:
+    if (
+        diagnostics is not None
+        and found is not None
+        and options.target is not None
+        and own is not None
+        and own_target is not found
+    ):
         diagnostics.warning("TargetOverridden", f"the module's target is {own}, checked for {found.name}")
     return found

@@ -236,4 +236,3 @@ def whole(root: Value) -> View:
 def _is_index(x: Operand) -> bool:
     dtype = getattr(x.type, "dtype", None)
     return dtype is not None and dtype.is_integer and not getattr(x.type, "shape", ())
-

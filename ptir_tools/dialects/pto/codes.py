@@ -1,0 +1,181 @@
+"""Every diagnostic code of PTO, with a wrong and a right program each, for `ptir explain`."""
+
+from __future__ import annotations
+
+from textwrap import indent
+
+from ptir_tools.core.dialect import Code
+
+_PARAMETERS = "%a: pto.memref<32x32xf32>, %out: pto.memref<32x32xf32>, %n: index"
+_LOAD = "%t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32>"
+_STORE = "pto.tile.store %t, %out[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32>"
+_TLOAD, _TADD, _TSTORE = (f"!pto.event<producer = #pto.op<{op}>>" for op in ("TLOAD", "TADD", "TSTORE_VEC"))
+_LOAD_ASYNC = f"%t, %e = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32>, {_TLOAD}"
+_STORE_ASYNC = f"%f = pto.tile.store %t, %out[%c0, %c0] wait(%e) : pto.memref<32x32xf32>, tile<32x32xf32>, {_TSTORE}"
+
+
+def _program(*lines: str, target: str = "", parameters: str = _PARAMETERS) -> str:
+    """A module of one function with these lines."""
+    attributes = f" attributes {{ pto.target = #pto.target<{target}> }}" if target else ""
+    body = indent("\n".join(("%c0 = pto.constant 0 : index", *lines, "return")), "    ")
+    return f"module{attributes} {{\n  func.func @f({parameters}) {{\n{body}\n  }}\n}}\n"
+
+
+def _code(code: str, meaning: str, wrong: str, right: str) -> Code:
+    return Code(code, meaning, wrong, right, "pto")
+
+
+_GOOD = _program(_LOAD, _STORE)
+_LEFT, _RIGHT, _ACC = (
+    f"tile<16x16x{t}, #pto.tile_info<loc={loc}>>" for loc, t in (("Left", "f16"), ("Right", "f16"), ("Acc", "f32"))
+)
+_WIDE = "%m: pto.memref<1024x128xf32>, %out: pto.memref<512x128xf32>"
+
+
+def _wide(rows: int) -> str:
+    types = f"pto.memref<1024x128xf32>, tile<{rows}x128xf32>"
+    store = f"pto.tile.store %t, %out[%c0, %c0] : pto.memref<512x128xf32>, tile<{rows}x128xf32>"
+    return _program(f"%t = pto.tile.load %m[%c0, %c0] : {types}", store, target="a3", parameters=_WIDE)
+
+
+CODES: tuple[Code, ...] = (
+    _code("ParseError", "The text is not PTO IR.", _program(_LOAD, "%u = pto.tile.add %t, %t tile<32x32xf32>"), _GOOD),
+    _code("UndefinedValue", "A name is used that nothing defines, or before it is defined.", _program(_STORE, _LOAD), _GOOD),
+    _code("RedefinedValue", "A name is defined twice; every value is defined once.", _program(_LOAD, _LOAD), _GOOD),
+    _code("UnknownOp", "There is no op of this name.", _program("%x = pto.tile.lod %a[%c0, %c0] : tile<4x8xf32>"), _GOOD),
+    _code(
+        "UnknownAttribute",
+        "The op has no attribute of this name.",
+        _program(_LOAD, "%u = pto.tile.exp %t {rmode = #pto.round_mode<CAST_RINT>} : tile<32x32xf32>"),
+        _program(_LOAD, "%u = pto.tile.exp %t : tile<32x32xf32>"),
+    ),
+    _code(
+        "TypeMismatch",
+        "A value is not of the type that the op, or the text, says; element types are never promoted.",
+        _program(_LOAD, "%h = pto.constant 1 : i32", "%u = pto.tile.adds %t, %h : tile<32x32xf32>, i32"),
+        _program(_LOAD, "%h = pto.constant 1.0 : f32", "%u = pto.tile.adds %t, %h : tile<32x32xf32>, f32"),
+    ),
+    _code(
+        "RankMismatch",
+        "The rank of an operand, or the length of a list of indices, is not what the op needs.",
+        _program("%t = pto.tile.load %a[%c0] : pto.memref<32x32xf32>, tile<32x32xf32>"),
+        _program(_LOAD),
+    ),
+    _code(
+        "ShapeMismatch",
+        "Shapes that must agree do not.",
+        _program(_LOAD, "%u = pto.tile.trans %t : tile<32x32xf32> -> tile<16x64xf32>"),
+        _program(_LOAD, "%u = pto.tile.trans %t : tile<32x32xf32> -> tile<32x32xf32>"),
+    ),
+    _code(
+        "InvalidValid",
+        "A valid region must hold 0 < valid[d] <= shape[d]; numbers are checked here, values when the program runs.",
+        _program(_LOAD, "%u = pto.tile.add %t, %t {valid = [0, 32]} : tile<32x32xf32>"),
+        _program(_LOAD, "%u = pto.tile.add %t, %t {valid = [16, 32]} : tile<32x32xf32>"),
+    ),
+    _code(
+        "OutOfBounds",
+        "A window leaves its memref or tile; nothing is clipped. Give `valid` to touch less.",
+        _program("%c8 = pto.constant 8 : index", _LOAD.replace("%c0, %c0", "%c8, %c0")),
+        _program(_LOAD),
+    ),
+    _code(
+        "InvalidLayout",
+        "A tile has a layout that its location, or the op, cannot have.",
+        _program(
+            "%t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32, #pto.tile_info<layout=Zz>>", target="a3"
+        ),
+        _program(
+            "%t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<32x32xf32, #pto.tile_info<layout=ND>>", target="a3"
+        ),
+    ),
+    _code(
+        "InvalidLocation",
+        "A tile is in a place where the op cannot use it.",
+        _program(f"%c = pto.tile.matmul %l, %r : {_RIGHT}, {_RIGHT} -> {_ACC}", parameters=f"%l: {_RIGHT}, %r: {_RIGHT}"),
+        _program(f"%c = pto.tile.matmul %l, %r : {_LEFT}, {_RIGHT} -> {_ACC}", parameters=f"%l: {_LEFT}, %r: {_RIGHT}"),
+    ),
+    _code(
+        "EventProducerMismatch",
+        "An event type names another producer than the op that signals it.",
+        _program(_LOAD_ASYNC.replace("TLOAD", "TADD"), _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}"),
+        _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}"),
+    ),
+    _code(
+        "MissingWait",
+        "A result of an asynchronous op is used, and nothing makes sure that the op is complete.",
+        _program(_LOAD_ASYNC, _STORE_ASYNC.replace(" wait(%e)", ""), f"pto.sync wait(%e, %f) : {_TLOAD}, {_TSTORE}"),
+        _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}"),
+    ),
+    _code(
+        "MemoryHazard",
+        "Two accesses of one memory, one of them a store, are not ordered; an error where they overlap, a warning where they may.",
+        _program(_LOAD_ASYNC, _STORE_ASYNC, _LOAD.replace("%t", "%u").replace("%a", "%out"), f"pto.sync wait(%f) : {_TSTORE}"),
+        _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}", _LOAD.replace("%t", "%u").replace("%a", "%out")),
+    ),
+    _code(
+        "UnwaitedEvent",
+        "Nothing waits for an event; its op completes at the latest when the function returns. A warning.",
+        _program(_LOAD_ASYNC),
+        _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}"),
+    ),
+    _code(
+        "RedundantWait",
+        "A wait orders nothing: what it waits for is complete already, or stands earlier in the same pipe. A note.",
+        _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}", f"pto.sync wait(%e) : {_TLOAD}"),
+        _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}"),
+    ),
+    _code(
+        "EventIdsExhausted",
+        "A pair of pipes has the event ids 0 to 7.",
+        _program(_LOAD_ASYNC.replace("TLOAD>", "TLOAD>, eid = 8"), f"pto.sync wait(%e) : {_TLOAD}"),
+        _program(_LOAD_ASYNC.replace("TLOAD>", "TLOAD>, eid = 7"), f"pto.sync wait(%e) : {_TLOAD}"),
+    ),
+    _code(
+        "IllegalOnTarget",
+        "The target has no such op for these element types or sizes.",
+        _program(
+            "%t = pto.tile.load %a[%c0, %c0] : pto.memref<16x32xbf16>, tile<16x32xbf16>",
+            "%u = pto.tile.add %t, %t : tile<16x32xbf16>",
+            target="a3",
+            parameters="%a: pto.memref<16x32xbf16>",
+        ),
+        _program(
+            "%t = pto.tile.load %a[%c0, %c0] : pto.memref<16x32xbf16>, tile<16x32xbf16>",
+            "%u = pto.tile.add %t, %t : tile<16x32xbf16>",
+            target="a5",
+            parameters="%a: pto.memref<16x32xbf16>",
+        ),
+    ),
+    _code(
+        "Misaligned",
+        "A row of an ND tile, or a column of a DN one, must be a multiple of 32 bytes; boxed layouts hold whole boxes.",
+        _program("%t = pto.tile.load %a[%c0, %c0] : pto.memref<32x32xf32>, tile<4x5xf32>", target="a3"),
+        _program("%t = pto.tile.load %a[%c0, %c0] {valid = [4, 5]} : pto.memref<32x32xf32>, tile<4x8xf32>", target="a3"),
+    ),
+    _code("CapacityExceeded", "A tile, or all that are live at once, is larger than its memory space.", _wide(512), _wide(128)),
+    _code(
+        "UnknownTarget",
+        "There is no target of this name; the targets are a3 and a5.",
+        _program(target="a9"),
+        _program(target="a3"),
+    ),
+    _code(
+        "RecursiveCall",
+        "A function calls itself.",
+        "module {\n  func.func @f() {\n    func.call @f() : () -> ()\n    return\n  }\n}\n",
+        "module {\n  func.func @g() {\n    return\n  }\n  func.func @f() {\n    func.call @g() : () -> ()\n    return\n  }\n}\n",
+    ),
+    _code(
+        "InvalidStep",
+        "The step of a loop must be positive.",
+        _program("scf.for %i = %c0 to %n step %c0 {", "}"),
+        _program("%c1 = pto.constant 1 : index", "scf.for %i = %c0 to %n step %c1 {", "}"),
+    ),
+    Code("TargetOverridden", "The command line names another target than the module. A warning."),
+    Code(
+        "UndefinedElement", "A store or reduction reads an element that is not defined. At run time; `--undef` chooses otherwise."
+    ),
+    Code("IntegerDivideByZero", "An integer division by zero, at run time."),
+    Code("UnboundSymbol", "A tile with a `?` extent cannot be run."),
+)
