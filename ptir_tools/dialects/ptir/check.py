@@ -8,10 +8,8 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.dialects.ptir.ops.kinds import AttrValue
+from ptir_tools.dialects.ptir.targets import NODES
 
-# gpt.rs numbers the ops of an elementwise hint so.
-UNARY_CODES = ("neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal")
-BINARY_CODES = ("add", "sub", "mul", "div", "maximum", "minimum")
 PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}
 MISMATCH = "HintMismatch"
 
@@ -136,7 +134,7 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
 
 def node_name(kind: int, code: int) -> str:
     """The op of a payload's node."""
-    table = {0: UNARY_CODES, 1: BINARY_CODES}.get(kind, ())
+    table = NODES.get(kind, ())
     return table[code] if 0 <= code < len(table) else f"unknown ({kind}, {code})"
 
 

@@ -17,8 +17,8 @@ def _main(params: str, body: str, result: str, after: str = "") -> str:
 
 def _op(code: str, meaning: str, params: str, wrong: tuple[str, str], right: tuple[str, str], after: str = "") -> Code:
     """`wrong` and `right` are (the statement of %y without its type, its type)."""
-    texts = [_main(params, f"%y = {op} -> {t}", t, after) for op, t in (wrong, right)]
-    return Code(code, meaning, *texts, format="ptir")
+    bad, good = (_main(params, f"%y = {op} -> {t}", t, after) for op, t in (wrong, right))
+    return Code(code, meaning, bad, good, "ptir")
 
 
 _PX = "%p: tensor<i1>, %x: tensor<f32, 4>"

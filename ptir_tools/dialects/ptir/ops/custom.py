@@ -13,8 +13,7 @@ from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
 
 if TYPE_CHECKING:
     from ptir_tools.core.opdef import Many
-    from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
-    from ptir_tools.dialects.ptir.ops.kinds import Attrs
+    from ptir_tools.dialects.ptir.ops.kinds import Attrs, Result
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
 
@@ -40,7 +39,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     return targets.result_type(target, xs, attrs)
 
 
-@op("ptir.custom_call", infer=called, traits=PURE)
+@op("ptir.custom_call", infer=called, check=targets.inputs_broadcast, traits=PURE)
 def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Any:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.
 

@@ -135,7 +135,7 @@ def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     DTypeNotSupported: starts other than si32 and si64. OperandRankMismatch, OperandShapeMismatch: `start` is not a vector of
     one entry per axis. InvalidAttributeValue: a size is more than the extent (with symbols, before the op runs).
     """
-    return x[(*window_at(x, start, sizes), ...)]
+    return np.asarray(x[window_at(x, start, sizes)])
 
 
 @rule

@@ -82,6 +82,14 @@ def _matrices(x: Array, batch: Axes, contract: Axes, contract_last: bool) -> tup
     return moved.reshape(shape), tuple(x.shape[a] for a in free)
 
 
+def contract(lhs: Array, rhs: Array, batch_lhs: Axes, batch_rhs: Axes, contract_lhs: Axes, contract_rhs: Axes) -> Array:
+    """The contraction in the dtype of the arrays, which wraps when it is an integer one."""
+    left, rows = _matrices(lhs, batch_lhs, contract_lhs, contract_last=True)
+    right, columns = _matrices(rhs, batch_rhs, contract_rhs, contract_last=False)
+    product: Array = np.matmul(left, right)
+    return product.reshape(tuple(lhs.shape[a] for a in batch_lhs) + rows + columns)
+
+
 @op("ptir.dot_general", infer=contracted, traits=PURE)
 def dot_general(
     lhs: Array,
@@ -110,7 +118,5 @@ def dot_general(
     if source.is_integer:
         lhs, rhs = arrays.cast(lhs, source, accum), arrays.cast(rhs, source, accum)
     with np.errstate(all="ignore"):
-        left, rows = _matrices(arrays.widen(lhs), batch_lhs, contract_lhs, contract_last=True)
-        right, columns = _matrices(arrays.widen(rhs), batch_rhs, contract_rhs, contract_last=False)
-        product = np.matmul(left, right).reshape(tuple(lhs.shape[a] for a in batch_lhs) + rows + columns)
-    return numerics.settle(product, accum, result.dtype)
+        product = contract(arrays.widen(lhs), arrays.widen(rhs), batch_lhs, batch_rhs, contract_lhs, contract_rhs)
+        return numerics.settle(product, accum, result.dtype)

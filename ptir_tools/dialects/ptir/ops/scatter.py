@@ -75,7 +75,7 @@ def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduc
     OperandShapeMismatch, OperandRankMismatch, DynamicDimensionMismatch: the operands do not fit each other.
     InvalidAttributeValue: `axis` is out of range, or an unknown `reduce`. ScatterIndexOutOfBounds: an index is outside the axis.
     """
-    at = list(np.indices(indices.shape, sparse=True))
+    at: list[Array] = list(np.indices(indices.shape, sparse=True))
     at[axis % x.ndim] = bounded(indices, x.shape[axis], OUTSIDE)
     return _scattered(x, tuple(np.broadcast_arrays(*at)), updates, reduce)
 

@@ -148,4 +148,5 @@ def slice_(x: Array, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Arra
     InvalidAttributeValue: a list is not as long as the rank, has a negative entry, or the window leaves `x` (with symbolic
     extents, before the op runs).
     """
-    return x[(*(slice(start, start + size) for start, size in zip(starts, sizes, strict=True)), ...)]
+    window = tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+    return np.asarray(x[window])

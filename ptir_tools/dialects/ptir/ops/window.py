@@ -185,10 +185,14 @@ def extract_patches(
     OperandRankMismatch: the rank is under 3. InvalidAttributeValue: a list has not an entry per spatial axis, an entry is
     under 1 (padding: 0), no window fits, or the dtype has no `pad_value`.
     """
-    shape = result.static_shape
-    taps = (1, *window, 1)
-    rest = [(s, p[0], 1, d) for s, p, d in zip(strides, padding, dilation, strict=True)]
+    fill = pad_element(pad_value, x)
+    return patches(x, fill, window, strides, dilation, padding, result.static_shape)
+
+
+def patches(x: Array, fill: Array, window: Ints, strides: Ints, dilation: Ints, padding: Pairs, shape: Ints) -> Array:
+    """The patches of `x`, an array of any dtype, with `fill` outside; `shape` is that of `extract_patches`."""
     whole = (1, 0, 1, 1)
+    per_axis = [whole, *((s, p[0], 1, d) for s, p, d in zip(strides, padding, dilation, strict=True)), whole]
     places = (*shape[:-1], x.shape[-1])
-    found = list(_taps(x, pad_element(pad_value, x), places, taps, [whole, *rest, whole]))
+    found = list(_taps(x, fill, places, (1, *window, 1), per_axis))
     return np.stack(found, axis=-2).reshape(shape)
