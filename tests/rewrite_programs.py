@@ -82,7 +82,9 @@ def binary(g: Growing, x: Value) -> Value:
     name = g.rng.choice(("add", "sub", "mul", "maximum", "minimum", "div"))
     y = g.number(x.type) if g.rng.random() < 0.4 else g.like(x)
     if name == "div" and not x.type.dtype.is_float:
-        return g.b.op("div", x, g.b.op("maximum", y, g.b.op("constant", value=arrays.to_literal(np.ones(x.type.static_shape), x.type))))
+        return g.b.op(
+            "div", x, g.b.op("maximum", y, g.b.op("constant", value=arrays.to_literal(np.ones(x.type.static_shape), x.type)))
+        )
     return g.b.op(name, *((x, y) if g.rng.random() < 0.7 else (y, x)))
 
 
@@ -163,7 +165,9 @@ def reduce(g: Growing, x: Value) -> Value:
 def dot(g: Growing, x: Value) -> Value:
     y = g.like(x)
     if x.type.rank == 3:
-        return g.b.op("dot_general", x, y, batch_lhs=(0,), batch_rhs=(0,), contract_lhs=(g.rng.choice((1, 2)),), contract_rhs=(2,))
+        return g.b.op(
+            "dot_general", x, y, batch_lhs=(0,), batch_rhs=(0,), contract_lhs=(g.rng.choice((1, 2)),), contract_rhs=(2,)
+        )
     return g.b.op("dot_general", x, y, contract_lhs=(g.rng.randrange(-1, x.type.rank),), contract_rhs=(0,))
 
 
@@ -204,5 +208,3 @@ def agree(a: np.ndarray, b: np.ndarray, exact: bool, loose: bool) -> bool:
         with np.errstate(all="ignore"):
             same |= np.isclose(x, y, rtol=1e-2 if a.dtype.itemsize < 4 else 1e-5)
     return bool(same.all())
-
-

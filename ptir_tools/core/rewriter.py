@@ -121,6 +121,10 @@ class Rewriter:
         """Whether a block returns `v` or an element of it."""
         return any(isinstance(u, Region) for u in self._entries(v))
 
+    def used_whole(self, v: Value) -> bool:
+        """Whether something uses the tuple `v` itself, not an element of it."""
+        return any(v in (u.operands if isinstance(u, Op) else u.results) for u in self._entries(v))
+
     def _entries(self, v: Value) -> dict[User, None]:
         """The users of `v`; stale entries are dropped on the way."""
         entries = self._users.get(v)
@@ -181,9 +185,8 @@ class Rewriter:
 
     def replace_elements(self, v: Value, by: Sequence[Operand]) -> bool:
         """Let every use of element `i` of the tuple `v` use `by[i]`; False, and no change, when `v` is used whole."""
-        for user in self._entries(v):
-            if any(x is v for x in (user.operands if isinstance(user, Op) else user.results)):
-                return False
+        if self.used_whole(v):
+            return False
         if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
             raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
         self._drop_hints(v, "was replaced")

@@ -51,11 +51,8 @@ def replaced(op: OpView, results: Sequence[Operand]) -> bool:
 
 
 def whole(op: OpView) -> bool:
-    """Whether the root's tuple is used as a whole somewhere."""
-    users = [*op.rw.users_of(op.result)]
-    if isinstance(op.result.type, TensorType):
-        return False
-    return op.rw.is_result(op.result) or any(op.result in u.operands for u in users)
+    """Whether the root's value is a tuple that is used as one."""
+    return isinstance(op.result.type, TupleType) and op.rw.used_whole(op.result)
 
 
 @rewrites("ptir.cond")

@@ -1,0 +1,155 @@
+"""Every canonicalization: golden before and after, equal numbers, and the laws of the driver on random programs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import TESTDATA
+from rewrite_programs import agree, grow, outputs
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.patterns import Effect
+from ptir_tools.core.source import Source
+from ptir_tools.core.symbols import bind, symbols
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir.rules import CANONICALIZATION
+from ptir_tools.dialects.ptir.text import FORMAT
+from ptir_tools.passes import Floats, PassContext, run_pipeline
+
+FILES = sorted((TESTDATA / "rules").glob("*.txt"))
+_CASE = re.compile(r"^// rule ([\w-]+) ?(\w*)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """A rule, the float mode it needs, the program before."""
+
+    rule: str
+    mode: str
+    before: str
+
+
+def read(text: str) -> Program:
+    """A verified program."""
+    found = Diagnostics(Source("case", text))
+    program = FORMAT.read(found.source, found, Options())
+    assert program is not None and verify(program, found), [d.message for d in found]
+    return program
+
+
+def write(program: Program) -> str:
+    """The text of a program."""
+    return "".join(FORMAT.write(program, Diagnostics(), Options()))
+
+
+def parts(path: Path) -> list[tuple[Case, str]]:
+    """The cases of a file with the texts expected after."""
+    pieces = _CASE.split(path.read_text("utf-8"))[1:]
+    return [(Case(*pieces[i : i + 3]), pieces[i + 3].strip() + "\n") for i in range(0, len(pieces), 4)]
+
+
+CASES = [(case, after) for path in FILES for case, after in parts(path)]
+
+
+def canonical(case: Case) -> tuple[Program, Program, PassContext]:
+    """(before, after, context) of a case, with expensive checks."""
+    before = read(case.before)
+    after = clone(before)
+    context = PassContext(floats=Floats(case.mode or "default"), expensive_checks=True)
+    run_pipeline(after, "canonicalize,dce", context)
+    return before, after, context
+
+
+@pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
+def test_golden_before_and_after(path: Path, bless: bool) -> None:
+    found = [(case, write(canonical(case)[1])) for case, _ in parts(path)]
+    text = "\n".join(f"// rule {c.rule}{' ' * bool(c.mode)}{c.mode}\n{c.before}// after\n{after}" for c, after in found)
+    if bless:
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
+
+
+def test_every_rule_has_a_case():
+    assert {p.name for p in CANONICALIZATION.patterns} == {case.rule for case, _ in CASES}
+
+
+@pytest.mark.parametrize("case", [c for c, _ in CASES], ids=[c.rule for c, _ in CASES])
+def test_rule_fires_keeps_numbers_and_never_grows(case: Case) -> None:
+    before, after, context = canonical(case)
+    assert context.statistics["canonicalize"][case.rule] > 0
+    for program in (before, after):
+        bind(program, dict.fromkeys(symbols(program), 3))
+    for seed in range(4):
+        for x, y in zip(outputs(before, seed), outputs(after, seed), strict=True):
+            assert case.mode == "fast" or agree(x, y, exact=case.mode == "strict", loose="dot" in case.rule), (x, y)
+    if not before.regions:
+        assert len(after.main.body) <= len(before.main.body)
+
+
+@pytest.mark.parametrize("case", [c for c, _ in CASES if c.mode == "fast"], ids=lambda c: c.rule)
+def test_rule_that_may_turn_a_nan_into_a_number_needs_fast_floats(case: Case) -> None:
+    before = read(case.before)
+    context = PassContext()
+    run_pipeline(before, "canonicalize", context)
+    assert context.statistics["canonicalize"][case.rule] == 0
+
+
+def test_effects_are_declared_as_documented():
+    exact = {"mul-one", "sub-positive-zero", "add-negative-zero", "neg-neg", "transpose-chain", "unary-of-broadcast"}
+    fast = {"mul-zero", "sub-self", "add-constants", "equal-self", "log-exp"}
+    effects = {p.name: p.effect for p in CANONICALIZATION.patterns}
+    assert all(effects[name] is Effect.EXACT for name in exact)
+    assert all(effects[name] is Effect.RANGE for name in fast)
+    assert effects["add-zero"] is Effect.ZERO_SIGN
+
+
+@pytest.mark.parametrize("mode", [Floats.STRICT, Floats.DEFAULT])
+@pytest.mark.parametrize("start", range(0, 120, 40))
+def test_random_programs_keep_their_numbers(mode: Floats, start: int) -> None:
+    for seed in range(start, start + 40):
+        before = grow(seed)
+        after = clone(before)
+        run_pipeline(after, "canonicalize,cse,dce", PassContext(floats=mode, expensive_checks=True))
+        assert len(after.main.body) <= len(before.main.body), seed
+        loose = any(op.defn.short in ("dot_general", "reduce_sum") for op in before.main.body)
+        for x, y in zip(outputs(before, seed), outputs(after, seed), strict=True):
+            assert agree(x, y, mode is Floats.STRICT, loose), seed
+
+
+def test_random_programs_fire_most_rules():
+    fired: Counter[str] = Counter()
+    for seed in range(150):
+        context = PassContext()
+        run_pipeline(grow(seed), "canonicalize", context)
+        fired += context.statistics["canonicalize"]
+    assert len(fired.keys() & {p.name for p in CANONICALIZATION.patterns}) > 45
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_each_pass_is_idempotent(seed: int) -> None:
+    program = grow(seed)
+    for name in ("canonicalize", "cse", "dce", "fold"):
+        run_pipeline(program, name)
+        again = PassContext()
+        run_pipeline(program, name, again)
+        assert again.edits == 0, (name, again.statistics)
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_every_order_of_the_worklist_gives_a_canonical_program_of_about_the_same_size(seed: int) -> None:
+    sizes = []
+    for order in (None, 1, 2, 3):
+        program = grow(seed)
+        context = PassContext(seed=order)
+        run_pipeline(program, "canonicalize,cse,canonicalize,dce", context)
+        again = PassContext()
+        run_pipeline(program, "canonicalize", again)
+        assert again.edits == 0, (order, again.statistics)
+        sizes.append(len(program.main.body))
+    assert max(sizes) - min(sizes) <= 1, sizes
