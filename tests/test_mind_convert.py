@@ -6,10 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mind_programs import SAMPLES, good, inputs_of, random_program, read, run
 
+from ptir_tools import engines
 from ptir_tools.convert import translate
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
 from ptir_tools.core.ir import Program
 from ptir_tools.core.verify import verify
+from ptir_tools.engines import RunOptions, native
+from ptir_tools.engines.inputs import random_inputs
 
 
 def to_ptir(program: Program) -> Program:
@@ -132,3 +135,19 @@ def test_no_way() -> None:
     diagnostics = Diagnostics()
     assert translate(good(ONE.format("f32[2]", "Neg (%0)")), "pto", diagnostics) is None
     assert [d.code for d in diagnostics] == ["NotTranslatable"]
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native", "auto"])
+def test_a_run_time_error_has_the_code_of_the_program(engine: str) -> None:
+    program = good(PAIR.format("f32[5]", "i32[1]", "Gather (%0, %1)"))
+    if engine == "native" and not native.available():
+        return
+    with pytest.raises(Rejected) as raised:
+        engines.run(program, {"x": np.zeros(5, np.float32), "y": np.array([5], np.int32)}, RunOptions(engine=engine))
+    assert [d.code for d in raised.value.diagnostics if d.severity is Severity.ERROR] == ["E6001"]
+
+
+def test_random_indices_are_in_range() -> None:
+    program = good(PAIR.format("f32[2]", "i64[50]", "Gather (%0, %1)"))
+    x, indices = random_inputs(program, 1).values()
+    assert x.shape == (2,) and set(indices.tolist()) == {0, 1}

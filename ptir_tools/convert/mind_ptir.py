@@ -24,9 +24,6 @@ from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized
 
-# What a run-time error of the translation is called in MIND.
-RUN_TIME_CODES = {"GatherIndexOutOfBounds": "E6001", "IntegerDivideByZero": "E6006"}
-
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The PTIR program that computes what `program` does; None after reporting what cannot run."""

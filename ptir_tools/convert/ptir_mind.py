@@ -128,16 +128,15 @@ class Translation:
             self.refuse(f"`{op.defn.short}`: {violation.message}", op.loc, violation.help)
 
     def results(self) -> Program:
-        results = [x for x in self.function.results if not isinstance(x, Element)]
+        results = self.function.results
         if not results:
             self.refuse("a MIND module has an output", self.function.loc)
-        emit = Emit(self, None)
-        if all(self.known(x) for x in results):
-            self.builder.results(*map(emit.value, results))
+        if all(map(self.known, results)):
+            self.builder.results(*map(Emit(self, None).value, results))
         return self.program
 
     def known(self, x: Operand) -> bool:
-        return isinstance(x, Literal) or x in self.narrow or self.values.get(x) is not None  # type: ignore[comparison-overlap, call-overload]
+        return isinstance(x, Literal) or (isinstance(x, Value) and (x in self.narrow or self.values.get(x) is not None))
 
 
 def _named(operands: Sequence[Operand]) -> set[Value]:

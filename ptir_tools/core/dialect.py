@@ -41,6 +41,7 @@ class Codes:
     undefined_result: str = "UndefinedValue"
     unbound: str = "UnboundSymbol"
     extent: str = "DynamicDimensionMismatch"
+    run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program that stands for one of this dialect
 
 
 @dataclass(slots=True, frozen=True)

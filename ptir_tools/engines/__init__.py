@@ -59,7 +59,7 @@ def execute(
     context.observe = observer(options)
     leaves = iter(given)
     arguments = [ports.nest(p.type, leaves) for p in static.main.params]
-    with np.errstate(all="ignore"), rejecting(diagnostics, context):
+    with np.errstate(all="ignore"), rejecting(diagnostics, context, static.dialect.codes.run_time):
         results = executable(arguments, context)
     names = [p.name for p in ports.results(static)]
     return dict(zip(names, map(np.asarray, ports.flatten(results)), strict=True))
@@ -113,11 +113,12 @@ def observer(options: RunOptions) -> Callable[[Op, tuple[Any, ...]], None] | Non
 
 
 @contextmanager
-def rejecting(diagnostics: Diagnostics, context: Context) -> Iterator[None]:
-    """Turn a Violation into a diagnostic at the op that raised it, and that into Rejected."""
+def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn a Violation into a diagnostic at the op that raised it, and that into Rejected. `codes` renames its code."""
     try:
         yield
     except Violation as violation:
+        violation.code = (codes or {}).get(violation.code, violation.code)
         diagnostics.violation(violation, context.failed.loc if context.failed else None)
         raise Rejected(diagnostics.sorted()) from violation
 

@@ -189,6 +189,7 @@ def _sliced(position: int) -> Callable[[Op, tuple[int, ...]], tuple[int, tuple[i
 
 _INDEXES: dict[str, Callable[[Op, tuple[int, ...]], tuple[int, tuple[int, ...]]]] = {
     "ptir.take": lambda op, shape: (1, shape[:1]),
+    "mind.Gather": lambda op, shape: (1, shape[:1]),
     "ptir.gather": lambda op, shape: (1, (shape[op.attr("axis")],)),
     "ptir.scatter_reduce": lambda op, shape: (1, (shape[op.attr("axis")],)),
     "ptir.scatter_add": lambda op, shape: (1, (min((shape[d] for d in op.attr("scatter_dims_to_operand_dims")), default=1),)),

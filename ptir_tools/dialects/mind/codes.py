@@ -12,6 +12,7 @@ CODES = Codes(
     missing_attribute="E4013",
     result_type="E2001",
     undefined_result="E4003",
+    run_time={"GatherIndexOutOfBounds": "E6001", "IntegerDivideByZero": "E6006"},
 )
 
 _X = "%0 = Input {name=x} : tensor<f32[2, 3]>\n"
