@@ -29,6 +29,11 @@ class Commands(click.Group):
             return None
         return cast(click.Command, lazy(f"ptir_tools.cli.{cmd_name}").command)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            raise click.UsageError(f"no command\n\n{self.get_help(ctx)}")
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise exits.unknown_name("command", args[0], COMMANDS)

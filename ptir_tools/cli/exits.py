@@ -77,7 +77,8 @@ def _usage(error: click.ClickException | UsageError) -> tuple[str, str | None]:
     if isinstance(error, UsageError):
         return str(error), None
     ctx = getattr(error, "ctx", None)
-    return error.format_message(), f"{ctx.command_path} --help tells the options" if ctx else None
+    help = f"{ctx.command_path} --help tells the options" if ctx and ctx.parent else None
+    return error.format_message(), help
 
 
 def os_error_text(error: OSError) -> str:

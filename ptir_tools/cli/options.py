@@ -52,7 +52,13 @@ class Binding(click.ParamType):
 REPORTING = (
     click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Color the diagnostics."),
     click.option(
-        "--diagnostics", "form", type=click.Choice(["text", "short", "json", "sarif"]), default="text", help="Their form."
+        "--diagnostics",
+        "form",
+        type=click.Choice(["text", "short", "json", "sarif"]),
+        default="text",
+        is_eager=True,  # before the others, so that what is wrong with them is told in this form, too
+        callback=lambda ctx, _, value: setattr(reporter_of(ctx), "form", value) or value,
+        help="Their form.",
     ),
     click.option("--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file (20)."),
     click.option("-q", "--quiet", is_flag=True, help="Show errors only."),

@@ -10,7 +10,7 @@ import click
 from ptir_tools.cli import outcome
 from ptir_tools.cli.inputs import Inputs
 from ptir_tools.cli.options import file_argument, subcommand
-from ptir_tools.cli.output import replacing
+from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.watching import Watch
 from ptir_tools.core import arrayfiles
@@ -126,7 +126,7 @@ class Execution:
     def __init__(self, session: Session, flags: Flags) -> None:
         self.session = session
         self.flags = flags
-        if flags.output is not None and not flags.output.endswith(arrayfiles.SUFFIXES):
+        if flags.output not in (None, "-") and not str(flags.output).endswith(arrayfiles.SUFFIXES):
             raise UsageError(f"{flags.output}: outputs are written to {', '.join(arrayfiles.SUFFIXES)} files")
         session.set(target=flags.target, hazards=flags.no_verify != "hazards")
 
@@ -205,5 +205,5 @@ class Execution:
 
 
 def _save(path: str, arrays: dict[str, Array]) -> None:
-    with replacing(path) as file:
-        arrayfiles.save(path, file, arrays)
+    """Write arrays to a file; `-` is standard output, as .npz."""
+    write_bytes(path, lambda file: arrayfiles.save("-.npz" if path == "-" else path, file, arrays))

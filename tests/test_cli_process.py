@@ -1,0 +1,196 @@
+"""`ptir` as a process: exit codes, pipes, closed streams, terminals, signals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run_ptir
+
+from ptir_tools.cli import COMMANDS, verify
+from ptir_tools.cli.session import Session
+
+PTIR = [sys.executable, "-c", "import sys; from ptir_tools.cli import main; sys.exit(main())"]
+OK = "testdata/verify/ok.ptir"
+
+
+def ptir(*args: str | Path, **more: object) -> subprocess.CompletedProcess[bytes]:
+    """Run `ptir` in a process of its own."""
+    return subprocess.run([*PTIR, *map(str, args)], capture_output=True, timeout=60, cwd=ROOT, **more)  # type: ignore[call-overload, no-any-return]
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which `ptir` is the tool under test."""
+    function = f'ptir() {{ "{sys.executable}" -c "{PTIR[2]}" "$@"; }}\n'
+    return subprocess.run(["bash", "-c", function + command], capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_version() -> None:
+    ran = ptir("--version")
+    assert ran.returncode == 0 and ran.stdout.startswith(b"ptir ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_and_exit_codes(command: str) -> None:
+    ran = run_ptir(command, "--help")
+    assert ran.status == 0
+    assert "Examples:" in ran.text and f"ptir {command}" in ran.text
+    assert "Exit codes:" in ran.text and "70  internal error" in ran.text
+
+
+def test_help_lists_every_command() -> None:
+    ran = run_ptir("--help")
+    assert ran.status == 0 and all(f"  {c} " in ran.text for c in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [((), "Usage: ptir"), (("verfy",), "did you mean `verify`?"), (("--verison",), "--version"), (("fmt", "-z"), "-z")],
+)
+def test_wrong_usage(args: tuple[str, ...], said: str) -> None:
+    ran = run_ptir(*args)
+    assert ran.status == 2 and said in ran.err, ran
+
+
+def test_wrong_usage_in_json_is_json() -> None:
+    ran = run_ptir("plan", "--diagnostics", "json", "--limit", "many", OK)
+    assert ran.status == 2 and ran.err.startswith('{"severity": "error", "code": "UsageError"')
+
+
+def test_head_ends_quietly(tmp_path: Path) -> None:
+    lines = "".join(f"  %v{i} = neg(%x) -> tensor<f32, 2>\n" for i in range(20_000))
+    (tmp_path / "big.ptir").write_text(f"func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n{lines}  return %x\n}}\n")
+    ran = shell(f"ptir translate --to ptir {tmp_path}/big.ptir | head -1; echo ${{PIPESTATUS[0]}}")
+    assert ran.stdout == "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n141\n"
+    assert ran.stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("how", ["> /dev/full", "-o /dev/full"])
+def test_a_full_disk(how: str) -> None:
+    ran = shell(f"ptir translate --to ptir {OK} {how}; echo $?")
+    assert ran.stdout == "4\n"
+    assert ran.stderr.startswith("error: ") and "no space left on device" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (f"ptir verify {OK} >&-", 0),
+        (f"ptir verify {OK} 2>&-", 0),
+        (f"ptir verify {OK} <&- >&- 2>&-", 0),
+        (f"ptir translate --to ptir {OK} >&-", 4),
+        ("ptir verify testdata/verify/syntax.ptir 2>&-", 1),
+        ("ptir verify <&-", 1),
+    ],
+)
+def test_closed_streams(line: str, status: int) -> None:
+    ran = shell(f"{line}; exit $?")
+    assert ran.returncode == status
+    assert "Traceback" not in ran.stderr
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    endless = ROOT / "testdata" / "run" / "endless.ptir"
+    command = [*PTIR, "run", str(endless), "--input", "x=0", "--max-iterations", "1T", "--engine", "reference"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert (out, err) == (b"", b"error: interrupted\n")
+
+
+def on_terminal(*args: str, **environment: str) -> tuple[int, str]:
+    """(exit code, what is shown) with all three streams on a terminal."""
+    master, slave = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"} | environment
+    process = subprocess.Popen([*PTIR, *args], stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=env)
+    os.close(slave)
+    shown = b""
+    try:
+        while piece := os.read(master, 65536):
+            shown += piece
+    except OSError:  # the other side is closed
+        pass
+    os.close(master)
+    return process.wait(timeout=60), shown.decode()
+
+
+def test_on_a_terminal() -> None:
+    status, shown = on_terminal("verify", OK)
+    assert (status, shown) == (0, f"{OK}: ok (ptir)\r\n")
+    status, shown = on_terminal("verify")
+    assert status == 2 and "terminal" in shown
+    assert on_terminal("verify", "-q", OK) == (0, "")
+
+
+def test_binary_is_not_written_to_a_terminal() -> None:
+    status, shown = on_terminal("run", "testdata/run/add.ptir", "--random", "0", "-o", "-")
+    assert status == 2 and "not written to a terminal" in shown
+
+
+COLORED = [
+    ("auto", {}, True),
+    ("auto", {"NO_COLOR": "1"}, False),
+    ("auto", {"TERM": "dumb"}, False),
+    ("never", {}, False),
+    ("always", {"NO_COLOR": "1"}, True),
+]
+
+
+@pytest.mark.parametrize(("option", "environment", "colored"), COLORED)
+def test_color(option: str, environment: dict[str, str], colored: bool) -> None:
+    _, shown = on_terminal("verify", "--color", option, "testdata/verify/syntax.ptir", **environment)
+    assert ("\x1b[" in shown) is colored
+
+
+def test_a_pipe_sees_no_color() -> None:
+    assert b"\x1b[" not in ptir("verify", "testdata/verify/syntax.ptir").stderr
+
+
+def test_the_locale_does_not_matter() -> None:
+    path = "testdata/verify/wide_characters.mind.ir"
+    shown = {ptir("verify", path, env={**os.environ, "LC_ALL": c, "PYTHONUTF8": "0"}).stderr for c in ("C", "POSIX", "C.UTF-8")}
+    assert len(shown) == 1
+    assert ptir("fmt", path, env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}).stdout.decode("utf-8").count("漢字") == 1
+
+
+def test_the_hash_seed_does_not_matter() -> None:
+    def run(seed: str) -> bytes:
+        ran = ptir("opt", "-v", "--stats", "testdata/opt/default.ptir", env={**os.environ, "PYTHONHASHSEED": seed})
+        return ran.stdout + ran.stderr
+
+    assert len({run(seed) for seed in "012"}) == 1
+
+
+def test_an_internal_error_leaves_a_reproducer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(verify, "_verify", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ran = run_ptir("verify", OK)
+    assert ran.status == 70
+    assert ran.err.startswith("error: internal error: RuntimeError: a fault of ours\n") and "Traceback" not in ran.err
+    (path,) = tmp_path.iterdir()
+    assert str(path) in ran.err
+    monkeypatch.undo()
+    kept = path.read_text()
+    assert "a fault of ours" in kept and f"ptir verify {OK}" in kept
+    assert run_ptir("verify", path).status == 0  # it reads as the program that failed
+
+
+def test_out_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hungry(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Session, "parse", hungry)
+    ran = run_ptir("verify", OK)
+    assert ran.status == 3 and ran.err == "error: out of memory\n"
