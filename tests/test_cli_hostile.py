@@ -1,0 +1,142 @@
+"""Whatever comes in: a diagnostic and an exit code, never a traceback, a hang or a wrong answer."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from conftest import TESTDATA, Ran, run_ptir
+
+SECONDS = 20  # for one hostile input, on a slow and busy machine
+N18 = "1000000x1000000x1000000"
+FUNC = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n{}\n  return %x\n}}\n"
+
+HOSTILE: dict[str, bytes] = {
+    "empty": b"",
+    "nul": b"\0" * 1000,
+    "binary": bytes(range(256)) * 100,
+    "invalid-utf8": b"func @f(%x: tensor<f32>) -> tensor<f32> {\n  return \xff%x\n}\n",
+    "lone-surrogate": b'{"uops": [], "x": "\xed\xa0\x80"}',
+    "bom-only": b"\xef\xbb\xbf",
+    "open-parens": b"func @f(" + b"(" * 1_000_000,
+    "open-braces": b"{" * 1_000_000,
+    "open-brackets": b'{"uops": ' + b"[" * 1_000_000,
+    "open-json": b'{"uops": ' + b'{"a":' * 100_000,
+    "open-module": b"module {" + b"scf.if %c {" * 10_000,
+    "open-tuples": b"func @f(%x: " + b"(" * 100_000 + b"tensor<f32>) -> tensor<f32> { return %x }",
+    "open-comment": b"/*" * 100_000,
+    "open-string": b'{"uops": "' + b"a" * 1_000_000,
+    "one-long-name": b"func @f(%" + b"a" * 1_000_000 + b": tensor<f32>) -> tensor<f32> { }",
+    "one-long-number": FUNC.format("  %y = reshape(%x) new_shape[" + "9" * 100_000 + "] -> tensor<f32, 2>").encode(),
+    "huge-extent": FUNC.format("  %y = iota() axis[0] -> tensor<f32, " + "9" * 5000 + ">").encode(),
+    "many-elements": f"func @f(%x: tensor<f32, {N18}x{N18}>) -> tensor<f32, {N18}x{N18}> {{ return %x }}".encode(),
+    "negative-extent": b"func @f(%x: tensor<f32, -2>) -> tensor<f32, -2> { return %x }",
+    "rank-1000": f"func @f(%x: tensor<f32, {'x'.join(['1'] * 1000)}>) -> tensor<f32> {{ return %x }}".encode(),
+    "float-overflow": FUNC.format("  %y = constant() value[dense<1e999999999>] -> tensor<f32>").encode(),
+    "duplicate-keys": b'{"uops": [], "uops": []}',
+    "json-nan": b'{"uops": [NaN, Infinity, -Infinity]}',
+    "json-types": b'{"uops": {"a": 1}}',
+    "json-functions": b'{"spec_version": 7, "functions": "none", "entry": []}',
+    "json-huge-integer": b'{"uops": [{"id": "x", "uop": "INPUT", "arg": {"tensor_id": "X", "dtype": "fp32", "shape": [' + b"9" * 6000 + b"]}}]}",
+    "mind-ids": b"%99999999999999999999 = Input {name=x} : tensor<f32[2]>\noutputs: %99999999999999999999\n",
+    "mind-nested": b"%0 = ConstTensor {dtype=f32, shape=(1), value=" + b"[" * 100_000,
+    "pto-text": b"module { func.func @f(%a: pto.memref<" + b"1x" * 100_000 + b"f32>) { return } }",
+    "bidi": "func @f(%x\u202e: tensor<f32>) -> tensor<f32> { return %x }".encode(),
+}  # fmt: skip
+
+
+def ends_well(ran: Ran, name: str) -> None:
+    """An exit code of the contract other than 70, and something said when it is not 0."""
+    assert ran.status in (0, 1, 2, 3), f"{name}: exit status {ran.status}\n{ran.err[-2000:]}"
+    assert "Traceback" not in ran.err
+    assert ran.status == 0 or ran.err, f"{name}: nothing was said"
+
+
+@pytest.mark.parametrize("command", ["verify", "fmt", "info"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text(name: str, command: str) -> None:
+    start = time.perf_counter()
+    ran = run_ptir(command, "-", stdin=HOSTILE[name])
+    ends_well(ran, name)
+    assert len(ran.err) < 100_000, "the program is not dumped into the diagnostic"
+    assert time.perf_counter() - start < SECONDS
+
+
+@pytest.mark.parametrize("name", [n for n in HOSTILE if n not in ("many-elements",)])
+def test_hostile_text_is_refused(name: str) -> None:
+    assert run_ptir("verify", "-", stdin=HOSTILE[name]).status in (1, 3)
+
+
+@pytest.mark.parametrize("form", ["ptir", "ptir-dump", "ptir-json", "pto", "mind", "tiny"])
+@pytest.mark.parametrize(
+    "name", ["empty", "nul", "binary", "open-parens", "open-braces", "json-types", "mind-nested", "pto-text"]
+)
+def test_every_reader_survives_the_wrong_text(form: str, name: str) -> None:
+    ends_well(run_ptir("verify", "--from", form, "-", stdin=HOSTILE[name]), f"{name} as {form}")
+
+
+def test_huge_programs_cost_nothing_until_they_run() -> None:
+    shape = N18
+    text = (
+        f"func @f(%x: tensor<f32, {shape}>) -> tensor<f32, {shape}> {{\n  %y = neg(%x) -> tensor<f32, {shape}>\n  return %y\n}}\n"
+    )
+    for command in (["verify"], ["opt"], ["translate", "--to", "ptir-json"], ["plan"], ["info"]):
+        start = time.perf_counter()
+        assert run_ptir(*command, "-", stdin=text.encode()).status == 0, command
+        assert time.perf_counter() - start < 5
+    ran = run_ptir("run", "-", "--random", "0", stdin=text.encode())
+    assert ran.status == 3 and "--max-memory" in ran.err
+
+
+def test_a_doubling_chain_is_linear() -> None:
+    lines = [f"  %v{i + 1} = add(%v{i}, %v{i}) -> tensor<f32, 2>" for i in range(64)]
+    text = "func @f(%v0: tensor<f32, 2>) -> tensor<f32, 2> {\n" + "\n".join(lines) + "\n  return %v64\n}\n"
+    for command in (["verify"], ["opt"], ["plan"], ["run", "--input", "v0=1"]):
+        start = time.perf_counter()
+        assert run_ptir(*command, "-", stdin=text.encode()).status == 0
+        assert time.perf_counter() - start < 5
+
+
+CORPUS = sorted(f for f in TESTDATA.rglob("*") if f.suffix in (".ptir", ".ir", ".json", ".pto") and f.stat().st_size < 20_000)
+TOKENS = [
+    b"",
+    b"(",
+    b")",
+    b"[",
+    b"{",
+    b"}",
+    b"%",
+    b"->",
+    b"-1",
+    b"0",
+    b"9" * 30,
+    b"f32",
+    b"?N",
+    b"\xff",
+    b"\0",
+    b'"',
+    b",",
+    b":",
+    b"nan",
+    b"[]",
+]
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """`data` with a few bytes dropped, doubled or replaced by a token."""
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(data) + 1)
+        end = min(len(data), at + draw.choice([0, 1, 1, 2, 5, 20]))
+        data = data[:at] + draw.choice([*TOKENS, data[at:end] * 2]) + data[end:]
+    return data
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=[str(f.relative_to(TESTDATA)) for f in CORPUS])
+def test_mutations(path: Path) -> None:
+    draw = random.Random(str(path.relative_to(TESTDATA)))
+    for i in range(8):
+        text = mutated(path.read_bytes(), draw)
+        command = draw.choice([["verify"], ["verify"], ["opt"], ["fmt"], ["translate", "--to", "ptir"], ["plan"], ["info"]])
+        ends_well(run_ptir(*command, "-", stdin=text), f"{path.name}, mutation {i} ({command[0]}): {text!r}")
