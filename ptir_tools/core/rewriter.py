@@ -18,9 +18,8 @@ from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Re
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
 from ptir_tools.core.order import Order
 from ptir_tools.core.types import Type
+from ptir_tools.core.uses import Uses, operands_of, value_named
 from ptir_tools.core.verify import compatible
-
-User = Op | Region  # a region uses what it returns
 
 
 class Rewriter:
@@ -35,8 +34,7 @@ class Rewriter:
         self.edits = 0  # how many changes there were
         self.order = Order()
         self.owner: dict[Region, Op] = {}  # the op that a nested block belongs to
-        self._users: defaultdict[Value, list[User]] = defaultdict(list)  # one entry per use; may hold stale ones
-        self._stale: dict[Value, int] = {}  # how many of a value's entries are stale
+        self._uses = Uses(self.order)
         self._versions: dict[Op, int] = {}
         self._new: set[Value] = set()
         self._hints: defaultdict[Value, list[Hint]] = defaultdict(list)
@@ -59,20 +57,12 @@ class Rewriter:
             b = stack.pop()
             self.order.add_block(b)
             for op in b.body:
-                self._add_uses(op, op.operands)
+                self._uses.add(op, op.operands)
                 for r in op.regions:
                     if not r.isolated:
                         self.owner[r] = op
                         stack.append(r)
-            self._add_uses(b, b.results)
-
-    def _add_uses(self, user: User, operands: Sequence[Operand]) -> None:
-        users = self._users
-        for x in operands:
-            if isinstance(x, Value):
-                users[x].append(user)
-            elif isinstance(x, Element):
-                users[x.value].append(user)
+            self._uses.add(b, b.results)
 
     # Inspection
 
@@ -104,44 +94,23 @@ class Rewriter:
 
     def uses(self, v: Value) -> int:
         """How many times `v` is used, as an operand or a result."""
-        return len(self._users.get(v, ())) - self._stale.get(v, 0)
+        return self._uses.count(v)
 
     def unused(self, op: Op) -> bool:
         """Whether nothing uses any result of `op`."""
-        return not any(map(self.uses, op.results))
+        return not any(map(self._uses.count, op.results))
 
     def users_of(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
-        entries = self._users.get(v)
-        if entries is None or (len(entries) == 1 and v not in self._stale):
-            return [u for u in entries or () if isinstance(u, Op)]
-        return [u for u in self._entries(v) if isinstance(u, Op)]
+        return [u for u in self._uses.of(v) if isinstance(u, Op)]
 
     def is_result(self, v: Value) -> bool:
         """Whether a block returns `v` or an element of it."""
-        return any(isinstance(u, Region) for u in self._entries(v))
+        return any(isinstance(u, Region) for u in self._uses.of(v))
 
     def used_whole(self, v: Value) -> bool:
         """Whether something uses the tuple `v` itself, not an element of it."""
-        return any(v in (u.operands if isinstance(u, Op) else u.results) for u in self._entries(v))
-
-    def _entries(self, v: Value) -> dict[User, None]:
-        """The users of `v`; stale entries are dropped on the way."""
-        entries = self._users.get(v)
-        if entries is None:
-            return {}
-        users = dict.fromkeys(entries)
-        if not self._stale.pop(v, 0):
-            return users
-        live = {u: n for u in users if (n := self._count(u, v))}
-        self._users[v] = [u for u, n in live.items() for _ in range(n)]
-        return dict.fromkeys(live)
-
-    def _count(self, user: User, v: Value) -> int:
-        """How many operands of `user` name `v`; 0 when it is gone."""
-        if isinstance(user, Op):
-            return sum(_names(x) is v for x in user.operands) if user in self.order else 0
-        return sum(_names(x) is v for x in user.results) if user in self.order.heads else 0
+        return any(operands_of(u)[i] is v for u in self._uses.of(v) for i in self._uses.places(u, v))
 
     def block_of(self, op: Op) -> Region:
         """The block in which `op` stands."""
@@ -178,7 +147,7 @@ class Rewriter:
         """
         if operand_type(by) is not v.type:
             raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
-        target = _names(by)
+        target = value_named(by)
         self._drop_hints(v, "was replaced")
         self._hand_name(v, by)
         self._replace(v, lambda x: by if isinstance(x, Value) else _element(by, x.index), None if target is None else target.op)
@@ -194,21 +163,11 @@ class Rewriter:
         return True
 
     def _replace(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> None:
-        kept: list[User] = []
-        for user in self._entries(v):
-            if user is keep:
-                kept = [user] * self._count(user, v)
-                continue
-            before = user.operands if isinstance(user, Op) else user.results
-            after = [new(x) if _names(x) is v else x for x in before]
-            self._add_uses(user, [x for x, old in zip(after, before, strict=True) if x is not old])
-            if isinstance(user, Op):
-                user.operands = tuple(after)
-                self._changed(user)
-            else:
-                user.results[:] = after
-        self._users[v] = kept
+        users = self._uses.replace(v, new, keep)
         self.edits += 1
+        for user in users:
+            if isinstance(user, Op):
+                self._changed(user)
         self._lost_use(v)
 
     def _hand_name(self, v: Value, by: Operand) -> None:
@@ -219,8 +178,9 @@ class Rewriter:
     def set_operands(self, op: Op, operands: Sequence[Operand]) -> None:
         """Give `op` other operands of the same types; its results stay what they are."""
         old = op.operands
+        self._uses.forget(op)
         op.operands = tuple(operands)
-        self._add_uses(op, op.operands)
+        self._uses.add(op, op.operands)
         self._remove_uses(old)
         self.edits += 1
         self._changed(op)
@@ -230,9 +190,10 @@ class Rewriter:
     def set_results(self, block: Region, results: Sequence[Operand]) -> None:
         """Let `block` return other operands; its declared types follow."""
         old = block.results
+        self._uses.forget(block)
         block.results = list(results)
         block.result_types = [operand_type(x) for x in results]
-        self._add_uses(block, block.results)
+        self._uses.add(block, block.results)
         self._remove_uses(old)
         self.edits += 1
 
@@ -266,7 +227,7 @@ class Rewriter:
     def _insert(self, op: Op, block: Region, before: Op | None, loc: int) -> Value:
         op.loc = op.loc or loc
         self.order.insert(op, block, before)
-        self._add_uses(op, op.operands)
+        self._uses.add(op, op.operands)
         for r in op.regions:
             if not r.isolated:
                 self.owner[r] = op
@@ -304,10 +265,7 @@ class Rewriter:
 
     def _remove_uses(self, operands: Sequence[Operand]) -> None:
         """Count the uses by `operands` as gone, all before anybody is told."""
-        values = [v for x in operands if (v := _names(x)) is not None]
-        for v in values:
-            self._stale[v] = self._stale.get(v, 0) + 1
-        for v in values:
+        for v in self._uses.remove(operands):
             self._lost_use(v)
 
     def _lost_use(self, v: Value) -> None:
@@ -364,20 +322,11 @@ class Rewriter:
         counted: defaultdict[Value, int] = defaultdict(int)
         for b in self.order.heads:
             for x in (*(x for op in self.order.body(b) for x in op.operands), *b.results):
-                if (v := _names(x)) is not None:
+                if (v := value_named(x)) is not None:
                     counted[v] += 1
-        faults += [f"%{v.name} has {n} uses, the table says {self.uses(v)}" for v, n in counted.items() if self.uses(v) != n]
-        faults += [
-            f"%{v.name} is not used, the table says {self.uses(v)}" for v in self._users if v not in counted and self.uses(v)
-        ]
+        wrong = [v for v in {*counted, *self._uses.values()} if self.uses(v) != counted.get(v, 0)]
+        faults += [f"%{v.name} has {counted.get(v, 0)} uses, the table says {self.uses(v)}" for v in wrong]
         return faults
-
-
-def _names(x: Operand) -> Value | None:
-    """The value that an operand names."""
-    if isinstance(x, Value):
-        return x
-    return x.value if isinstance(x, Element) else None
 
 
 def _element(x: Operand, index: int) -> Element:

@@ -118,7 +118,7 @@ def _dot(op: OpView, left: Factor, right: Factor, contracted: Sequence[int], kep
         contract_lhs=_at(at_left, contracted),
         contract_rhs=_at(at_right, contracted),
         accum_dtype=op.accum_dtype or default_accum(helpers.dtype(op.x)),
-        out_dtype=op.result.type.dtype,
+        out_dtype=helpers.dtype(op.root),
     )
     order = batch
     for factor, other in ((left, right), (right, left)):

@@ -22,10 +22,10 @@ def _along(x: Operand, axis: int) -> int:
 @rewrites("ptir.concat", benefit=2)
 def concat_parts(op: OpView) -> bool:
     """Open concats used here alone, drop operands without elements; one operand left is the result."""
-    axis, parts = op.axis % op.result.type.rank, list[Operand]()
+    axis, parts = op.axis % helpers.rank(op.root), list[Operand]()
     for x in op.root.operands:
         inner = op.defined_by(x, "concat")
-        if inner is not None and inner.axis % op.result.type.rank == axis and helpers.alone(op.rw, x, op.root):
+        if inner is not None and inner.axis % helpers.rank(op.root) == axis and helpers.alone(op.rw, x, op.root):
             parts += inner.root.operands
         elif _along(x, axis) != 0:
             parts.append(x)
@@ -42,7 +42,7 @@ def _stand_for(op: OpView, x: Operand) -> bool:
 @rewrites("ptir.concat", operands=["ptir.slice"])
 def concat_of_slices(op: OpView) -> bool:
     """Neighboring slices of one tensor are one slice of it."""
-    axis = op.axis % op.result.type.rank
+    axis = op.axis % helpers.rank(op.root)
     runs: list[list[OpView | Operand]] = []
     for x in op.root.operands:
         part = op.defined_by(x, "slice") or x

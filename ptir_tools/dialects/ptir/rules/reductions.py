@@ -17,7 +17,7 @@ _EXTREMES = _REDUCTIONS[1:]
 def _plain(op: OpView) -> bool:
     """Whether the dtypes are those that the operand implies."""
     source = helpers.dtype(op.x)
-    return op.result.type.dtype is source and op.accum_dtype in (None, default_accum(source))
+    return helpers.dtype(op.root) is source and op.accum_dtype in (None, default_accum(source))
 
 
 @rewrites(*_REDUCTIONS, depth=1, effect=Effect.ZERO_SIGN)
@@ -28,7 +28,7 @@ def reduce_of_one(op: OpView) -> bool:
         return False
     if operand_type(op.x) is op.result.type:
         return op.replace(op.x)
-    return helpers.static(op.x) and op.replace(op.rw.build(op.root, "reshape", op.x, new_shape=op.result.type.shape))
+    return helpers.static(op.x) and op.replace(op.rw.build(op.root, "reshape", op.x, new_shape=helpers.shape(op.root)))
 
 
 @rewrites(*_EXTREMES, operands=_EXTREMES)
