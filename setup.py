@@ -19,7 +19,10 @@ class BuildTables(build_py):
         super().run()
 
 
-FLAGS = ["/O2", "/std:c11"] if sys.platform == "win32" else ["-O3", "-std=gnu11", "-Wall", "-Wextra"]
+# No -march=native: a wheel runs anywhere, and the kernels choose their instructions when they are loaded. The floating-point
+# flags give up errno and exception flags, never a value.
+UNIX = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS = ["/O2", "/std:c11"] if sys.platform == "win32" else UNIX
 
 setup(
     cmdclass={"build_py": BuildTables},
@@ -27,7 +30,7 @@ setup(
         Extension(
             "ptir_tools._native",
             sources=["ptir_tools/native/module.c", "ptir_tools/native/kernels.c"],
-            depends=["ptir_tools/native/kernels.h"],
+            depends=["ptir_tools/native/kernels.h", "ptir_tools/native/functions.h"],
             include_dirs=["ptir_tools/native"],
             extra_compile_args=FLAGS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

@@ -3,7 +3,7 @@
 For every float value a bound on the absolute error of any element is carried along, from the unit roundoff of its dtype, the
 length of reductions, and the magnitudes that this run sees. It is a bound in the largest norm, to first order, in which the
 terms of a sum are taken as independent; results of a region start from the worst relative error so far. It never says that more
-than half the digits may be wrong.
+than half the digits of what was added up may be wrong.
 """
 
 from __future__ import annotations
@@ -37,13 +37,18 @@ def roundoff(dtype: DType) -> float:
 
 @dataclass(slots=True)
 class Size:
-    """What the run has seen of a value: largest and smallest nonzero magnitude, element count, and the error bound."""
+    """What the run has seen of a value: largest and smallest nonzero magnitude, element count, and the error bound. `scale` is
+    the largest magnitude that was added or subtracted on the way."""
 
     high: float = 0.0
     low: float = inf
     count: int = 1
     error: float = 0.0
     unit: float = 0.0
+    scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.scale = max(self.scale, self.high)
 
     @property
     def relative(self) -> float:
@@ -91,7 +96,12 @@ class Analysis:
         if rule is None:
             rule = _same if op.defn.traits & MOVEMENT else _default
         found = rule(operands, out) if operands else out.unit * out.high
-        return min(found, sqrt(out.unit) * out.high) if found == found else sqrt(out.unit) * out.high
+        if rule in (_add, _same, _rounded, _sum, _dot):  # terms may cancel: what is left has the errors of what was there
+            out.scale = max([out.high, *(x.scale for x in operands)])
+        elif rule in (_mul, _div):  # a remainder stays one when it is scaled
+            out.scale = max([out.high, *(out.high * x.scale / x.high for x in operands if x.high)])
+        most = sqrt(out.unit) * out.scale
+        return min(found, most) if found == found else most
 
     def of(self, x: Operand) -> list[Size]:
         """The sizes of an operand's leaves; for a region's parameter, the worst relative error so far."""

@@ -9,12 +9,12 @@ from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Function, Program, clone
-from ptir_tools.engines import native, reference
+from ptir_tools.engines import native, reference, tiles
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
-PIPELINE = "fold,cse,dce"
+PIPELINE = "canonicalize,cse,dce"
 
 
 class Executable(Protocol):
@@ -34,6 +34,8 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
     sees the ops as they were written: nothing is optimized then. Raises UsageError for an engine that cannot run it.
     """
+    if program.dialect.name == "pto":
+        return tiles.Executable(program, program.main, options)
     if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):
         return reference.Executable(program, program.main, options)
     if options.engine == "native" and not native.available():

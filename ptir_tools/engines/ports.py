@@ -50,11 +50,12 @@ def results(program: Program, function: str | None = None) -> list[Port]:
     """The outputs of a function, in order.
 
     Names: the returned value's; `t.0` for element 0 of `t`; a tuple returned whole is flattened so; `result_K` for what has
-    no name; a repeated name gets `_1`, `_2`, …
+    no name; a repeated name gets `_1`, `_2`, …; those of a PTO function are first its memref parameters.
     """
     main = entry(program, function)
-    names = main.attrs.get("output_names") or [_result_name(x, k) for k, x in enumerate(main.results)]
-    flat = [leaf for name, x in zip(names, main.results, strict=True) for leaf in _leaves(name, operand_type(x))]
+    outputs = [*_memory(main), *main.results] if program.dialect.name == "pto" else main.results
+    names = main.attrs.get("output_names") or [_result_name(x, k) for k, x in enumerate(outputs)]
+    flat = [leaf for name, x in zip(names, outputs, strict=True) for leaf in _leaves(name, operand_type(x))]
     taken: set[str] = set()
     ports = []
     for name, t in flat:
@@ -65,6 +66,11 @@ def results(program: Program, function: str | None = None) -> list[Port]:
         taken.add(unique)
         ports.append(Port(unique, t))
     return ports
+
+
+def _memory(main: Function) -> list[Value]:
+    """The memref parameters, which a PTO function gives back as outputs."""
+    return [p for p in main.params if isinstance(p.type, MemRefType)]
 
 
 def _result_name(x: Operand, k: int) -> str:

@@ -6,7 +6,7 @@ never overlap. Each op's declared body does the work: this module only sets the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import UNKNOWN, MemRefType, ScalarType, TileType
-from ptir_tools.dialects.pto.machine import ORDERS, UNDEF, Machine, Tile, static_shape
+from ptir_tools.dialects.pto.legality import tile_bytes
+from ptir_tools.dialects.pto.machine import ORDERS, UNDEF, Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.engines.options import RunOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,60 +27,72 @@ else:
     np = lazy("numpy")
 
 
-def run(
-    program: Program,
-    inputs: Mapping[str, Array],
-    *,
-    order: str = "sequential",
-    seed: int = 0,
-    undef: str = "error",
-    function: str | None = None,
-    limits: Limits = LIMITS,
-    context: Context | None = None,
-) -> dict[str, Array]:
-    """Every memref argument of the entry function after the run, in order, then what it returns.
+class Executable:
+    """A PTO function, ready to run: its results are the memref arguments, in order, then what it returns."""
 
-    `order` is how unawaited asynchronous ops complete (`sequential`, `adversarial`, `random` by `seed`); `undef` what storing
-    or reducing an undefined element does (`error`, `nan`, `zero`, `random`). Raises UsageError for inputs that do not fit,
-    Violation for a run-time error (`context.failed` is the op), LimitExceeded.
+    def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
+        if options.order not in ORDERS or options.undef not in UNDEF:
+            raise UsageError(f"order is one of {', '.join(ORDERS)}; undef one of {', '.join(UNDEF)}")
+        self.program = program
+        self.function = function
+        self.options = options
+
+    @property
+    def memory(self) -> int:
+        """An upper estimate of the bytes that a run takes beside its arguments: every tile at once, with its mask."""
+        tiles = [v.type for f in self.program.functions for op in f.ops() for v in op.results]
+        return sum(tile_bytes(t) * 2 for t in tiles if isinstance(t, TileType))
+
+    def __call__(self, arguments: Sequence[Array], context: Context) -> tuple[Array, ...]:
+        """The outputs, one per port. Raises Violation for a run-time error (`context.failed` is the op), LimitExceeded."""
+        chosen = self.options
+        functions = {f.name: f for f in self.program.functions}
+        machine = Machine(context, functions, chosen.order, chosen.undef, Random(chosen.seed))
+        context.state = machine
+        context.observe = _seen(context.observe)
+        made = [argument(p, a) for p, a in zip(self.function.params, arguments, strict=True)]
+        results = run_block(self.function, made, context)
+        machine.drain()
+        memory = [a for p, a in zip(self.function.params, made, strict=True) if isinstance(p.type, MemRefType)]
+        return (*memory, *map(_array, results))
+
+
+def run(program: Program, inputs: Mapping[str, Array], options: RunOptions | None = None) -> dict[str, Array]:
+    """Every memref argument of the entry function after the run, in order, by name, then what it returns.
+
+    Raises as `Executable` does, and UsageError for an input that does not fit.
     """
-    if order not in ORDERS or undef not in UNDEF:
-        raise UsageError(f"order is one of {', '.join(ORDERS)}; undef one of {', '.join(UNDEF)}")
-    main = program.main if function is None else program.function(function)
-    if main is None:
-        raise UsageError(f"there is no function @{function}")
-    context = context or Context(seed=seed, limits=limits)
-    context.state = machine = Machine(context, {f.name: f for f in program.functions}, order, undef, Random(seed))
-    arguments = [argument(p, inputs) for p in main.params]
-    results = run_block(main, arguments, context)
-    machine.drain()
-    return outputs(main, arguments, results)
+    options = options or RunOptions()
+    executable = Executable(program, program.main, options)
+    params = program.main.params
+    if missing := [p for p in params if p.name not in inputs]:
+        raise UsageError(f"no input for `{missing[0].name}`: {type_text(missing[0].type)}")
+    results = executable([np.asarray(inputs[p.name]) for p in params], Context(seed=options.seed, limits=options.limits))
+    names = [p.name for p in params if isinstance(p.type, MemRefType)]
+    names += [x.name if isinstance(x, Value) else f"result_{i}" for i, x in enumerate(program.main.results)]
+    return dict(zip(names, results, strict=True))
 
 
-def argument(p: Value, inputs: Mapping[str, Array]) -> Any:
+def argument(p: Value, given: Array) -> Any:
     """The run-time value of a parameter: a fresh array for a memref, a whole tile, a scalar. Raises UsageError."""
-    if p.name not in inputs:
-        raise UsageError(f"input {p.name} ({type_text(p.type)}) is missing")
-    given = np.asarray(inputs[p.name])
-    if not isinstance(p.type, (MemRefType, TileType, ScalarType)):
-        raise UsageError(f"parameter {p.name} is {type_text(p.type)}, which cannot be given")
-    shape = p.type.shape if isinstance(p.type, (MemRefType, TileType)) else ()
+    t = p.type
+    if not isinstance(t, (MemRefType, TileType, ScalarType)):
+        raise UsageError(f"parameter `{p.name}` is {type_text(t)}, which cannot be given")
+    shape = t.shape if isinstance(t, (MemRefType, TileType)) else ()
     fits = given.ndim == len(shape) and all(d in (n, UNKNOWN) for n, d in zip(given.shape, shape, strict=True))
-    if given.dtype != numpy_dtype(p.type.dtype) or not fits:
-        raise UsageError(f"input {p.name} is {given.dtype}{list(given.shape)}, expected {type_text(p.type)}")
-    if isinstance(p.type, TileType):
-        made = Tile(p.type, static_shape(p.type))
+    if given.dtype != numpy_dtype(t.dtype) or not fits:
+        raise UsageError(f"input `{p.name}` is {type_text(t)}, got {given.dtype} of shape {list(given.shape)}")
+    if isinstance(t, TileType):
+        made = Tile(t, static_shape(t))
         made.fill(given, True)
         return made
     return np.array(given)
 
 
-def outputs(main: Function, arguments: list[Any], results: tuple[Any, ...]) -> dict[str, Array]:
-    """The memref arguments by name, then the returned values."""
-    made = {p.name: a for p, a in zip(main.params, arguments, strict=True) if isinstance(p.type, MemRefType)}
-    for i, (x, value) in enumerate(zip(main.results, results, strict=True)):
-        if isinstance(value, (Tile, np.ndarray, np.generic)) and not (isinstance(x, Value) and x.name in made):
-            made[x.name if isinstance(x, Value) else f"result_{i}"] = (
-                value.values if isinstance(value, Tile) else np.asarray(value)
-            )
-    return made
+def _array(x: Any) -> Array:
+    """What an observer or the caller sees of a value: the elements of a tile, zero where undefined; true for an event."""
+    return x.values if isinstance(x, Tile) else np.asarray(True) if isinstance(x, Task) else np.asarray(x)
+
+
+def _seen(observe: Any) -> Any:
+    return observe and (lambda op, results: observe(op, tuple(map(_array, results))))

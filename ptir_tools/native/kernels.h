@@ -1,6 +1,58 @@
-/* Tile kernels. They never allocate, never fail and never see Python: the caller has checked shapes, and what a kernel
- * writes overlaps nothing it reads. */
+/* Tile kernels on f32. They never allocate, never fail and never see Python: the caller has checked shapes, and what a kernel
+ * writes overlaps what it reads only where it says so. Strides are in elements. */
 #ifndef PTIR_KERNELS_H
 #define PTIR_KERNELS_H
 #include <stddef.h>
+#include <stdint.h>
+
+/* A matrix, or a stack of them: element (b, i, j) is at data[b * batch + i * rows + j * columns]. */
+typedef struct {
+    const float *data;
+    ptrdiff_t batch, rows, columns;
+} ptir_matrix;
+
+/* Floats of scratch that ptir_gemm needs. */
+size_t ptir_gemm_scratch(void);
+
+/* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. */
+void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, size_t batch, size_t m, size_t n, size_t k, float *scratch);
+
+/* A tile program: instructions over registers, run for every tile of a rows x columns domain.
+ * A register holds a tile, or one float per row of it (`scalar`). Registers 0 .. arrays-1 are the arrays; inputs are loaded when a
+ * tile begins, outputs stored when it ends, so that an output may be the very memory of an input. */
+typedef struct {
+    uint8_t op, dst, a, b, c, scalars; /* bits of `scalars`: dst, a, b, c hold one float per row */
+} ptir_instruction;
+
+enum { PTIR_FLOAT, PTIR_BOOL };
+typedef struct {
+    void *data;
+    ptrdiff_t rows, columns; /* strides; columns 0 is one element per row */
+    uint8_t kind, is_output;
+} ptir_array;
+
+enum { PTIR_REGISTERS = 64, PTIR_TILE = 2048 };
+
+typedef struct {
+    const ptir_instruction *code;
+    size_t length;
+    const ptir_array *arrays;
+    size_t array_count, register_count;
+    size_t rows, columns;
+    int whole_rows; /* some instruction reduces a row: tiles are whole rows */
+} ptir_program;
+
+/* Rows and columns of a full tile of `p`. */
+void ptir_tile_shape(const ptir_program *p, size_t *rows, size_t *columns);
+
+/* Run rows [first, last) of `p`; `scratch` has register_count * rows * columns floats of a full tile. */
+void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch);
+
+/* Instructions by number; the names are the engine's and are given to it by the module. */
+#define PTIR_OPS(X)                                                                                                    \
+    X(neg) X(abs) X(exp) X(log) X(tanh) X(erf) X(rsqrt) X(reciprocal) X(add) X(sub) X(mul) X(div) X(maximum)           \
+    X(minimum) X(compare_lt) X(compare_le) X(compare_eq) X(compare_ge) X(compare_gt) X(compare_ne) X(select) X(clamp)  \
+    X(splat) X(reduce_sum) X(reduce_max) X(reduce_min)
+#define PTIR_ENUM(name) PTIR_##name,
+enum { PTIR_OPS(PTIR_ENUM) PTIR_OP_COUNT };
 #endif

@@ -1,8 +1,207 @@
 /* The only file that knows Python: checks buffers, releases the GIL, calls kernels. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <string.h>
 #include "kernels.h"
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Tile kernels.", -1, NULL, NULL, NULL, NULL, NULL};
+enum { MAX_ARRAYS = PTIR_REGISTERS };
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }
+static int fail(const char *message)
+{
+    PyErr_SetString(PyExc_ValueError, message);
+    return 0;
+}
+
+/* Take the buffer of `object`: `rank` axes of `format` ('f' f32, '?' i1), strides that are multiples of the item. */
+static int take(PyObject *object, Py_buffer *view, int rank, const char *formats, int writable)
+{
+    int flags = PyBUF_STRIDED_RO | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object, view, flags) < 0)
+        return 0;
+    int fits = view->ndim == rank && view->format && view->format[1] == 0 && strchr(formats, view->format[0]);
+    for (int i = 0; fits && i < rank; i++)
+        fits = view->strides[i] % view->itemsize == 0;
+    if (!fits) {
+        PyBuffer_Release(view);
+        return fail("an array has the wrong dtype, rank or strides");
+    }
+    return 1;
+}
+
+static int is_dense(const Py_buffer *view)
+{
+    Py_ssize_t want = view->itemsize;
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        if (view->shape[i] > 1 && view->strides[i] != want)
+            return 0;
+        want *= view->shape[i];
+    }
+    return 1;
+}
+
+static ptir_matrix matrix(const Py_buffer *view)
+{
+    Py_ssize_t size = view->itemsize;
+    return (ptir_matrix){view->buf, view->strides[0] / size, view->strides[1] / size, view->strides[2] / size};
+}
+
+static int multiplies(const Py_buffer *out, const Py_buffer *a, const Py_buffer *b, const Py_buffer *scratch)
+{
+    if (a->shape[0] != out->shape[0] || b->shape[0] != out->shape[0] || a->shape[1] != out->shape[1] ||
+        b->shape[2] != out->shape[2] || a->shape[2] != b->shape[1])
+        return fail("shapes do not multiply");
+    if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < ptir_gemm_scratch() * sizeof(float))
+        return fail("the result is not dense, or scratch is too small");
+    return 1;
+}
+
+PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any strides.");
+
+static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {3, 3, 3, 1};
+    Py_buffer view[4];
+    int held = 0, good = count == 4 || fail("gemm takes 4 arguments");
+    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], "f", held == 0 || held == 3)))
+        held++;
+    if (good && (good = multiplies(&view[0], &view[1], &view[2], &view[3]))) {
+        const Py_ssize_t *a = view[1].shape, *b = view[2].shape;
+        Py_BEGIN_ALLOW_THREADS
+        ptir_gemm(view[0].buf, matrix(&view[1]), matrix(&view[2]), a[0], a[1], b[2], a[2], view[3].buf);
+        Py_END_ALLOW_THREADS
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    (void)self;
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+/* Every instruction names an operation and registers that exist. */
+static int checks_code(const ptir_program *p)
+{
+    for (size_t i = 0; i < p->length; i++) {
+        const ptir_instruction *in = &p->code[i];
+        size_t n = p->register_count;
+        if (in->op >= PTIR_OP_COUNT || in->dst >= n || in->a >= n || in->b >= n || in->c >= n)
+            return fail("an instruction is out of range");
+    }
+    return 1;
+}
+
+static int checks_array(const Py_buffer *view, const ptir_program *p)
+{
+    size_t rows = (size_t)view->shape[0], columns = (size_t)view->shape[1];
+    if (rows != p->rows || (columns != p->columns && columns != 1))
+        return fail("an array does not have the shape of the domain");
+    return 1;
+}
+
+static ptir_array array(const Py_buffer *view, int is_output)
+{
+    Py_ssize_t size = view->itemsize;
+    ptir_array x = {view->buf, view->strides[0] / size, view->shape[1] == 1 ? 0 : view->strides[1] / size,
+                    view->format[0] == '?' ? PTIR_BOOL : PTIR_FLOAT, (uint8_t)is_output};
+    return x;
+}
+
+static int run_tiles(ptir_program *p, Py_buffer *scratch)
+{
+    size_t tall, wide;
+    ptir_tile_shape(p, &tall, &wide);
+    if (!is_dense(scratch) || (size_t)scratch->len < p->register_count * tall * wide * sizeof(float))
+        return fail("scratch is too small");
+    Py_BEGIN_ALLOW_THREADS
+    ptir_run(p, 0, p->rows, scratch->buf);
+    Py_END_ALLOW_THREADS
+    return 1;
+}
+
+PyDoc_STRVAR(tiles_doc, "tiles(code, arrays, inputs, registers, rows, columns, whole_rows, scratch): run a tile program. `arrays` are\n"
+                        "[rows, columns] or [rows, 1], f32 or bool; the first `inputs` are read, the rest written.");
+
+static PyObject *py_tiles(PyObject *self, PyObject *args)
+{
+    Py_buffer code, scratch, view[MAX_ARRAYS];
+    PyObject *arrays, *room;
+    Py_ssize_t inputs, registers, rows, columns, held = 0;
+    int whole_rows, good;
+    ptir_array made[MAX_ARRAYS];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*O!nnnnpO", &code, &PyTuple_Type, &arrays, &inputs, &registers, &rows, &columns, &whole_rows,
+                          &room))
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(arrays);
+    ptir_program p = {code.buf, (size_t)code.len / sizeof(ptir_instruction), made, (size_t)count, (size_t)registers,
+                      (size_t)rows, (size_t)columns, whole_rows};
+    good = (count <= MAX_ARRAYS && count <= registers && registers <= PTIR_REGISTERS && rows >= 0 && columns >= 0) ||
+           fail("too many arrays or registers");
+    good = good && checks_code(&p);
+    for (; good && held < count; held++) {
+        if (!(good = take(PyTuple_GetItem(arrays, held), &view[held], 2, "f?", held >= inputs)))
+            break;
+        made[held] = array(&view[held], held >= inputs);
+        good = checks_array(&view[held], &p) && (held < inputs || is_dense(&view[held]) || fail("an output is not dense"));
+    }
+    if (good && (good = take(room, &scratch, 1, "f", 1))) {
+        good = run_tiles(&p, &scratch);
+        PyBuffer_Release(&scratch);
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    PyBuffer_Release(&code);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(tile_floats_doc, "tile_floats(rows, columns, whole_rows): the floats of one register.");
+
+static PyObject *py_tile_floats(PyObject *self, PyObject *args)
+{
+    Py_ssize_t rows, columns;
+    int whole_rows;
+    size_t tall, wide;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "nnp", &rows, &columns, &whole_rows))
+        return NULL;
+    ptir_program p = {.rows = (size_t)rows, .columns = (size_t)columns, .whole_rows = whole_rows};
+    ptir_tile_shape(&p, &tall, &wide);
+    return PyLong_FromSize_t(tall * wide);
+}
+
+static PyMethodDef methods[] = {
+    {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"tiles", py_tiles, METH_VARARGS, tiles_doc},
+    {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Tile kernels.", -1, methods, NULL, NULL, NULL, NULL};
+
+/* The names of the instructions, in order. */
+static PyObject *op_names(void)
+{
+#define PTIR_NAME(name) #name,
+    static const char *const names[] = {PTIR_OPS(PTIR_NAME)};
+    PyObject *tuple = PyTuple_New(PTIR_OP_COUNT);
+    for (int i = 0; tuple && i < PTIR_OP_COUNT; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (!name || PyTuple_SetItem(tuple, i, name) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
+    if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
+        PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_gemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "REGISTERS", PTIR_REGISTERS) < 0) {
+        Py_XDECREF(names);
+        Py_XDECREF(made);
+        return NULL;
+    }
+    Py_DECREF(names);
+    return made;
+}

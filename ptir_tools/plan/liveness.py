@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ptir_tools.core.ir import Element, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE
 from ptir_tools.core.types import TensorType, TupleType, Type
 from ptir_tools.plan.views import Strides, dense_strides, is_dense, view
@@ -90,7 +90,7 @@ def analyze(block: Region, steps: Sequence[Sequence[Op]] | None = None, workspac
     walk.results()
     for at, step in enumerate(walk.steps, 1):
         for op in step:
-            walk.reuse(op, at)
+            walk.reuse(step, op, at)
     return walk.found
 
 
@@ -128,7 +128,13 @@ class _Walk:
 
     def share_view(self, op: Op, b: Buffer) -> None:
         """Let `b` be a view of the op's first operand where the op only looks at it differently."""
-        if not op.operands or (source := self.place(op.operands[0])) is None or source.type is None or b.type is None:
+        if not op.operands or b.type is None:
+            return
+        if isinstance(x := op.operands[0], Literal):
+            if view(op, x.type.static_shape, dense_strides(x.type.static_shape), b.type.static_shape):
+                b.usage, b.nbytes = "constant", x.type.nbytes
+            return
+        if (source := self.place(x)) is None or source.type is None:
             return
         found = view(op, source.type.static_shape, source.strides, b.type.static_shape)
         if found is None:
@@ -150,24 +156,19 @@ class _Walk:
                 if b.root.usage == "temporary" and _same_bytes(b):
                     b.root.usage = "result"
 
-    def reuse(self, op: Op, at: int) -> None:
-        """Write the result over an operand that dies here, if no other operand sees that storage differently."""
-        elementwise = bool(op.defn.traits & ELEMENTWISE)
-        places = _OVERWRITES.get(op.name, range(len(op.operands)) if elementwise else ())
-        out = self.found.places.get((op.result, ())) if places and op.results else None
-        if out is None or out.parent is not None:
+    def reuse(self, step: Sequence[Op], op: Op, at: int) -> None:
+        """Write the result over an operand of the step that dies there, if nothing in the step sees that storage differently."""
+        out = self.found.places.get((op.result, ())) if op.results else None
+        if out is None or out.parent is not None or out.usage == "constant":
             return
-        operands = [self.place(x) for x in op.operands]
-        for i in places:
-            source = operands[i]
+        elementwise = len(step) > 1 or bool(op.defn.traits & ELEMENTWISE)
+        allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in _OVERWRITES.get(op.name, ())]
+        read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
+        for source in map(self.place, allowed):
             if source is None or source.type is not out.type or source.root.usage != "temporary" or source.root.end != at:
                 continue
-            others = [b for j, b in enumerate(operands) if j != i and b is not None and b.root is source.root]
-            if (
-                _same_bytes(source)
-                and source.nbytes == source.root.nbytes
-                and all(elementwise and _same_bytes(b) for b in others)
-            ):
+            others = [b for b in read if b is not source and b.root is source.root]
+            if source.start < at and _same_bytes(source) and all(elementwise and _same_bytes(b) for b in others):
                 out.alias, out.parent = "in-place", source
                 source.root.end = max(source.root.end, out.end)
                 if out.usage == "result":

@@ -1,19 +1,67 @@
-"""The native engine: the steps of the NumPy engine, the heavy ones by C kernels."""
+"""The native engine: the steps of the NumPy engine, with C kernels for f32 products, elementwise chains and row reductions."""
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Function, Program
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
+from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native.library import available, kernels
+from ptir_tools.engines.native.tiles import assemble
+from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
+from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop
 from ptir_tools.engines.options import RunOptions
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def available() -> bool:
-    """Whether the extension was built."""
-    return False
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+__all__ = ["Executable", "available"]
+
+# What a kernel does better than a universal function even when it stands alone.
+_ALONE = ("exp", "log", "tanh", "erf", "rsqrt", "reduce_sum", "reduce_max", "reduce_min")
+
+
+def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """A cluster of one op; what is none is a NumPy step."""
+    if clusters.started(op) is None:
+        return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
+    return assemble((op,), lambda x: ins[0], {op.result: outs[0]}, shop)
+
+
+def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """f32 products by the tile kernel, operands of any strides; others by BLAS."""
+    (out,) = outs
+    if work_dtype(op) is not F32 or out.dtype != np.float32 or out.size == 0:
+        return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
+    batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
+    steps: list[Step] = []
+    left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
+    right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
+    room = shop.scratch((kernels().GEMM_SCRATCH,), F32)
+    return [*steps, (kernels().gemm, (out.reshape(-1, left.shape[1], right.shape[2]), left, right, room))]
+
+
+_BUILDERS: dict[str, Builder] = {
+    **numpy_engine.BUILDERS,
+    **dict.fromkeys((f"ptir.{name}" for name in _ALONE), _alone),
+    "ptir.dot_general": _dot,
+}
+TARGET = Target(_BUILDERS, clusters.partition, assemble)
 
 
 class Executable(numpy_engine.Executable):
-    """A static PTIR program, planned for the kernels."""
+    """A static PTIR program, planned for the kernels. Who observes ops sees them one by one."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
-        super().__init__(program, function, options, numpy_engine.TARGET)
+        watched = options.observe is not None or options.clock is not None or options.timeout is not None
+        target = Target(_BUILDERS, numpy_engine.one_by_one) if watched else TARGET
+        super().__init__(program, function, options, target)

@@ -78,10 +78,7 @@ class Frame:
     def build(self, ops: Sequence[Op]) -> list[Step]:
         """The steps of what the target runs as one."""
         if len(ops) > 1:
-            assert self.shared.target.fuse is not None
-            outs = [key for op in ops for key in operand_leaves(op.result) if key in self.own.live.places]
-            self.places.update((key, self.allocate(self.own.live.places[key])) for key in outs)
-            return self.shared.target.fuse(ops, self.data, self)
+            return self.build_cluster(ops)
         (op,) = ops
         if op.defn.traits & CONSTANT:
             self.places[op.result, ()] = self.constant(op)
@@ -89,12 +86,25 @@ class Frame:
         ins = [self.data(x) for x in op.operands]
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
-        if buffers and buffers[0].alias in ("identity", "view"):
+        if buffers and (buffers[0].alias in ("identity", "view") or buffers[0].usage == "constant"):
             self.places[outs[0]] = VIEWS[op.name](op, ins[0], _static(buffers[0]))
             return []
         made = [self.allocate(b) for b in buffers]
         self.places.update(zip(outs, made, strict=True))
         return self.shared.target.builders.get(op.name, declared)(op, ins, made, self)
+
+    def build_cluster(self, ops: Sequence[Op]) -> list[Step]:
+        """The steps of several ops at once; only what others use has an array."""
+        made: dict[Value, Array] = {}
+        for op in ops:
+            if (b := self.own.live.places.get((op.result, ()))) is None:
+                continue
+            if b.alias in ("identity", "view"):
+                self.places[op.result, ()] = VIEWS[op.name](op, self.data(op.operands[0]), _static(b))
+            else:
+                self.places[op.result, ()] = made[op.result] = self.allocate(b)
+        assert self.shared.target.fuse is not None
+        return self.shared.target.fuse(ops, self.data, made, self)
 
     def constant(self, op: Op) -> Array:
         """The array of a constant op, made once per program."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
@@ -46,17 +47,15 @@ def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[in
 
 
 def stack(x: Array, groups: Sequence[Sequence[int]], kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
-    """`x` as an array with one axis per group, after the first `kept` axes of the first group, which stay apart.
+    """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay apart.
 
     A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another.
     """
     moved = x.transpose([a for g in groups for a in g])
-    extents = tuple(prod(x.shape[a] for a in g) for g in groups[1:])
-    shape = moved.shape[:kept] + extents
-    if x.dtype == shop.scratch((), dtype).dtype:
-        view = moved.view()
+    shape = moved.shape[:kept] + tuple(prod(x.shape[a] for a in g) for g in groups[bool(kept) :])
+    if x.dtype == numpy_dtype(dtype):
         try:
-            return view.reshape(shape, copy=False)
+            return moved.reshape(shape, copy=False)
         except ValueError:
             pass
     copy = shop.scratch(moved.shape, dtype)
@@ -69,8 +68,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
         return declared(op, ins, outs, shop)
     batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
     steps: list[Step] = []
-    left = stack(ins[0], (batch, rows, contract), len(batch), shop, dtype, steps)
-    right = stack(ins[1], (other_batch, other_contract, columns), len(batch), shop, dtype, steps)
+    left = stack(ins[0], (batch, rows, contract)[not batch :], len(batch), shop, dtype, steps)
+    right = stack(ins[1], (other_batch, other_contract, columns)[not batch :], len(batch), shop, dtype, steps)
     (out,) = outs
     shape = (*left.shape[:-1], right.shape[-1])
     if out.dtype == left.dtype:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.core.evaluate import Context, Data, evaluate
-from ptir_tools.core.ir import Op, Region
+from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
@@ -43,6 +43,9 @@ class Workshop(Protocol):
 # (op, operands, leaves of the results, frame): the steps that compute the op.
 Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]]
 
+# (ops, data of an operand from outside, arrays of the values that others use, frame): the steps of several ops as one.
+Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"], Workshop], list[Step]]
+
 
 @dataclass(slots=True, frozen=True)
 class Target:
@@ -50,7 +53,7 @@ class Target:
 
     builders: Mapping[str, Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
-    fuse: Callable[[Sequence[Op], Callable[[Any], Any], Workshop], list[Step]] | None = None
+    fuse: Fuse | None = None
 
 
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)  # floats that are computed in f32 and rounded once

@@ -1,0 +1,142 @@
+"""Which ops run as one tile program: elementwise chains on f32 over one shape, with reductions of its rows.
+
+A cluster is a run of ops over one domain, [rows, columns]: the shape of its elements, last axis apart. Values are full (one
+element per element of the domain) or rows (one per row: what a reduction gives, and what is computed from that). Constants and
+views of what is outside, met on the way, are made before it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.opdef import CONSTANT, operand_type
+from ptir_tools.core.types import TensorType, Type
+from ptir_tools.engines.numpy.movement import VIEWS
+
+_MAPS = (
+    "neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal", "add", "sub", "mul", "div", "maximum", "minimum",
+    "compare_lt", "compare_le", "compare_eq", "compare_ge", "compare_gt", "compare_ne", "select", "clamp",
+)  # fmt: skip
+MAPS = tuple(f"ptir.{name}" for name in _MAPS)
+REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
+MAX_OPS = 24
+MAX_ARRAYS = 16
+MAX_COLUMNS = 1 << 14  # of a row that is reduced: it has to stay in cache
+
+FULL, ROWS = "full", "rows"
+Shape = tuple[int, ...]
+
+
+class Cluster:
+    """A cluster under construction. `kinds` says of each value made in it whether it is FULL or ROWS."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.ops: list[Op] = []
+        self.kinds: dict[Value, str] = {}
+        self.inputs: dict[Value, None] = {}
+        self.reduces = False
+
+    @property
+    def row_shapes(self) -> tuple[Shape, Shape]:
+        """The shapes of a value with one element per row."""
+        return self.shape[:-1], (*self.shape[:-1], 1)
+
+    def kind(self, op: Op) -> str | None:
+        """Whether `op` gives a FULL or a ROWS value of this cluster; None when it is no part of it."""
+        t = op.result.type
+        if not isinstance(t, TensorType) or t.dtype not in (F32, I1) or any(not _fits(x) for x in op.operands):
+            return None
+        shape = t.static_shape
+        if op.name in MAPS and all(_dtype(x) in (F32, I1) for x in op.operands):
+            rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
+            return FULL if shape == self.shape else ROWS if rows_only and self.agrees(op) else None
+        if op.name in REDUCTIONS:
+            return ROWS if self.is_row_reduction(op) else None
+        if op.name in ("ptir.reshape", "ptir.broadcast_to") and any(x in self.kinds for x in op.values()):
+            return self.respelled(op, shape)
+        return None
+
+    def agrees(self, op: Op) -> bool:
+        """Whether the values of this cluster among the operands have one element per row, too."""
+        return all(self.kinds.get(x, ROWS) == ROWS for x in op.values())
+
+    def is_row_reduction(self, op: Op) -> bool:
+        """Whether `op` reduces the last axis of a full f32 value to f32."""
+        x = op.operands[0]
+        last = tuple(a % len(self.shape) for a in op.attr("axes")) == (len(self.shape) - 1,)
+        plain = op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
+        full = isinstance(x, Value) and self.kinds.get(x, FULL) == FULL and shape_of(x.type) == self.shape
+        return last and plain and full and _dtype(x) is F32 and self.shape[-1] <= MAX_COLUMNS
+
+    def respelled(self, op: Op, shape: Shape) -> str | None:
+        """A value per row with or without its axis of extent 1, or along its row: the same register."""
+        x = op.operands[0]
+        if not isinstance(x, Value) or self.kinds.get(x) != ROWS:
+            return None
+        if op.name == "ptir.reshape":
+            return ROWS if shape in self.row_shapes else None
+        return FULL if shape == self.shape and shape_of(x.type) == self.row_shapes[1] else None
+
+    def accepts(self, op: Op) -> bool:
+        """Add `op` if it belongs here."""
+        inputs = [x for x in op.values() if x not in self.kinds]
+        if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None or len({*self.inputs, *inputs}) > MAX_ARRAYS:
+            return False
+        self.ops.append(op)
+        self.kinds[op.result] = kind
+        self.inputs.update(dict.fromkeys(inputs))
+        self.reduces = self.reduces or op.name in REDUCTIONS
+        return True
+
+
+def shape_of(t: Type) -> Shape:
+    """The static shape of a tensor type; nothing for others."""
+    return t.static_shape if isinstance(t, TensorType) else ()
+
+
+def _dtype(x: Operand) -> object:
+    t = operand_type(x)
+    return t.dtype if isinstance(t, TensorType) else None
+
+
+def _fits(x: Operand) -> bool:
+    """Operands are plain tensors: an element of a tuple or an inline literal is not worth a register."""
+    return isinstance(x, Value)
+
+
+def started(op: Op) -> Cluster | None:
+    """A new cluster that begins with `op`, if one can."""
+    if op.name not in (*MAPS, *REDUCTIONS) or not op.results:
+        return None
+    shape = shape_of(operand_type(op.operands[0]) if op.name in REDUCTIONS else op.result.type)
+    if not shape or prod(shape) == 0:
+        return None
+    cluster = Cluster(shape)
+    return cluster if cluster.accepts(op) else None
+
+
+def partition(block: Region) -> list[tuple[Op, ...]]:
+    """The ops of `block` in steps: clusters, and every other op alone."""
+    steps: list[tuple[Op, ...]] = []
+    cluster: Cluster | None = None
+    for op in block.body:
+        if cluster is not None and cluster.accepts(op):
+            continue
+        if cluster is not None and _is_apart(op, cluster):
+            steps.append((op,))
+            continue
+        if cluster is not None:
+            steps.append(tuple(cluster.ops))
+        cluster = started(op)
+        if cluster is None:
+            steps.append((op,))
+    return steps if cluster is None else [*steps, tuple(cluster.ops)]
+
+
+def _is_apart(op: Op, cluster: Cluster) -> bool:
+    """Whether `op` only provides: a constant, or a view of what is not made in the cluster."""
+    free = bool(op.defn.traits & CONSTANT) or op.name in VIEWS
+    return free and not any(x in cluster.kinds for x in op.values())

@@ -1,0 +1,143 @@
+"""Clusters as tile programs for the C interpreter: registers, instructions, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.numpy.steps import Step, Workshop
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+DST, A, B, C = 1, 2, 4, 8  # bits of an instruction: which of its registers hold one float per row
+_EQUAL = ("ptir.select", "ptir.clamp")  # instructions without a form for mixed registers
+
+
+class Assembler:
+    """Builds one tile program. A register holds a full tile or, when `scalar`, one float per row of it."""
+
+    def __init__(self) -> None:
+        self.numbers = {name: i for i, name in enumerate(kernels().OPS)}
+        self.code = bytearray()
+        self.scalar: list[bool] = []
+        self.free: list[int] = []
+
+    def register(self, scalar: bool) -> int:
+        """A register that nothing uses."""
+        if self.free:
+            found = self.free.pop()
+            self.scalar[found] = scalar
+            return found
+        self.scalar.append(scalar)
+        return len(self.scalar) - 1
+
+    def emit(self, name: str, dst: int, operands: Sequence[int]) -> None:
+        """One instruction."""
+        a, b, c = (*operands, 0, 0, 0)[:3]
+        bits = sum(bit for bit, r in zip((DST, A, B, C), (dst, *operands), strict=False) if self.scalar[r])
+        self.code += bytes((self.numbers[name], dst, a, b, c, bits))
+
+    def splat(self, r: int) -> int:
+        """A full register with the elements of a scalar one."""
+        full = self.register(scalar=False)
+        self.emit("splat", full, [r])
+        return full
+
+
+def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    """The steps that run a cluster: inputs by `data`, each value of `outs` written to its array."""
+    cluster = clusters.started(ops[0])
+    assert cluster is not None
+    for op in ops[1:]:
+        cluster.accepts(op)
+    rows, columns = prod(cluster.shape[:-1]), cluster.shape[-1]
+    steps: list[Step] = []
+    arrays = [_matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
+    arrays += [a.reshape(rows, -1) for a in outs.values()]
+    program = Assembler()
+    program.scalar = [a.shape[1] == 1 for a in arrays]
+    _Lowering(program, cluster, outs).run()
+    count = len(program.scalar)
+    room = shop.scratch((count * kernels().tile_floats(rows, columns, cluster.reduces),), F32)
+    call = (bytes(program.code), tuple(arrays), len(cluster.inputs), count, rows, columns, cluster.reduces, room)
+    return [*steps, (kernels().tiles, call)]
+
+
+def _matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]) -> Array:
+    """`x` as [rows, columns], or [rows, 1] when its elements are one per row; copied only when it has no such strides."""
+    width = 1 if x.size == rows else columns
+    try:
+        found = x.reshape((rows, width), copy=False)
+    except ValueError:
+        copy = shop.scratch(x.shape, I1 if x.dtype == np.bool_ else F32)
+        steps.append((np.copyto, (copy, x)))
+        found = copy.reshape(rows, width)
+    return found[:, :1] if width > 1 and found.strides[1] == 0 else found
+
+
+class _Lowering:
+    """Ops to instructions: every value gets a register, free again after its last use."""
+
+    def __init__(self, program: Assembler, cluster: clusters.Cluster, outs: Mapping[Value, Array]) -> None:
+        self.program = program
+        self.cluster = cluster
+        self.at = {v: i for i, v in enumerate(cluster.inputs)}
+        self.outs = {v: len(self.at) + i for i, v in enumerate(outs)}
+        self.pinned = len(program.scalar)
+        self.last = {v: i for i, op in enumerate(cluster.ops) for v in op.values()}
+
+    def run(self) -> None:
+        for i, op in enumerate(self.cluster.ops):
+            if op.name in ("ptir.reshape", "ptir.broadcast_to"):
+                self.rename(op)
+            else:
+                self.compute(op)
+            dying = {self.at[v] for v in op.values() if self.last[v] == i}
+            alive = {r for v, r in self.at.items() if self.last.get(v, -1) > i}
+            self.program.free += [r for r in sorted(dying - alive) if r >= self.pinned]
+
+    def rename(self, op: Op) -> None:
+        """The result is the operand's register, copied if it is also handed out."""
+        r = self.at[op.operands[0]]  # type: ignore[index]
+        self.at[op.result] = r
+        if (out := self.outs.get(op.result)) is not None:
+            self.put(r, out)
+
+    def put(self, r: int, out: int) -> None:
+        """Copy a register to an output's."""
+        if self.program.scalar[r] and not self.program.scalar[out]:
+            self.program.emit("splat", out, [r])
+        else:
+            self.program.emit("maximum", out, [r, r])
+
+    def compute(self, op: Op) -> None:
+        p = self.program
+        operands = [self.at[x] for x in op.operands]  # type: ignore[index]
+        full = not all(p.scalar[r] for r in operands)
+        reduces = op.name in clusters.REDUCTIONS
+        temporary: list[int] = []
+        if reduces or (full and op.name in _EQUAL):
+            spread = {r: p.splat(r) for r in operands if p.scalar[r] and (full or self.cluster.shape[-1] > 1)}
+            temporary += spread.values()
+            operands = [spread.get(r, r) for r in operands]
+        scalar = reduces or not full
+        out = self.outs.get(op.result)
+        direct = out is not None and p.scalar[out] == scalar
+        dst = out if out is not None and direct else p.register(scalar)
+        p.emit(op.defn.short, dst, operands)
+        self.at[op.result] = dst
+        p.free += temporary
+        if out is not None and not direct:
+            self.put(dst, out)
