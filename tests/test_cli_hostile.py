@@ -101,7 +101,7 @@ def test_a_doubling_chain_is_linear() -> None:
 
 
 CORPUS = sorted(f for f in TESTDATA.rglob("*") if f.suffix in (".ptir", ".ir", ".json", ".pto") and f.stat().st_size < 20_000)
-TOKENS = [t.encode() for t in '( ) [ { } % -> -1 0 f32 ?N \0 " , : nan [] inf // 1e999'.split(" ")] + [b"", b"9" * 30, b"\xff"]
+TOKENS = [*b'( ) [ { } % -> -1 0 f32 ?N \0 " , : nan [] inf // 1e999'.split(), b"", b"9" * 30, b"\xff"]
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
