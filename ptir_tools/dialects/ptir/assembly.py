@@ -46,6 +46,7 @@ class Assembly:
         self.damaged = False  # the open block had a header in error: what it defines is not known
         self.lost = False  # after an error outside any block, until the next header
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
+        self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
 
     def error(self, code: str, message: str, at: Loc | Span | None, **more: Any) -> None:
         self.diagnostics.error(code, message, at, **more)
@@ -56,6 +57,7 @@ class Assembly:
     # ---- blocks
 
     def open_program(self, entry: str | None, version: str | None, at: Loc) -> None:
+        self.marks.append(at)
         if self.wrapped or self.program.functions:
             self.error(CODES.syntax, "a file holds one program", at)
             return
@@ -85,6 +87,7 @@ class Assembly:
     def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
         if self.block is not None and not self.damaged:
             self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
+        self.marks.append(block.loc)
         self.block, self.body, self.damaged = block, block.body, damaged
         self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
         for name, t in params:
@@ -99,6 +102,7 @@ class Assembly:
         return f"@{block.name}" if isinstance(block, Function) else f"^{block.name}"
 
     def close(self, at: Loc) -> None:
+        self.marks.append(at)
         if self.hint is not None:
             self.hint = None
             self.body = self.block.body if self.block is not None else []
@@ -319,6 +323,7 @@ class Assembly:
             named[key] = read_payload(values[0], result)
 
     def returns(self, results: Sequence[Operand | None], at: Loc) -> None:
+        self.marks.append(at)
         if self.block is None:
             self.stray("`return` stands inside a function or region", at)
         elif self.returned is not None:
@@ -339,6 +344,7 @@ class Assembly:
 
     def begin_hint(self, hint: Hint) -> None:
         """Open a hint of the function that is open: what follows is its body."""
+        self.marks.append(hint.loc)
         if isinstance(self.block, Function):
             self.hint = hint
             self.block.hints.append(hint)
