@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation, require
@@ -29,6 +30,7 @@ ALIASES: dict[str, dict[str, str]] = {
 _FORMATS = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
 
 
+@cache
 def keys(opcode: str) -> tuple[str, ...]:
     """The attributes that an opcode has in text, in the order of the positional form."""
     if opcode == "Input":

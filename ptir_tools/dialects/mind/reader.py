@@ -8,27 +8,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
-from ptir_tools.core.opdef import OpDef
-from ptir_tools.core.source import Loc, Source, Span, pack
-from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS, syntax
-from ptir_tools.dialects.mind.attributes import (
-    ALIASES,
-    BINARY,
-    OPCODES,
-    SCALARS,
-    convert,
-    integers,
-    keys,
-    scalar_literal,
-    slice_ranges,
-    tensor_literal,
-)  # fmt: skip
+from ptir_tools.dialects.mind import given as given_values
+from ptir_tools.dialects.mind.attributes import BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.codes import CODES
+from ptir_tools.dialects.mind.given import Given
 from ptir_tools.dialects.mind.syntax import Alias, Instruction, Name, Outputs, Statement, TypeText
 from ptir_tools.dialects.mind.types import DTYPES
 
@@ -156,7 +146,7 @@ class Reader:
         defn = OPCODES.get(opcode)
         operands = [self.use(x, statement.opcode.text) for x in statement.operands]
         declared = self.declared(statement.type, opcode)
-        attrs = self.attributes(statement, opcode, defn, declared) if defn is not None else None
+        attrs = self.attributes(statement, opcode, declared) if defn is not None else None
         if defn is None or attrs is None or None in operands:
             self.stand_in(value, line.loc)
         else:
@@ -257,80 +247,18 @@ class Reader:
         self.function.params.append(value)
         self.scope.define(value, line.loc)
 
-    def attributes(self, statement: Instruction, opcode: str, defn: OpDef, declared: Type | None) -> tuple[Any, ...] | None:
+    def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Any, ...] | None:
         """The attributes in declaration order, or None after reporting what is wrong with them."""
         given = self.named(statement, opcode)
-        if given is None:
-            return None
-        wanted = ("value",) if opcode == "ConstTensor" else keys(opcode)
-        if missing := [k for k in wanted if k not in given]:
-            names = ", ".join(f"`{k}`" for k in missing)
-            self.diagnostics.error(CODES.missing_attribute, f"{opcode} needs the attribute {names}", statement.opcode.span)
-            return None
-        filled: list[Any] = []
-        for key in wanted:
-            raw, at = given[key]
-            try:
-                filled.append(self.value(opcode, key, raw, given, declared))
-            except Violation as violation:
-                self.diagnostics.error(violation.code, violation.message, given.get(violation.at or key, (raw, at))[1])
-                filled.append(None)
-        return None if None in filled else tuple(filled)
+        return None if given is None else given_values.fill(statement, opcode, given, declared, self.diagnostics)
 
-    def value(self, opcode: str, key: str, raw: Any, given: dict[str, tuple[Any, Span]], declared: Type | None) -> Any:
-        if opcode in SCALARS:
-            return scalar_literal(opcode, raw)
-        if opcode == "ConstTensor":
-            return tensor_literal(raw, constant_type(given, declared))
-        return convert(opcode, key, raw)
-
-    def named(self, statement: Instruction, opcode: str) -> dict[str, tuple[Any, Span]] | None:
-        """Known attributes by name, positional ones too; the unknown are kept aside. None after reporting a fault."""
-        at = statement.opcode.span
-        positional = list(statement.positional)
-        given: list[tuple[str, Any, Span]] = []
-        if opcode == "Slice" and len(positional) == 1 and (ranges := slice_ranges(positional[0])) is not None:
-            given, positional = [(k, raw, at) for k, raw in ranges.items()], []
-        if len(positional) > len(keys(opcode)):
-            self.diagnostics.error("E4013", f"{opcode} has {len(keys(opcode))} attributes, {len(positional)} are given", at)
-            return None
-        given += [(k, raw, at) for k, raw in zip(keys(opcode), positional, strict=False)]
-        spelled = ALIASES.get(opcode, {})
-        given += [(spelled.get(key.text, key.text), raw, key.span) for key, raw in statement.attributes]
-        found: dict[str, tuple[Any, Span]] = {}
-        for key, raw, span in given:
-            if key in found:
-                self.diagnostics.error(
-                    "E4013", f"attribute `{key}` of {opcode} is given twice", span, labels=[(found[key][1], "first")]
-                )
-                return None
-            found[key] = (raw, span)
-        self.keep_unknown(statement, opcode, found)
-        return found
-
-    def keep_unknown(self, statement: Instruction, opcode: str, found: dict[str, tuple[Any, Span]]) -> None:
-        unknown = [k for k in found if k not in keys(opcode)]
+    def named(self, statement: Instruction, opcode: str) -> Given | None:
+        """All attributes by name; those that the opcode does not have are kept aside. None after reporting a fault."""
+        given = given_values.named(statement, opcode, self.diagnostics)
+        if given is None or all(k in keys(opcode) for k in given):
+            return given
+        unknown = [k for k in given if k not in keys(opcode)]
         for k in unknown:
-            self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", found[k][1])
-        if unknown:
-            self.extra[statement.id.text] = tuple((k, found[k][0]) for k in unknown)
-
-
-def constant_type(given: dict[str, tuple[Any, Span]], declared: Type | None) -> TensorType:
-    """The type of a ConstTensor: its attributes, or what the declared type says where they say nothing."""
-    known = declared if isinstance(declared, TensorType) else None
-    if "dtype" in given:
-        name = given["dtype"][0]
-        if not isinstance(name, str) or name not in DTYPES:
-            raise Violation("E2005", f"unknown dtype `{name}`; MIND has {', '.join(DTYPES)}", at="dtype")
-        dtype = DTYPES[name]
-    elif known is not None:
-        dtype = known.dtype
-    else:
-        raise Violation("E4013", "ConstTensor needs the attribute `dtype`, or a type")
-    if "shape" not in given and known is None:
-        raise Violation("E4013", "ConstTensor needs the attribute `shape`, or a type")
-    shape = integers("ConstTensor", "shape", given["shape"][0]) if "shape" in given else known.static_shape if known else ()
-    if (bad := next((d for d in shape if d < 1), None)) is not None:
-        raise Violation("E3006", f"extent {bad} is not positive", at="shape")
-    return tensor(dtype, shape)
+            self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", given[k][1])
+        self.extra[statement.id.text] = tuple((k, given[k][0]) for k in unknown)
+        return given
