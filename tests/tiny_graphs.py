@@ -22,8 +22,9 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
 
 SAMPLES = sorted((TESTDATA / "tiny").glob("*.json"))
-SIZES = dict(M=4, K=6, N=5, B=2, H=3, D=8)
-CONV = dict(N=2, H=9, W=8, Ct=4, Cin_total=4, Cin=2, Cout=6, Kh=3, Kw=3, pt=1, pb=1, pl=1, pr=1, Sh=2, Sw=2, Dh=1, Dw=1)
+SIZES = {"M": 4, "K": 6, "N": 5, "B": 2, "H": 3, "D": 8}
+_ONES, _TWOS = dict.fromkeys(("pt", "pb", "pl", "pr", "Dh", "Dw"), 1), dict.fromkeys(("N", "Cin", "Sh", "Sw"), 2)
+CONV = {"H": 9, "W": 8, "Ct": 4, "Cin_total": 4, "Cout": 6, "Kh": 3, "Kw": 3, **_ONES, **_TWOS}
 
 
 def sample(name: str) -> str:
@@ -213,7 +214,7 @@ class RandomGraph:
     def pad(self, x: str, shape: tuple[int, ...], dtype: str) -> bool:
         if max(shape, default=0) > 6:
             return False
-        pairs = [[self.rng.randint(0, 1), self.rng.randint(0, 2)] for _ in shape]
+        pairs = [[self.rng.randint(0, 1), self.rng.randint(0, 2)] for _ in shape[:2]] + [[0, 0]] * len(shape[2:])
         value = {"bool": True, "i32": -7}.get(dtype, self.rng.choice((0.1, "nan", "-inf", 2)))
         padded = tuple(d + a + b for d, (a, b) in zip(shape, pairs, strict=True))
         self.add(padded, dtype, "PAD", x, pad=pairs, **self.rng.choice(({}, {"value": value})))

@@ -52,7 +52,7 @@ class Poly:
         return _collect((*self.terms, *other.terms))
 
     def __neg__(self) -> Poly:
-        return Poly(tuple((m, -c) for m, c in self.terms))
+        return _collect((m, -c) for m, c in self.terms)
 
     def __sub__(self, other: Poly) -> Poly:
         return self + -other
@@ -133,7 +133,7 @@ class Poly:
     def __str__(self) -> str:
         if not self.terms:
             return "0"
-        text = "".join(("-" if c < 0 else "+") + _monomial_text(m, abs(c)) for m, c in self.terms)
+        text = "".join(("-" if c < 0 else "+") + _monomial_text(m, abs(c), c < 0) for m, c in self.terms)
         return text.removeprefix("+")
 
 
@@ -157,8 +157,8 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Poly:
     return Poly(tuple(sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
 
 
-def _monomial_text(m: Monomial, coefficient: int) -> str:
-    alone = len(m) == 1 and coefficient == 1
+def _monomial_text(m: Monomial, coefficient: int, negative: bool = False) -> str:
+    alone = len(m) == 1 and coefficient == 1 and not negative  # a leading minus binds closer than `//`
     factors = [str(a) if isinstance(a, str) or alone else f"({a})" for a in m]
     return "*".join(([str(coefficient)] if coefficient != 1 or not m else []) + factors)
 

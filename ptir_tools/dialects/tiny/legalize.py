@@ -17,11 +17,13 @@ from ptir_tools.core.dtypes import F32, I1, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, clone
 from ptir_tools.core.opdef import ELEMENTWISE, OPS, create, operand_type
 from ptir_tools.core.source import Loc
+from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import POISON, UNTYPED, Shape, TensorType
+from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
 from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
-from ptir_tools.dialects.tiny.ops.rules import FLOATS, SPELLED, aligned, mismatch, shape_text
+from ptir_tools.dialects.tiny.ops.rules import FLOATS, SPELLED, aligned, dim_text, mismatch, shape_text, type_text
 from ptir_tools.dialects.tiny.pieces import Pieces
 from ptir_tools.dialects.tiny.symbols import bind_now
 
@@ -50,6 +52,7 @@ class _Legalizer:
         self.body: list[Op] = []
         self.names = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
         self.pieces = Pieces(options.limits.pieces)
+        self.given = {n for p in function.params for s in mentioned(p.type) for n in names(s.name)}
 
     def run(self) -> None:
         for p in self.function.params:
@@ -78,6 +81,8 @@ class _Legalizer:
             return
         if (resolver := _RESOLVERS.get(op.defn.short)) is not None:
             resolver(op)
+        if op.defn.short == "EXPAND":
+            self.refuse_other_symbols(op)
         if op.defn.traits & ELEMENTWISE:
             self.type_immediates(op)
             if len(op.operands) > 1:
@@ -89,6 +94,16 @@ class _Legalizer:
         self.body.append(op)
         self.pieces.follow(op)
         lint(op, self.diagnostics)
+
+    def refuse_other_symbols(self, op: Op) -> None:
+        """An EXPAND to a symbol that an INPUT has given determines nothing: different symbols are different extents."""
+        x, shape = operand_type(op.operands[0]), op.attr("result_shape")
+        if not isinstance(x, TensorType):
+            return
+        for d, axis in zip(x.shape, op.attr("broadcast_dimensions"), strict=True):
+            if d != 1 and axis is not None and d != shape[axis] and self.given.issuperset(names(shape[axis].name)):
+                message = f"{type_text(x)} does not expand to {shape_text(shape)}: {dim_text(d)} is not {dim_text(shape[axis])}"
+                raise Violation("BroadcastMismatch", message, at="result_shape")
 
     def pool(self, op: Op) -> None:
         if self.strict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -146,7 +146,8 @@ def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
 
 
 def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
-    """Add to `numbers` what RESHAPE and EXPAND determine, sweeping in order until nothing changes.
+    """Add to `numbers` what RESHAPE and EXPAND determine: sweep in order for what is certain until nothing changes, then let
+    the first RESHAPE that can pair an unknown with the extent opposite, and again.
 
     Raises Violation("AxisSizeMismatch") when a RESHAPE would need a fraction.
     """
@@ -156,33 +157,48 @@ def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     while changed and waiting:
         before = len(found)
         for op in waiting:
-            source = operand_type(op.operands[0])
-            if isinstance(source, TensorType):
-                for name, value in _SOLVERS[op.defn.short](op, source, numbers):
-                    numbers[name] = value
-                    found.append(Inferred(name, value, op))
+            found += _learn(op, _SOLVERS[op.defn.short], numbers)
+        if len(found) == before:
+            pairing = (p for op in waiting if op.defn.short == "RESHAPE" and (p := _learn(op, _pair_opposite, numbers)))
+            found += next(pairing, [])
         waiting = [op for op in waiting if any(n not in numbers for s in mentioned(op.attrs) for n in ex.names(s.name))]
         changed = len(found) > before
     return found
 
 
-def _solve_reshape(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """From the right: equal extents cancel, a lone unknown takes the extent opposite; the last unknown is a quotient."""
+Solver = Callable[[Op, TensorType, Mapping[str, int]], Iterator[tuple[str, int]]]
+
+
+def _learn(op: Op, solver: Solver, numbers: dict[str, int]) -> list[Inferred]:
+    source = operand_type(op.operands[0])
+    found = [Inferred(n, value, op) for n, value in solver(op, source, numbers)] if isinstance(source, TensorType) else []
+    numbers.update((i.name, i.value) for i in found)
+    return found
+
+
+def _sides(op: Op, source: TensorType, numbers: Mapping[str, int]) -> tuple[list[Dim], list[Dim], set[str]]:
+    """The extents of a RESHAPE that are not 1, before and after, and the unknown symbols after."""
     before = [d for d in (ex.put(d, numbers) for d in source.shape) if d != 1]
     after = [d for d in (ex.put(d, numbers) for d in op.attr("result_shape")) if d != 1]
-    while unknown := {n for d in after if isinstance(d, Sym) for n in ex.names(d.name)}:
-        if len(unknown) == 1:
-            yield from _divide(op, before, after)
-            return
-        if not before:
-            return
-        s, d = before[-1], after[-1]
-        if s != d:
-            if not (isinstance(s, int) and isinstance(d, Sym) and d.name in unknown):
-                return
+    return before, after, {n for d in after if isinstance(d, Sym) for n in ex.names(d.name)}
+
+
+def _solve_reshape(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """A lone unknown is a quotient."""
+    before, after, unknown = _sides(op, source, numbers)
+    if len(unknown) == 1:
+        yield from _divide(op, before, after)
+
+
+def _pair_opposite(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Of several unknowns: from the right, equal extents cancel, and the first lone unknown takes the extent opposite."""
+    before, after, unknown = _sides(op, source, numbers)
+    for s, d in zip(reversed(before), reversed(after), strict=False):
+        if s == d:
+            continue
+        if len(unknown) > 1 and isinstance(s, int) and isinstance(d, Sym) and d.name in unknown:
             yield d.name, s
-            after = [ex.put(e, {d.name: s}) for e in after]
-        before, after = before[:-1], after[:-1]
+        return
 
 
 def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, int]]:
@@ -209,4 +225,4 @@ def _solve_expand(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Ite
             yield want.name, have
 
 
-_SOLVERS = {"RESHAPE": _solve_reshape, "EXPAND": _solve_expand}
+_SOLVERS: dict[str, Solver] = {"RESHAPE": _solve_reshape, "EXPAND": _solve_expand}

@@ -10,7 +10,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
-from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import as_array, require_fits
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
@@ -64,12 +64,13 @@ def destination(shape: Shape, result: Shape, axes: Destination | None) -> Destin
 
 
 def expanded(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> TensorType:
-    """Every extent of `x` is 1 or that of its result axis (facts 10.3)."""
+    """Every extent of `x` is 1 or that of its result axis (facts 10.3). A symbol there may be one that this op determines:
+    whether it is, `legalize` knows, and the numbers tell."""
     if broadcast_dimensions is None and x.rank > len(result_shape):
         raise Violation("BroadcastMismatch", f"{type_text(x)} has more axes than {shape_text(result_shape)}", at="result_shape")
     to = destination(x.shape, result_shape, broadcast_dimensions)
     for i, (d, a) in enumerate(zip(x.shape, to, strict=True)):
-        fits = d == 1 or (a is not None and d == result_shape[a])
+        fits = d == 1 or (a is not None and (d == result_shape[a] or isinstance(result_shape[a], Sym)))
         message = f"axis {i} of {type_text(x)} does not expand to axis {a} of {shape_text(result_shape)}"
         require(fits, "BroadcastMismatch", message, at="result_shape")
     return x.with_shape(result_shape)
