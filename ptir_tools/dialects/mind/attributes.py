@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
-from ptir_tools.dialects.mind.syntax import Call, Range
+from ptir_tools.dialects.mind.statements import Call, Range
 from ptir_tools.dialects.mind.types import DTYPES, NAMES
 
 OPCODES: dict[str, OpDef] = {d.short: d for d in OPS.values() if d.name.startswith("mind.")}

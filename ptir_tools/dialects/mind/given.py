@@ -18,7 +18,7 @@ from ptir_tools.dialects.mind.attributes import (
     tensor_literal,
 )
 from ptir_tools.dialects.mind.codes import CODES
-from ptir_tools.dialects.mind.syntax import Instruction
+from ptir_tools.dialects.mind.statements import Instruction
 from ptir_tools.dialects.mind.types import DTYPES
 
 Given = dict[str, tuple[Any, Span]]  # name -> value as written, and where

@@ -19,7 +19,7 @@ from ptir_tools.dialects.mind import given as given_values
 from ptir_tools.dialects.mind.attributes import BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.codes import CODES
 from ptir_tools.dialects.mind.given import Given
-from ptir_tools.dialects.mind.syntax import Alias, Instruction, Name, Outputs, Statement, TypeText
+from ptir_tools.dialects.mind.statements import Alias, Instruction, Name, Outputs, Statement, TypeText, split_comment
 from ptir_tools.dialects.mind.types import DTYPES
 
 _DEFINES = re.compile(r"%([0-9A-Za-z_]+)\s*=")
@@ -42,7 +42,7 @@ def lines(source: Source) -> Iterator[Line]:
     """The lines of a text, not yet parsed."""
     at = 0
     for text in source.text.split("\n"):
-        code, comment = syntax.split_comment(text)
+        code, comment = split_comment(text)
         start = at + len(code) - len(code.lstrip())
         yield Line(code.strip(), comment, pack(start, at + len(code)))
         at += len(text) + 1

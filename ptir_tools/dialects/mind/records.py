@@ -13,7 +13,7 @@ from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal, Op, Program, Value
 from ptir_tools.dialects.mind.attributes import SCALARS
-from ptir_tools.dialects.mind.syntax import Call, Range
+from ptir_tools.dialects.mind.statements import Call, Range
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 from ptir_tools.dialects.mind.writer import input_names
 

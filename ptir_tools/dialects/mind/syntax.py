@@ -1,19 +1,32 @@
-"""The statements of MIND text as the grammar gives them, before they mean anything."""
+"""A line of MIND text as a statement: by the grammar, but for lines in their usual form."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import isinf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
+from ptir_tools.dialects.mind import usual
+from ptir_tools.dialects.mind.statements import (
+    WORDS,
+    Alias,
+    Call,
+    Inputs,
+    Instruction,
+    Name,
+    Outputs,
+    Range,
+    Statement,
+    TypeText,
+    canonical_id,
+)
 
 if TYPE_CHECKING:
     import lark
@@ -44,22 +57,9 @@ NAMES = {
     "LESSTHAN": "`<`",
     "MORETHAN": "`>`",
 }
-_WORDS: dict[str, Any] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
 _INTEGER = re.compile(r"-?[0-9]+")
 _FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
-# A line in its usual form is taken whole by one regular expression, thirty times as fast; all other lines by the grammar.
-_ID = re.compile(r"%(?:[0-9]+|[A-Za-z_][A-Za-z0-9_]*)")
-_INT = r"-?[0-9]{1,18}"
-_WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
-_VALUE = rf"{_INT}(?![0-9A-Za-z_.])|{_WORD}|\[(?:{_INT}(?:, {_INT})*)?\]"
-_ATTRIBUTE = re.compile(rf"({_WORD})=({_VALUE})")
-_ATTRIBUTES = rf"{_WORD}=(?:{_VALUE})(?:, {_WORD}=(?:{_VALUE}))*"
-_USUAL = re.compile(
-    rf"({_ID.pattern}) = ({_WORD})(?: \(({_ID.pattern}(?:, {_ID.pattern})*)\))?(?: \{{({_ATTRIBUTES})\}})?"
-    r"(?: : tensor<([A-Za-z_][A-Za-z0-9_.]*)\[([0-9]{1,18}(?:, [0-9]{1,18})*)?\]>)?"
-)
-_CODE = re.compile(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
 
 
 class LexicalError(Exception):
@@ -70,119 +70,11 @@ class LexicalError(Exception):
         self.code, self.message, self.start, self.end = code, message, start, end
 
 
-class Name(NamedTuple):
-    """A piece of text with its place in the source; a value id is without its `%`."""
-
-    text: str
-    span: Span
-
-
-@dataclass(slots=True, frozen=True)
-class Call:
-    """`word(value)`: Custom padding."""
-
-    word: str
-    value: Any
-
-
-@dataclass(slots=True, frozen=True)
-class Range:
-    """`start:end:step`, an item of Slice's positional attribute."""
-
-    start: int
-    end: int
-    step: int
-
-
-class TypeText(NamedTuple):
-    """A type as written; an extent is a number or the text of a symbol."""
-
-    dtype: Name
-    extents: tuple[int | str, ...]
-    span: Span
-
-
-@dataclass(slots=True)
-class Instruction:
-    """`%id = Opcode (operands, positional attributes) {attributes} : type`. Attribute values are Python's: a list is a list,
-    a tuple a tuple, a word a string."""
-
-    id: Name
-    opcode: Name
-    operands: list[Name] = field(default_factory=list)
-    positional: list[Any] = field(default_factory=list)
-    attributes: list[tuple[Name, Any]] = field(default_factory=list)
-    type: TypeText | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class Alias:
-    """`%id = %target`: another name for a value."""
-
-    id: Name
-    target: Name
-
-
-@dataclass(slots=True, frozen=True)
-class Outputs:
-    """`outputs: %a, %b`."""
-
-    ids: tuple[Name, ...]
-
-
-@dataclass(slots=True, frozen=True)
-class Inputs:
-    """An `inputs:` line, which says nothing that the Input instructions do not."""
-
-    text: str
-
-
-Statement = Instruction | Alias | Outputs | Inputs
-
-
-def split_comment(line: str) -> tuple[str, str]:
-    """The line without its comment and the space before that, and the comment with its `#` (empty when there is none)."""
-    found = _CODE.match(line)
-    end = found.end() if found else 0
-    return line[:end].rstrip(), line[end:].rstrip()
-
-
 def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     """The statement of one line of code that begins at `start` of the source, or None after reporting what is wrong."""
-    if (usual := _USUAL.fullmatch(code)) is not None:
-        return _instruction(usual, start)
+    if (found := usual.statement(code, start)) is not None:
+        return found
     return parse_by_grammar(code, start, diagnostics)
-
-
-def _instruction(usual: re.Match[str], start: int) -> Instruction:
-    """The instruction of a line in its usual form."""
-    operands, attributes, dtype, extents = usual.groups()[2:]
-    made = Instruction(_name(usual, 1, start), _name(usual, 2, start))
-    if operands is not None:
-        at = start + usual.start(3)
-        made.operands = [Name(_canonical_id(m[0]), Span(at + m.start(), at + m.end())) for m in _ID.finditer(operands)]
-    if attributes is not None:
-        at = start + usual.start(4)
-        made.attributes = [
-            (Name(m[1], Span(at + m.start(1), at + m.end(1))), _simple(m[2])) for m in _ATTRIBUTE.finditer(attributes)
-        ]
-    if dtype is not None:
-        span = Span(start + usual.start(5) - len("tensor<"), start + usual.end(5))
-        shape = tuple(map(int, extents.split(","))) if extents else ()
-        made.type = TypeText(_name(usual, 5, start), shape, span)
-    return made
-
-
-def _name(match: re.Match[str], group: int, start: int) -> Name:
-    at, end = match.span(group)
-    text = match[group]
-    return Name(_canonical_id(text) if group == 1 else text, Span(start + at, start + end))
-
-
-def _simple(text: str) -> Any:
-    if text[0] == "[":
-        return [int(x) for x in text[1:-1].split(",")] if len(text) > 2 else []
-    return int(text) if text[0] in "-0123456789" else _WORDS.get(text, text)
 
 
 def parse_by_grammar(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
@@ -223,7 +115,7 @@ class _Actions:
 
     def name(self, token: lark.Token) -> Name:
         at = self.start + (token.start_pos or 0)
-        return Name(_canonical_id(token) if token.type == "VID" else str(token), Span(at, at + len(token)))
+        return Name(canonical_id(token) if token.type == "VID" else str(token), Span(at, at + len(token)))
 
     def line(self, parts: Sequence[Any]) -> Statement:
         statement: Statement = parts[0]
@@ -263,7 +155,7 @@ class _Actions:
         return self.name(parts[0])
 
     def word(self, parts: Sequence[Any]) -> Any:
-        return _WORDS.get(str(parts[0]), str(parts[0]))
+        return WORDS.get(str(parts[0]), str(parts[0]))
 
     def number(self, parts: Sequence[Any]) -> int | float:
         return _number(parts[0])
@@ -296,12 +188,6 @@ class _Actions:
             raise LexicalError(SYNTAX, "the type has two lists of extents", at, at + len(head))
         name = self.name(dtype)
         return "type", TypeText(name, extents[0] if extents else (), Span(self.name(head).span.start, name.span.end))
-
-
-def _canonical_id(token: str) -> str:
-    """A value id without its `%`; `%007` is `%7`."""
-    text = str(token[1:])
-    return text.lstrip("0") or "0" if text.isdecimal() else text
 
 
 def _fault(token: lark.Token, code: str, message: str, at: int = 0, width: int | None = None) -> LexicalError:

@@ -7,7 +7,7 @@ from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Program, Value, collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind.reader import Line, Reader
-from ptir_tools.dialects.mind.syntax import Alias, Inputs, Instruction, Outputs
+from ptir_tools.dialects.mind.statements import Alias, Inputs, Instruction, Outputs
 from ptir_tools.dialects.mind.writer import attribute_texts, extras, input_names, instruction, outputs, value_text, write
 
 

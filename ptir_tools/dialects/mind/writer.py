@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.mind.attributes import SCALARS
-from ptir_tools.dialects.mind.syntax import Call, Range
+from ptir_tools.dialects.mind.statements import Call, Range
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
