@@ -178,8 +178,23 @@ def run_pipeline(program: Program, pipeline: str, context: PassContext | None = 
     context = context or PassContext()
     steps = parse_pipeline(pipeline, program.dialect.name)
     with collector_paused():
+        _write_streams(program, context)
         _run_steps(program, steps, context)
     return context
+
+
+def _write_streams(program: Program, context: PassContext) -> None:
+    """Write out which stream each random op draws from: absent, it is the op's ordinal in the text, which passes change."""
+    stream = 0
+    for block in (*program.functions, *program.regions):
+        drawing = [op for op in block.ops() if op.defn.is_random]
+        if not drawing:
+            continue
+        with context.rewriter(program, block) as rw:
+            for k, op in enumerate(drawing, stream):
+                if op.attr("stream") is None:
+                    rw.set_attribute(op, "stream", k)
+        stream += len(drawing)
 
 
 def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) -> None:

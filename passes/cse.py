@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import COMMUTES, RANDOM
+from ptir_tools.core.opdef import COMMUTES
 from ptir_tools.core.patterns import has_floats
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import Floats, PassContext
@@ -57,11 +57,12 @@ class _Merger:
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""
-        return RANDOM in op.defn.traits or any(self.draws(r) for r in op.regions)
+        return op.defn.is_random or any(self.draws(r) for r in op.regions)
 
     def draws(self, region: Region) -> bool:
         if (found := self.random.get(region)) is None:
-            found = self.random[region] = any(self.is_random(op) for op in region.body)
+            self.random[region] = False  # also for a region that refers to itself
+            found = self.random[region] = any(map(self.is_random, region.body))
         return found
 
 

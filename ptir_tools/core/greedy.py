@@ -185,7 +185,7 @@ class _Driver:
         before = fingerprint(self.rw) if self.config.expensive_checks else None
         text = op_text(op) if self.config.log is not None else ""
         self.inserted.clear()
-        if (by := self.fold(op, self.rw)) is None:
+        if (by := self.fold(op, self.rw)) is None or not self.rw.accepts(op.results[0], by):
             return
         if isinstance(by, Literal):
             by = self.rw.materialize_constant(op, by)

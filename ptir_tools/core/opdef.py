@@ -108,10 +108,12 @@ class OpDef:
     cache: dict[Any, Any] = field(default_factory=dict)
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
+    is_random: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_pure = PURE in self.traits
         self.is_constant = CONSTANT in self.traits
+        self.is_random = RANDOM in self.traits
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

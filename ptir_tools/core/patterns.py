@@ -96,7 +96,10 @@ class OpView:
         return OpView(op, self.rw)
 
     def replace(self, by: Operand) -> bool:
-        """Let the users of the result use `by`, and erase the root. True."""
+        """Let the users of the result use `by`, and erase the root; False where a user may not have it (a constant index
+        out of range, say)."""
+        if not self.rw.accepts(self.result, by):
+            return False
         self.rw.replace_all_uses(self.result, by)
         self.rw.erase(self.root)
         return True

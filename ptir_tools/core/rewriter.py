@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
@@ -137,6 +137,10 @@ class Rewriter:
         """The block and those nested in it that are still there, outer before inner."""
         return iter(tuple(self.order.heads))
 
+    def accepts(self, v: Value, by: Operand) -> bool:
+        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
+        return all(_legal(u, v, by) for u in self.users_of(v) if u.defn.check is not None)
+
     # Edits
 
     def replace_all_uses(self, v: Value, by: Operand) -> None:
@@ -182,6 +186,15 @@ class Rewriter:
         op.operands = tuple(operands)
         self._uses.add(op, op.operands)
         self._remove_uses(old)
+        self.edits += 1
+        self._changed(op)
+        for v in op.results:
+            self._drop_hints(v, "is computed in another way")
+
+    def set_attribute(self, op: Op, name: str, value: Any) -> None:
+        """Give `op` another value of the attribute `name`; its result types stay what they are. Raises KeyError."""
+        at = op.defn.attr_index[name]
+        op.attrs = (*op.attrs[:at], value, *op.attrs[at + 1 :])
         self.edits += 1
         self._changed(op)
         for v in op.results:
@@ -327,6 +340,16 @@ class Rewriter:
         wrong = [v for v in {*counted, *self._uses.values()} if self.uses(v) != counted.get(v, 0)]
         faults += [f"%{v.name} has {counted.get(v, 0)} uses, the table says {self.uses(v)}" for v in wrong]
         return faults
+
+
+def _legal(user: Op, v: Value, by: Operand) -> bool:
+    operands = tuple(by if x is v else x for x in user.operands)
+    try:
+        if user.defn.check is not None:
+            user.defn.check(Op(user.defn, operands, user.attrs, user.results, user.regions, user.loc))
+    except Violation:
+        return False
+    return True
 
 
 def _element(x: Operand, index: int) -> Element:

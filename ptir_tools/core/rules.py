@@ -95,6 +95,8 @@ class RulePattern(Pattern):
             return False
         if operand_type(by) is not result.type and not site.declare(by):
             return False
+        if not rw.accepts(result, by):
+            return False
         for op in site.ops:
             rw.insert_before(root, op)
         rw.replace_all_uses(result, by)

@@ -44,6 +44,8 @@ def uniform_operands(op: OpView) -> bool:
     if (result := _compute(op.root, elements)) is None:
         return False
     ops = splat(t, result)
+    if not op.rw.accepts(op.result, ops[-1].results[0]):
+        return False
     for new in ops:
         op.rw.insert_before(op.root, new)
     return op.replace(ops[-1].results[0])

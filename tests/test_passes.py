@@ -1,0 +1,322 @@
+"""Pipelines, and the passes cse, dce, fold, decompose and raise-contractions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_rules import read, write
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.evaluate import Context, run_block
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.limits import Limits
+from ptir_tools.passes import Floats, Hook, PassContext, PassFailure, help_of, lookup, names, parse_pipeline, run_pipeline
+
+
+def after(text: str, pipeline: str, **context: object) -> str:
+    """The text of a program after a pipeline."""
+    program = read(text)
+    run_pipeline(program, pipeline, PassContext(**context))  # type: ignore[arg-type]
+    return write(program)
+
+
+def shorts(program: Program) -> list[str]:
+    return [op.defn.short for op in program.main.body]
+
+
+def body(text: str, pipeline: str, **context: object) -> list[str]:
+    """The short names of the ops of the function after a pipeline."""
+    program = read(text)
+    run_pipeline(program, pipeline, PassContext(**context))  # type: ignore[arg-type]
+    return shorts(program)
+
+
+def f(*lines: str, params: str = "%x: tensor<f32, 2x3>, %y: tensor<f32, 2x3>", ret: str = "tensor<f32, 2x3>") -> str:
+    return f"func @f({params}) -> {ret} {{\n" + "\n".join(f"  {line}" for line in lines) + "\n}\n"
+
+
+# ---- pipelines
+
+
+def test_pipelines_are_read_with_options_and_nesting():
+    steps = parse_pipeline("canonicalize, fixpoint{n=3}(cse,dce)", "ptir")
+    assert [str(s) for s in steps] == ["canonicalize", "fixpoint{n=3}(cse,dce)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "caret"),
+    [
+        ("canonicalise,cse", "did you mean `canonicalize`", 0),
+        ("cse,dcee", "did you mean `dce`", 4),
+        ("cse{n=1}", "no option `n`", 0),
+        ("fixpoint{n=x}(cse)", "needs a number", 0),
+        ("fixpoint", "takes passes", 0),
+        ("cse(dce)", "takes no passes", 0),
+        ("cse dce", "expected `,`", 4),
+        ("cse,{", "name of a pass", 4),
+        ("fixpoint(cse", "expected `)`", 12),
+        ("cse{a=1,a=2}", "given twice", 9),
+        ("normalize", "is for tiny programs", 0),
+    ],
+)
+def test_wrong_pipeline_is_pointed_into(text: str, message: str, caret: int) -> None:
+    with pytest.raises(UsageError) as info:
+        parse_pipeline(text, "ptir")
+    said, shown, mark = str(info.value).split("\n")
+    assert message in said and shown == f"  {text}" and mark == " " * (2 + caret) + "^"
+
+
+def test_every_pass_of_every_dialect_has_help():
+    for dialect in ("ptir", "pto", "mind", "tiny"):
+        assert all(help_of(name, dialect).endswith((".", ":")) or help_of(name, dialect) for name in names(dialect))
+    assert "canonicalize" in names("ptir") and "raise-contractions" in names("ptir")
+    with pytest.raises(KeyError):
+        lookup("raise_contractions", "ptir")
+
+
+def test_hooks_see_each_pass_and_whether_it_changed_anything():
+    seen: list[tuple[str, bool]] = []
+
+    class Watch(Hook):
+        def after(self, step: object, program: Program, changed: bool) -> None:
+            seen.append((str(step), changed))
+
+    context = PassContext(hooks=[Watch()])
+    run_pipeline(read(f("%a = neg(%x) -> tensor<f32, 2x3>", "return %x")), "fixpoint(dce)", context)
+    assert seen == [("dce", True), ("dce", False)]
+    assert [name for name, _ in context.timings] == ["dce", "dce"]
+
+
+def test_pass_that_breaks_the_program_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(program: Program, context: PassContext) -> None:
+        program.main.body.reverse()
+
+    monkeypatch.setattr(lookup("dce", "ptir"), "run", broken)
+    text = f("%a = neg(%x) -> tensor<f32, 2x3>", "%b = exp(%a) -> tensor<f32, 2x3>", "return %b")
+    with pytest.raises(PassFailure, match="after pass `dce`"):
+        run_pipeline(read(text), "dce")
+
+
+# ---- cse
+
+
+def test_cse_merges_commuted_operands_but_not_under_strict_floats():
+    text = f("%a = add(%x, %y) -> tensor<f32, 2x3>", "%b = add(%y, %x) -> tensor<f32, 2x3>",
+             "%c = mul(%a, %b) -> tensor<f32, 2x3>", "return %c")  # fmt: skip
+    assert body(text, "cse") == ["add", "mul"]
+    assert body(text, "cse", floats=Floats.STRICT) == ["add", "add", "mul"]
+
+
+def test_cse_tells_constants_apart_by_bits():
+    def two(a: str, b: str) -> str:
+        return f(constant(a, name="%a"), constant(b, name="%b"), "%c = mul(%a, %b) -> tensor<f32, 2x3>", "return %c")
+
+    assert body(two("0.0", "-0.0"), "cse") == ["constant", "constant", "mul"]
+    assert body(two("nan", "nan"), "cse") == ["constant", "mul"]
+    assert body(two("?", "?"), "cse") == ["constant", "constant", "mul"]
+
+
+REGIONS = """program @f (spec_version = ptir.v0.4) {
+  func @f(%p: tensor<i1>, %x: tensor<f32, 3>) -> (tensor<f32, 3>, tensor<f32, 3>) {
+    %a = cond(%p, %x) true_region[^r0] false_region[^r1] -> tensor<f32, 3>
+    %b = cond(%p, %x) true_region[^r0] false_region[^r1] -> tensor<f32, 3>
+    return %a, %b
+  }
+  region ^r0(%a: tensor<f32, 3>) -> tensor<f32, 3> {
+    %e = BODY -> tensor<f32, 3>
+    %d = exp(%a) -> tensor<f32, 3>
+    return %e
+  }
+  region ^r1(%a: tensor<f32, 3>) -> tensor<f32, 3> {
+    return %a
+  }
+  region ^unused(%a: tensor<f32, 3>) -> tensor<f32, 3> {
+    return %a
+  }
+}
+"""
+
+
+def test_cse_merges_branches_that_draw_no_random_numbers():
+    assert body(REGIONS.replace("BODY", "exp(%a)"), "cse") == ["cond"]
+    assert body(REGIONS.replace("BODY", "rng_uniform()"), "cse") == ["cond", "cond"]
+
+
+def test_random_ops_keep_their_streams_and_are_never_merged():
+    text = f("%a = rng_uniform() -> tensor<f32, 2x3>", "%b = rng_uniform() -> tensor<f32, 2x3>",
+             "%c = rng_uniform() -> tensor<f32, 2x3>", "%d = sub(%b, %c) -> tensor<f32, 2x3>", "return %d")  # fmt: skip
+    found = after(text, "canonicalize,cse,dce")
+    assert "stream[1]" in found and "stream[2]" in found and "stream[0]" not in found
+
+
+# ---- dce
+
+
+def test_dce_drops_dead_chains_dead_regions_and_dead_loops_but_no_parameter():
+    program = read(REGIONS.replace("BODY", "neg(%a)"))
+    run_pipeline(program, "dce")
+    assert [r.name for r in program.regions] == ["r0", "r1"] and len(program.regions[0].body) == 1
+    text = f("%a = neg(%x) -> tensor<f32, 2x3>", "%b = exp(%a) -> tensor<f32, 2x3>", "return %x")
+    assert after(text, "dce") == f("return %x")
+
+
+def test_hint_whose_values_go_is_dropped_and_noted():
+    text = f("%a = neg(%x) -> tensor<f32, 2x3>", "%b = exp(%a) -> tensor<f32, 2x3>", "return %x",
+             "hint 0 ElementwiseDag Required inputs[%x] exports[%b] attrs[{}] {", "  %a = neg(%x) -> tensor<f32, 2x3>",
+             "  %b = exp(%a) -> tensor<f32, 2x3>", "}")  # fmt: skip
+    program, context = read(text), PassContext()
+    run_pipeline(program, "dce", context)
+    assert program.main.hints == []
+    assert [(d.severity, d.code) for d in context.diagnostics] == [("warning", "HintDropped")]
+
+
+# ---- fold
+
+
+def constant(value: str, t: str = "tensor<f32, 2x3>", name: str = "%k") -> str:
+    return f"{name} = constant() value[dense<{value}>] -> {t}"
+
+
+def test_fold_computes_by_the_declared_meaning():
+    si8 = "tensor<si8, 2>"
+    text = f(constant("[127, -128]", si8), constant("[1, -1]", si8, "%l"), f"%s = add(%k, %l) -> {si8}", "return %s", ret=si8)
+    assert "dense<[-128, 127]>" in after(text, "fold")
+    f16 = "tensor<f16>"
+    text = f(constant("1.0", f16), constant("3.0", f16, "%l"), f"%s = div(%k, %l) -> {f16}", "return %s", ret=f16)
+    program = read(text)
+    run_pipeline(program, "fold")
+    (value,) = (op.attr("value") for op in program.main.body)
+    assert arrays.from_literal(value) == np.float16(1 / 3)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%r = rng_uniform() -> tensor<f32, 2x3>",
+        "%r = stop_gradient(%k) -> tensor<f32, 2x3>",
+        "%r = broadcast_to(%s) result_shape[2, 3] -> tensor<f32, 2x3>",
+        "%r = add(%m, %k) -> tensor<f32, 2x3>",
+        "%r = iota() axis[1] -> tensor<f32, 2x3>",
+    ],
+)
+def test_fold_leaves_alone(line: str) -> None:
+    text = f(constant("1.5"), constant("2.5", "tensor<f32>", "%s"), constant("?", name="%m"), line, "return %r")
+    assert line.split(" = ")[1].partition("(")[0] in body(text, "fold")
+
+
+def test_fold_leaves_what_would_fail_at_run_time():
+    t = "tensor<si32, 2>"
+    text = f(constant("[1, 2]", t), constant("[1, 5]", t, "%i"), f"%r = add(%k, %i) -> {t}",
+             f"%g = take(%x, %r) -> {t}", "return %g", params="%x: tensor<si32, 7>", ret=t)  # fmt: skip
+    assert body(text, "fold") == ["constant", "constant", "add", "take"]
+    assert body(text.replace("si32, 7", "si32, 8"), "fold") == ["constant", "take"]
+    text = f(constant("[1, 2]", t), constant("[1, 0]", t, "%i"), constant("[0, 0]", t, "%z"), f"%m = mul(%i, %z) -> {t}",
+             f"%r = div(%k, %m) -> {t}", "return %r", ret=t)  # fmt: skip
+    assert body(text, "fold")[-1] == "div"
+
+
+def test_fold_never_makes_a_constant_bigger_than_the_limit():
+    outer = "%o = dot_general(%k, %k) contract_lhs[] contract_rhs[] -> tensor<f32, 3x3>"
+    text = f(constant("[1.0, 2.0, 3.0]", "tensor<f32, 3>"), outer, "return %o", ret="tensor<f32, 3x3>")
+    assert body(text, "fold") == ["constant"]
+    assert body(text, "fold", limits=Limits(fold_bytes=35)) == ["constant", "dot_general"]
+
+
+# ---- decompose
+
+
+@pytest.mark.parametrize(("dtype", "close"), [("f32", 2e-6), ("f64", 1e-12), ("bf16", 1e-2)])
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_decomposed_layer_norm_has_the_same_numbers(dtype: str, close: float, axis: int) -> None:
+    n = (4, 5, 6)[axis]
+    t, v = f"tensor<{dtype}, 4x5x6>", f"tensor<{dtype}, {n}>"
+    text = f(f"%y = layer_norm(%x, %g, %b) epsilon[0.001] feature_axis[{axis}] -> {t}", f"%z = clamp(%y, %l, %x) -> {t}",
+             "return %z", params=f"%x: {t}, %g: {v}, %b: {v}, %l: {t}", ret=t)  # fmt: skip
+    before = read(text)
+    program = clone(before)
+    run_pipeline(program, "decompose,canonicalize,cse,dce")
+    assert not {"layer_norm", "clamp"} & set(shorts(program))
+    rng = np.random.default_rng(n)
+    inputs = [rng.normal(size=p.type.static_shape).astype(arrays.numpy_dtype(p.type.dtype)) for p in before.main.params]
+    (want,), (got,) = (run_block(p.main, inputs, Context()) for p in (before, program))
+    assert np.allclose(arrays.widen(want), arrays.widen(got), rtol=close, atol=close)
+
+
+def test_decomposed_layer_norm_of_a_symbolic_extent():
+    t = "tensor<f32, 2x?N>"
+    text = f(f"%y = layer_norm(%x, %g, %g) epsilon[0.001] -> {t}", "return %y", params=f"%x: {t}, %g: tensor<f32, ?N>", ret=t)
+    assert "div" in body(text, "decompose")
+
+
+# ---- raise-contractions
+
+PRODUCT = ["%p = mul(%a, %b) -> tensor<f32, 2x4x3>", "%s = reduce_sum(%p) axes[2] -> tensor<f32, 2x4>", "return %s"]
+SPREAD = ["%c = reshape(%x) new_shape[2, 1, 3] -> tensor<f32, 2x1x3>",
+          "%a = broadcast_to(%c) result_shape[2, 4, 3] -> tensor<f32, 2x4x3>",
+          "%b = broadcast_to(%y) result_shape[2, 4, 3] -> tensor<f32, 2x4x3>"]  # fmt: skip
+MATMUL = f(*SPREAD, *PRODUCT, params="%x: tensor<f32, 2x3>, %y: tensor<f32, 4x3>", ret="tensor<f32, 2x4>")
+
+
+def contracted(text: str, **context: object) -> tuple[list[str], float]:
+    """Op names after raising, and the greatest difference of the results."""
+    before = read(text)
+    program = clone(before)
+    run_pipeline(program, "raise-contractions", PassContext(**context))  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=p.type.static_shape).astype(arrays.numpy_dtype(p.type.dtype)) for p in before.main.params]
+    (want,), (got,) = (run_block(p.main, inputs, Context()) for p in (before, program))
+    return shorts(program), float(np.abs(arrays.widen(want) - arrays.widen(got)).max())
+
+
+def test_sum_of_a_product_of_repeated_operands_is_a_contraction():
+    found, error = contracted(MATMUL)
+    assert found == ["dot_general"] and error < 1e-6
+    assert "dot_general" not in contracted(MATMUL, floats=Floats.STRICT)[0]
+
+
+@pytest.mark.parametrize(
+    ("axes", "keepdims", "result"), [("[1]", "true", "2x1x3"), ("[0]", "false", "4x3"), ("[0, 1]", "false", "3")]
+)
+def test_sum_over_a_repeated_axis_stays(axes: str, keepdims: str, result: str) -> None:
+    text = f(*SPREAD, PRODUCT[0], f"%s = reduce_sum(%p) axes{axes} keepdims[{keepdims}] -> tensor<f32, {result}>", "return %s",
+             params="%x: tensor<f32, 2x3>, %y: tensor<f32, 4x3>", ret=f"tensor<f32, {result}>")  # fmt: skip
+    assert "dot_general" not in contracted(text)[0]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize(
+    ("spread", "axes"), [((1, 3), "[0]"), ((0, 2), "[1]"), ((2, 0), "[1]"), ((2, 3), "[0, 1]"), ((0, 3), "[2]")]
+)
+def test_contractions_of_every_layout(order: str, spread: tuple[int, int], axes: str) -> None:
+    def shape(axis: int) -> str:
+        return "x".join(str(1 if i == axis else d) for i, d in enumerate((2, 3, 4, 5)))
+
+    full = "tensor<f64, 2x3x4x5>"
+    summed = {int(a) for a in axes.strip("[]").split(",")}
+    kept = "x".join(str(d) for i, d in enumerate((2, 3, 4, 5)) if i not in summed)
+    ret = f"tensor<f64, {kept}>"
+    text = f(*(f"%{n} = broadcast_to(%{v}) result_shape[2, 3, 4, 5] -> {full}" for n, v in ("ax", "by")),
+             f"%p = mul(%{order[0]}, %{order[1]}) -> {full}", f"%s = reduce_sum(%p) axes{axes} -> {ret}", "return %s",
+             params=", ".join(f"%{v}: tensor<f64, {shape(s)}>" for v, s in zip("xy", spread, strict=True)), ret=ret)  # fmt: skip
+    found, error = contracted(text)
+    assert "dot_general" in found and error < 1e-12
+
+
+def test_integer_products_are_contracted_only_where_they_wrap_alike():
+    def text(accum: str) -> str:
+        return MATMUL.replace("f32", "si8").replace("axes[2] ->", f"axes[2] accum_dtype[{accum}] ->")
+
+    assert contracted(text("si8")) == (["dot_general"], 0.0)
+    assert "mul" in contracted(text("si32"))[0]
+
+
+# ---- gpt.rs's own examples
+
+
+def test_the_seed_example_ends_as_three_ops_on_the_small_tensor():
+    text = f("%c0 = cast(%x) -> tensor<f32, 3>", "%b0 = broadcast_to(%c0) shape[1, 3] -> tensor<f32, 1x3>",
+             "%b1 = broadcast_to(%b0) shape[2, 3] -> tensor<f32, 2x3>", "%b2 = broadcast_to(%b1) shape[2, 3] -> tensor<f32, 2x3>",
+             "%e0 = exp(%b2) -> tensor<f32, 2x3>", "%e1 = exp(%b2) -> tensor<f32, 2x3>", "%dead = neg(%e1) -> tensor<f32, 2x3>",
+             "%y = mul(%e0, %e1) -> tensor<f32, 2x3>", "return %y", params="%x: tensor<f32, 3>")  # fmt: skip
+    assert body(text, "canonicalize,cse,dce") == ["exp", "mul", "broadcast_to"]
