@@ -85,7 +85,8 @@ def inputs_of(program: Program, seed: int = 0, special: bool = False) -> list[np
             made.append(rng.integers(-100, 100, shape).astype(dtype))
         else:
             odd = rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e30], shape)
-            made.append(np.where(rng.random(shape) < 0.1, odd, x).astype(dtype) if special else x.astype(dtype))
+            with np.errstate(over="ignore"):
+                made.append(np.where(rng.random(shape) < 0.1, odd, x).astype(dtype) if special else x.astype(dtype))
     return made
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.tiny_views import view
+from ptir_tools.convert.tiny_views import numbers, unbound, view
 from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -25,7 +25,7 @@ from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import as_array
 from ptir_tools.dialects.tiny.ops.rules import dim_text
 from ptir_tools.dialects.tiny.ops.view import pool_map
-from ptir_tools.dialects.tiny.symbols import put_dims
+from ptir_tools.dialects.tiny.symbols import put_dims, symbols
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -55,7 +55,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 
 
 def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
-    if not program.attrs.get("dims"):
+    """A copy with the numbers in that "dims" gives and the graph determines; the program itself when it has no symbols."""
+    if not symbols(program):
         return program
     program = clone(program)
     try:
@@ -65,25 +66,11 @@ def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
     return program
 
 
-def unbound(symbols: Sequence[str], what: str) -> Violation:
-    """The refusal of a node whose translation needs a number."""
-    help = f"give it with {' '.join(f'--bind {n}=INT' for n in symbols)}"
-    return Violation("UnboundSymbol", f"{what} needs a value for {', '.join(symbols)}", help=help)
-
-
 def plain(t: Any) -> None:
     """Raise Violation("UnboundSymbol") when an extent of `t` is an expression: PTIR has names only."""
     for d in t.shape:
         if not isinstance(d, int) and names(d.name) != (d.name,):
             raise unbound(names(d.name), f"the extent {dim_text(d)}")
-
-
-def numbers(what: str, dims: Sequence[Dim]) -> tuple[int, ...]:
-    """`dims`, which are numbers. Raises Violation("UnboundSymbol")."""
-    missing = [n for d in dims if not isinstance(d, int) for n in names(d.name)]
-    if missing:
-        raise unbound(list(dict.fromkeys(missing)), what)
-    return tuple(d for d in dims if isinstance(d, int))
 
 
 class Emit:

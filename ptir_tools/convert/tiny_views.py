@@ -15,9 +15,8 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.tiny.expressions import Poly, names, parse
-from ptir_tools.dialects.tiny.ops.rules import dim_text
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill:
     maps, conditions = [parse(e) for e in entries], [parse(g) for g in guards]
     for p in (*maps, *conditions):
         if missing := names(str(p)):
-            raise _unbound(missing)
+            raise unbound(missing, "the index map")
     if 0 in x.type.shape and 0 not in emit.type.shape:
         return emit.last("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
     used = [a for p in maps for a in axes_of(p)]
@@ -61,16 +60,22 @@ def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill:
     return emit.last("select", _mask(emit, conditions), inside, outside)
 
 
-def _unbound(symbols: Sequence[str]) -> Violation:
-    help = f"give it with {' '.join(f'--bind {n}=INT' for n in symbols)}"
-    return Violation("UnboundSymbol", f"the index map needs a value for {', '.join(symbols)}", help=help)
+def unbound(missing: Sequence[str], what: str) -> Violation:
+    """The refusal of a node whose translation needs a number."""
+    help = f"give it with {' '.join(f'--bind {n}=INT' for n in missing)}"
+    return Violation("UnboundSymbol", f"{what} needs a value for {', '.join(missing)}", help=help)
+
+
+def numbers(what: str, dims: Sequence[Dim]) -> tuple[int, ...]:
+    """`dims`, which are numbers. Raises Violation("UnboundSymbol")."""
+    missing = [n for d in dims if not isinstance(d, int) for n in names(d.name)]
+    if missing:
+        raise unbound(list(dict.fromkeys(missing)), what)
+    return tuple(d for d in dims if isinstance(d, int))
 
 
 def _extents(shape: Shape, axes: Sequence[int]) -> tuple[int, ...]:
-    missing = [n for a in axes if not isinstance(shape[a], int) for n in names(dim_text(shape[a]))]
-    if missing:
-        raise _unbound(list(dict.fromkeys(missing)))
-    return tuple(n for a in axes if isinstance(n := shape[a], int))
+    return numbers("the index map", [shape[a] for a in axes])
 
 
 def _values(p: Poly, axes: Sequence[int], extents: tuple[int, ...]) -> Array:

@@ -1,0 +1,198 @@
+"""Tiny to PTIR, proven by running both sides; the passes of Tiny."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_graphs import CONV, SAMPLES, SIZES, RandomGraph, codes, good, graph, inputs_of, node, printed, read, run, sample, source
+
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program
+from ptir_tools.core.verify import verify
+from ptir_tools.passes import PassContext, run_pipeline
+
+
+def to_ptir(program: Program) -> Program:
+    """The translation, verified."""
+    diagnostics = Diagnostics(program.source)
+    after = translate(program, "ptir", diagnostics)
+    assert after is not None and not diagnostics.errors, [(d.code, d.message) for d in diagnostics]
+    assert verify(after, diagnostics), [d.message for d in diagnostics]
+    return after
+
+
+def refusals(text: str) -> list[str]:
+    """The codes with which a translation is refused."""
+    diagnostics = Diagnostics()
+    assert translate(good(text), "ptir", diagnostics) is None
+    return [d.code for d in diagnostics]
+
+
+def agree(before: Program, after: Program, inputs: list, exact: bool = True) -> None:
+    """Equal dtypes, shapes and elements; EXP2 in fp32 by way of exp may differ by its roundings unless `exact`."""
+    with np.errstate(all="ignore"):
+        for x, y in zip(run(before, inputs), run(after, inputs), strict=True):
+            assert x.dtype == y.dtype and x.shape == y.shape
+            a, b = x.astype(np.float64), y.astype(np.float64)
+            np.testing.assert_array_equal(a, b) if exact else np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+def test_random_graphs_agree(seed: int) -> None:
+    before = good(RandomGraph(seed).text())
+    agree(before, to_ptir(before), inputs_of(before, seed, special=True))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)
+def test_samples_agree(path) -> None:
+    text = path.read_text("utf-8")
+    before, diagnostics = read(text, bind=CONV if "conv2d" in path.stem else SIZES)
+    if before is None or diagnostics.errors:
+        return
+    agree(before, to_ptir(before), inputs_of(before), exact=False)
+
+
+@pytest.mark.parametrize("name", ["seed_5_1_gemm", "05_attention_full", "10_where_mask", "17_attention_scores_fixed"])
+def test_symbols_stay_symbols(name: str) -> None:
+    before = good(sample(name))
+    after = to_ptir(before)
+    static = good(sample(name), bind=SIZES)
+    inputs = inputs_of(static)
+    for x, y in zip(run(static, inputs), run(after, inputs, dict(SIZES)), strict=True):
+        np.testing.assert_allclose(x.astype(float), y.astype(float), rtol=1e-5, atol=1e-6)
+    assert "?M" in " ".join(str(op.result.type) for op in after.main.body)
+
+
+def test_attention_is_attention() -> None:
+    program = good(sample("05_attention_full"), bind=SIZES)
+    q, k, v = inputs_of(program)
+    scores = np.einsum("bhmd,bhnd->bhmn", *(x.astype(np.float64) for x in (q, k))) * 8**-0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("bhmn,bhnd->bhmd", weights / weights.sum(-1, keepdims=True), v.astype(np.float64))
+    for found in (run(program, [q, k, v])[0], run(to_ptir(program), [q, k, v])[0]):
+        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=4e-3, atol=4e-3)
+
+
+def test_names_carry_over() -> None:
+    x = source([2], id="n0")
+    x["arg"]["tensor_id"] = "a.b"
+    after = to_ptir(good(graph(x, node("NEG", "n0", id="a_b_0"), node("RELU", "a_b_0", id="1st"), node("NEG", "n0", id="a_b"))))
+    assert [p.name for p in after.main.params] == ["a_b"]
+    assert after.main.attrs["input_names"] == ["a.b"]
+    assert [v.name for v in after.main.results] == ["_1st", "a_b_1"]
+
+
+def test_what_needs_numbers_is_refused_at_every_node() -> None:
+    text = graph(
+        source(["N", 4]), node("PAD", id="a", pad=[[0, "p"], [0, 0]]), node("SHRINK", id="b", lo=[0, 0], hi=["N", 2]),
+        node("FLIP", id="c", axes=[0]), node("RESHAPE", id="d", result_shape=["4*N"]),
+        node("VIEW", id="e", result_shape=["N", 2], index_map={"map": ["i0", "s*i1"]}),
+    )  # fmt: skip
+    assert refusals(text) == ["UnboundSymbol"] * 5
+    assert codes(graph(source(["H*D"]), node("NEG"))) == []
+    assert refusals(graph(source(["H*D"]), node("NEG"))) == ["UnboundSymbol"] * 2
+
+
+def test_whole_axes_may_stay_symbols_in_views() -> None:
+    before = good(graph(source(["N", 6]), node("FLIP", id="a", axes=[1]), node("POOL", "a", kernel=[2], stride=[2])))
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    np.testing.assert_array_equal(run(before, [x], {"N": 2})[0], run(to_ptir(before), [x], {"N": 2})[0])
+
+
+def test_dims_are_put_in() -> None:
+    after = to_ptir(good(graph(source(["N"]), node("PAD", pad=[["p", 1]]), dims={"p": 2, "N": 3})))
+    assert [str(p.type) for p in after.main.params] == ["tensor<f32, 3>"]
+
+
+EXP2 = {
+    "plain": [node("EXP2")],
+    "softmax": [node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")],
+    "other base": [node("MUL", "x", 2.5, id="m"), node("EXP2", "m")],
+}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("name", EXP2)
+def test_exp2_keeps_range_and_rounding(name: str, dtype: str) -> None:
+    """Exact for every float of 16 bits; in fp32 beside powers of two and at the ends of the range."""
+    before = good(graph(source([4096], dtype), *EXP2[name]))
+    ends = np.array([128, 127.99999, -149, -150.1, 16, 15.99, -24, -25.1, 0, -0.0, 1, 2, np.inf, -np.inf, np.nan])
+    x = np.resize(np.concatenate([ends, np.linspace(-160, 140, 4000)]), 4096)
+    inputs = [x.astype({"fp16": np.float16, "fp32": np.float32}.get(dtype) or inputs_of(before)[0].dtype)]
+    with np.errstate(all="ignore"):
+        (a,), (b,) = run(before, inputs), run(to_ptir(before), inputs)
+    if name == "softmax" and dtype == "fp32":  # exp(x) instead of 2 ** round(x * log2(e)): the rounding is magnified by x
+        np.testing.assert_allclose(b, a, rtol=3e-5)
+    else:
+        least = 1.5e-45 if dtype == "fp32" else 0  # 2 ** -150 is a tie
+        np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=0, atol=least)
+
+
+# Passes
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["canonicalize", "normalize", "cse", "dce", "fold"]))
+@settings(max_examples=100, deadline=None)
+def test_passes_keep_the_meaning(seed: int, name: str) -> None:
+    before, after = good(RandomGraph(seed).text()), good(RandomGraph(seed).text())
+    run_pipeline(after, name, PassContext())
+    agree(before, after, inputs_of(before, seed, special=True))
+    again = good(printed(after), "strict" if name in ("canonicalize", "normalize") else "seed")
+    agree(before, again, inputs_of(before, seed, special=True))
+
+
+def canonical(*nodes: dict, **rest: object) -> list[str]:
+    """The UOps that `canonicalize` leaves."""
+    program = good(graph(*nodes, **rest))
+    run_pipeline(program, "canonicalize", PassContext())
+    return [f"{op.defn.short} {op.result.name}" for op in program.main.body]
+
+
+X = source([3, 4])
+NOOPS = [
+    node("RESHAPE", id="a", result_shape=[3, 4]), node("PERMUTE", id="a", perm=[0, 1]), node("CAST", id="a", to="fp32"),
+    node("EXPAND", id="a", result_shape=[3, 4]), node("PAD", id="a", pad=[[0, 0], [0, 0]]), node("FLIP", id="a", axes=[]),
+    node("SHRINK", id="a", lo=[0, 0], hi=[3, 4]), node("VIEW", id="a", result_shape=[3, 4], index_map={"map": ["i0", "i1"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", NOOPS, ids=lambda n: n["uop"])
+def test_movement_that_moves_nothing_is_dropped_unless_it_is_an_output(n: dict) -> None:
+    assert canonical(X, n, node("NEG", "a")) == ["NEG y"]
+    assert canonical(X, n) == [f"{n['uop']} a"]
+
+
+def test_movement_that_moves_stays() -> None:
+    for n in (node("FLIP", id="a", axes=[0]), node("SHRINK", id="a", lo=[0, 0], hi=[3, 4], step=[1, 2])):
+        assert len(canonical(X, n, node("NEG", "a"))) == 2
+
+
+def test_chains_are_merged() -> None:
+    permutes = [node("PERMUTE", id="a", perm=[1, 0]), node("PERMUTE", "a", id="b", perm=[1, 0]), node("NEG", "b")]
+    assert canonical(X, *permutes) == ["NEG y"]
+    reshapes = [node("RESHAPE", id="a", result_shape=[12]), node("RESHAPE", "a", result_shape=[2, 6])]
+    assert canonical(X, *reshapes) == ["RESHAPE y"]
+    assert canonical(X, *reshapes, outputs=["a", "y"]) == ["RESHAPE a", "RESHAPE y"]
+
+
+def test_dead_nodes_go_only_when_outputs_are_given() -> None:
+    assert canonical(X, node("NEG", id="a"), node("RELU")) == ["NEG a", "RELU y"]
+    assert canonical(X, node("NEG", id="a"), node("RELU"), outputs=["y"]) == ["RELU y"]
+
+
+def test_outputs_are_written_when_they_would_change() -> None:
+    program = good(graph(node("NEG", "c"), node("RELU", id="z"), X, node("EXP2", id="c")))
+    assert '"outputs"' not in printed(program) or [v.name for v in program.main.results] == ["y", "z"]
+    text = printed(program)
+    assert [v.name for v in good(text).main.results] == ["y", "z"]
+    merged = good(graph(X, node("NEG", id="a"), node("NEG", id="b"), node("ADD", "a", "b")))
+    run_pipeline(merged, "cse", PassContext())
+    assert [v.name for v in good(printed(merged)).main.results] == ["y"]
+
+
+def test_tags_keep_nothing_apart() -> None:
+    program = good(graph(X, node("NEG", id="a") | {"tag": "one"}, node("NEG", id="b") | {"tag": "two"}, node("ADD", "a", "b")))
+    run_pipeline(program, "cse", PassContext())
+    assert len(program.main.body) == 2
