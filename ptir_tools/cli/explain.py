@@ -16,8 +16,12 @@ from ptir_tools.dialects import DIALECTS, load_dialect
 from ptir_tools.dialects.sniff import EXPLAIN
 
 
-@subcommand(click.argument("code", default="", metavar="[CODE]"), reads=False)
-def command(session: Session, code: str) -> None:
+@subcommand(
+    click.argument("code", default="", metavar="[CODE]"),
+    click.option("--markdown", is_flag=True, help="All codes as Markdown (docs/codes.md is made so)."),
+    reads=False,
+)
+def command(session: Session, code: str, markdown: bool) -> None:
     """Tell what a diagnostic code means, with a wrong and a right program.
 
     Without CODE, all codes are listed with the IR that they belong to.
@@ -29,6 +33,9 @@ def command(session: Session, code: str) -> None:
       ptir explain
     """
     known = all_codes()
+    if markdown:
+        sys.stdout.writelines(markdown_page(known))
+        return
     if not code:
         sys.stdout.writelines(f"{owner:5} {c.code:34} {_first_sentence(c.meaning)}\n" for owner, c in known)
         return
@@ -58,6 +65,20 @@ def _lines(owner: str, code: Code) -> Iterator[str]:
     for title, program in (("Wrong", code.wrong), ("Right", code.right)):
         if program:
             yield from ("", f"{title}:", "", textwrap.indent(program.strip("\n"), "    "))
+
+
+def markdown_page(known: list[tuple[str, Code]]) -> Iterator[str]:
+    """docs/codes.md."""
+    yield "# Diagnostic codes\n\nMade by `ptir explain --markdown`; a test compares. Do not edit.\n"
+    owner = ""
+    for each, code in known:
+        if each != owner:
+            owner = each
+            yield f"\n## {'All formats' if owner == 'any' else owner}\n"
+        yield f"\n### {code.code}\n\n{code.meaning}\n"
+        for title, program in (("Wrong", code.wrong), ("Right", code.right)):
+            if program:
+                yield f"\n{title}:\n\n{textwrap.indent(program.strip(chr(10)), '    ')}\n"
 
 
 def _first_sentence(text: str) -> str:

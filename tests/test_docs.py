@@ -1,0 +1,100 @@
+"""The documents are true: every console example prints what it says, every Python example runs, generated pages are fresh."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run_ptir
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+GENERATED = {"docs/ops.md": ["ops", "--markdown"], "docs/codes.md": ["explain", "--markdown"]}
+
+
+def examples(block: str) -> Iterator[tuple[str, str]]:
+    """(command line, what it prints) of a console block: each command follows `$ `."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, printed
+
+
+def printed(line: str) -> str:
+    """What a line of `ptir` commands prints: diagnostics and results, and the exit code when it is not 0."""
+    out, said, status = b"", "", 0
+    for part in line.partition("  # ")[0].split(" | "):
+        words = shlex.split(part)
+        assert words[0] == "ptir", f"{line}: only ptir runs here"
+        ran = run_ptir(*words[1:], stdin=out)
+        out, said, status = ran.out, said + ran.err, max(status, ran.status)
+    return said + out.decode()
+
+
+def _matches(wanted: str, found: str) -> bool:
+    """Equal, where a line `...` stands for any lines."""
+    pieces = re.split(r"^\.\.\.\n", wanted, flags=re.MULTILINE)
+    return re.fullmatch(r"(?:.*\n)*?".join(map(re.escape, pieces)), found) is not None
+
+
+def _shortened(wanted: str, found: str) -> str:
+    """`found`, with what a `...` of `wanted` left out left out again."""
+    first, dots, _ = wanted.partition("...\n")
+    return "".join(found.splitlines(True)[: first.count("\n")]) + dots if dots else found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_console_examples(page: Path, bless: bool) -> None:
+    text = page.read_text("utf-8")
+    for block in _CONSOLE.finditer(text):
+        made = ""
+        for command, wanted in examples(block[1]):
+            if not command.startswith("ptir "):
+                made += f"$ {command}\n{wanted}"
+                continue
+            found = printed(command)
+            made += f"$ {command}\n{_shortened(wanted, found) if bless else wanted}"
+            assert bless or _matches(wanted, found), f"{page.name}: $ {command}\n{found}\npytest --bless rewrites it"
+        text = text.replace(block[1], made)
+    if bless:
+        page.write_text(text, "utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_python_examples(page: Path) -> None:
+    for number, block in enumerate(_PYTHON.findall(page.read_text("utf-8"))):
+        if ">>>" in block:
+            test = doctest.DocTestParser().get_doctest(block, {}, f"{page.name}[{number}]", str(page), 0)
+            said: list[str] = []
+            doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
+            assert not said, "".join(said)
+        else:
+            compile(block, str(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_pages_are_fresh(name: str, bless: bool) -> None:
+    ran = run_ptir(*GENERATED[name])
+    assert ran.status == 0, ran.err
+    if bless:
+        (ROOT / name).write_bytes(ran.out)
+    assert (ROOT / name).read_text("utf-8") == ran.text, "pytest --bless rewrites it"
+
+
+def test_the_contributing_words_are_real() -> None:
+    """Targets that the documents name exist in the Makefile."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for page in PAGES:
+        for target in re.findall(r"`make (\w+)`", page.read_text("utf-8")):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name} names `make {target}`"
