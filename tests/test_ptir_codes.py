@@ -16,27 +16,34 @@ from ptir_tools.core.ir import Hint, Op, Value
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.codes import AT_RUN_TIME, EXPLAIN
+from ptir_tools.dialects.ptir import DIALECT, dump, json
+from ptir_tools.dialects.ptir.codes import ADVICE, AT_RUN_TIME, EXPLAIN
 from ptir_tools.dialects.ptir.text import FORMAT
-
-# Found by readers and writers of the other serialisations, which have tests of their own.
-ELSEWHERE = {"OperandCountMismatch"}
+from ptir_tools.dialects.sniff import EXPLAIN as ANY_FORMAT
 
 
-def outcome(text):
-    """The codes of the errors that reading and verifying `text` finds, and the program."""
+def outcome(text, form=FORMAT):
+    """The codes of what reading and verifying `text` finds, and the program."""
     diagnostics = Diagnostics(Source("x.ptir", text))
-    program = FORMAT.read(diagnostics.source, diagnostics, Options())
+    program = form.read(diagnostics.source, diagnostics, Options())
     if program is not None and not diagnostics.errors:
         verify(program, diagnostics)
     return [d.code for d in diagnostics], program
 
 
-@pytest.mark.parametrize("code", [c for c in EXPLAIN if c not in AT_RUN_TIME], ids=lambda c: c.code)
+@pytest.mark.parametrize("code", [c for c in EXPLAIN if c not in (*ADVICE, *AT_RUN_TIME)], ids=lambda c: c.code)
 def test_wrong_programs_are_refused_with_their_code(code):
     assert outcome(code.wrong)[0] == [code.code]
     assert outcome(code.right)[0] == []
+
+
+@pytest.mark.parametrize("code", ADVICE, ids=lambda c: c.code)
+def test_advice_of_dump_and_json(code):
+    for text, want in ((code.wrong, {code.code}), (code.right, set())):
+        said, program = outcome(text, FORMAT if code.format == "ptir" else dump.FORMAT)
+        diagnostics = Diagnostics()
+        list((json if code.code == "LossyFloat" else dump).FORMAT.write(program, diagnostics, Options()))
+        assert {*said, *(d.code for d in diagnostics)} == want
 
 
 @pytest.mark.parametrize("code", AT_RUN_TIME, ids=lambda c: c.code)
@@ -54,10 +61,11 @@ def test_wrong_programs_fail_at_run_time_with_their_code(code):
 
 
 def test_every_code_that_the_dialect_raises_is_explained():
-    known = {c.code for c in EXPLAIN}
+    known = {c.code for c in (*EXPLAIN, *ANY_FORMAT)} | {"NotTranslatable"}
     raised = set()
     for path in Path(package.__file__).parent.rglob("*.py"):
         raised |= set(re.findall(r'Violation\(\s*"(\w+)"', path.read_text()))
+        raised |= set(re.findall(r'\.(?:error|warning|note)\(\s*"(\w+)"', path.read_text()))
         raised |= set(re.findall(r'require\([^"\n]*"([A-Z]\w+)"', path.read_text()))
     assert raised and not raised - known
 

@@ -136,9 +136,45 @@ FURTHER = (
          _main(_PX, f"%y = cond(%p, %x) true_region[^r0] false_region[^r0] -> {_F4}", _F4, _NEG), "ptir"),
     Code("HintMismatch", "A fusion hint's body is not a copy of its function's ops, or its payload (ops_code, dimension numbers, "
          "operand indices) says something else than the body.", _HINTED.format(code=4), _HINTED.format(code=2), "ptir"),
+    Code("UnfilledPlaceholder", "A snippet has a placeholder {{name}} for which nothing is given: --set name=value fills it.",
+         _main("%x: tensor<{{dtype}}, 4>", f"%y = neg(%x) -> {_F4}", _F4),
+         _main(f"%x: {_F4}", f"%y = neg(%x) -> {_F4}", _F4), "ptir"),
     Code("SpecVersionMismatch", "The program is of another version of the contract than ptir.v0.4.",
          _main(f"%x: {_F4}", f"%y = neg(%x) -> {_F4}", _F4, _NEG).replace("v0.4", "v0.3"),
          _main(f"%x: {_F4}", f"%y = neg(%x) -> {_F4}", _F4, _NEG), "ptir"),
+)  # fmt: skip
+
+_GUESSED = """program @main (spec_version = ptir.v0.4) {{
+  func @main {{
+    params:
+      %0 : tensor<F32 x {0}>
+    body:
+      %1 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x {0}>
+    results:
+      %1 : tensor<F32 x {0}>
+  }}
+}}
+"""
+_FORWARDED = """
+region ^r0(%a: tensor<f32, 4>) -> tensor<f32, 4> {{
+  {0}
+}}"""
+_BRANCH = f"%y = cond(%p, %x) true_region[^r0] false_region[^r0] -> {_F4}"
+
+# Notes and warnings of the readers and writers of dump and JSON, which change no exit code.
+ADVICE = (
+    _op("LossyFloat", "JSON has no NaN and no infinity: like gpt.rs, the writer gives null for them, and the reader takes a "
+        "null for the NaN or infinity that it most likely was. The text form keeps them.", f"%x: {_F4}",
+        ("pad(%x) low[1] high[0] pad_value[-inf]", "tensor<f32, 5>"),
+        ("pad(%x) low[1] high[0] pad_value[-1e+30]", "tensor<f32, 5>")),
+    _op("LostStream", "Dump and JSON have no place for the stream of a random op: when read back it is the ordinal of the op "
+        "among the random ops of the program.", "", ("rng_uniform() stream[7]", _F4), ("rng_uniform()", _F4)),
+    Code("ResultForwarded", "Dump and JSON can only return instructions, and regions only their last ones: the writer appends "
+         "stop_gradient ops to say the rest.", _main(_PX, _BRANCH, _F4, _FORWARDED.format("return %a")),
+         _main(_PX, _BRANCH, _F4, _FORWARDED.format(f"%n = neg(%a) -> {_F4}\n  return %n")), "ptir"),
+    Code("AmbiguousSymbol", "A dump does not tell a symbol from the x behind it: `?axx2` may be `?ax` and 2, or the symbol "
+         "`axx2`. The last x before a digit or another symbol is taken as the separator.",
+         _GUESSED.format("?axx2"), _GUESSED.format("?ax2"), "ptir-dump"),
 )  # fmt: skip
 
 # What only a run finds.
@@ -151,4 +187,4 @@ AT_RUN_TIME = (
         ("broadcast_to(%x) result_shape[?N]", "tensor<f32, ?N>"), ("broadcast_to(%x) result_shape[4]", _F4)),
 )  # fmt: skip
 
-EXPLAIN: tuple[Code, ...] = (*CONTRACT, *FURTHER, *AT_RUN_TIME)
+EXPLAIN: tuple[Code, ...] = (*CONTRACT, *FURTHER, *ADVICE, *AT_RUN_TIME)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32
@@ -32,15 +31,14 @@ BINARY_CODES = ("add", "sub", "mul", "div", "maximum", "minimum")
 NODES = {0: UNARY_CODES, 1: BINARY_CODES}
 
 
-@dataclass(slots=True, frozen=True)
-class Target:
+class Target(NamedTuple):
     """A kernel: how many operands, the kinds of its attributes, its type rule and its meaning on float64 arrays."""
 
     operands: tuple[int, int]
     infer: Callable[[tuple[TensorType, ...], Values], Type]
     body: Callable[[tuple[Array, ...], Values, TensorType], Array]
     attrs: dict[str, str]
-    optional: dict[str, str] = field(default_factory=dict)
+    optional: dict[str, str]
 
 
 def values_of(target: str, attrs: Attrs) -> Values:
@@ -250,6 +248,6 @@ TARGETS: dict[str, Target] = {
     "gpt_rs.triton.fused_dot_bias.f32.v1": Target(
         (3, 3), dot_bias_type, dot_bias, _DOT, _FUSION | _MADE | {"dot_add_input": "I64"}
     ),
-    "gpt_rs.triton.fused_softmax_last_axis.f32.v1": Target((1, 1), softmax_type, softmax, {"axis": "I64"}),
-    "gpt_rs.triton.fused_layer_norm.f32.v1": Target((3, 3), layer_norm_type, layer_norm, {"axis": "I64", "eps": "F64"}),
+    "gpt_rs.triton.fused_softmax_last_axis.f32.v1": Target((1, 1), softmax_type, softmax, {"axis": "I64"}, {}),
+    "gpt_rs.triton.fused_layer_norm.f32.v1": Target((3, 3), layer_norm_type, layer_norm, {"axis": "I64", "eps": "F64"}, {}),
 }

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, SI64, DType, Kind
@@ -41,8 +40,7 @@ def flat(types: Iterable[Any]) -> Iterable[Any]:
             yield t
 
 
-@dataclass(slots=True, frozen=True)
-class Among:
+class Among(NamedTuple):
     """A set of dtypes and how to say it."""
 
     text: str
