@@ -181,6 +181,28 @@ _RUN_TIME = (
     ),
 )
 
+_SCALAR = "# ptir opt -p autodiff\n%0 = Input {name=x} : tensor<f32[]>\n"
+_AUTODIFF = (
+    _code(
+        "E5001",
+        "Of the pass `autodiff`: an instruction whose gradient Core v1 cannot express.",
+        f"{_SCALAR}%1 = Relu (%0)\noutputs: %1\n",
+        f"{_SCALAR}%1 = Exp (%0)\noutputs: %1\n",
+    ),
+    _code(
+        "E5003",
+        "Of the pass `autodiff`: the output to differentiate is no float scalar.",
+        f"{_SCALAR}%1 = ExpandDims (%0) {{axes=[0]}}\noutputs: %1\n",
+        f"{_SCALAR}%1 = Neg (%0)\noutputs: %1\n",
+    ),
+    _code(
+        "E5005",
+        "Of the pass `autodiff`: an input of integers, or no float input at all.",
+        "# ptir opt -p autodiff\n%0 = Input {name=n} : tensor<i32[]>\n%1 = ConstF32 {value=1.0}\noutputs: %1\n",
+        f"{_SCALAR}%1 = Neg (%0)\noutputs: %1\n",
+    ),
+)
+
 _REMARKS = (
     _of_x(
         "UnknownAttribute",
@@ -206,4 +228,4 @@ _REMARKS = (
     ),
 )
 
-EXPLAIN: tuple[Code, ...] = (*_TEXT, *_TYPES, *_SHAPES, *_MODULE, *_RUN_TIME, *_REMARKS)
+EXPLAIN: tuple[Code, ...] = (*_TEXT, *_TYPES, *_SHAPES, *_MODULE, *_AUTODIFF, *_RUN_TIME, *_REMARKS)
