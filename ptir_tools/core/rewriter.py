@@ -17,7 +17,7 @@ from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
 from ptir_tools.core.order import Order
-from ptir_tools.core.types import Type
+from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.core.uses import Uses, operands_of, value_named
 from ptir_tools.core.verify import compatible
 
@@ -200,6 +200,18 @@ class Rewriter:
         for v in op.results:
             self._drop_hints(v, "is computed in another way")
 
+    def set_attrs(self, op: Op, **attrs: Any) -> None:
+        """Give `op` other values of some attributes; its results keep their types until they are retyped."""
+        named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
+        op.attrs = op.defn.fill(named | attrs)
+        self.edits += 1
+        self._changed(op)
+
+    def retype(self, v: Value, t: Type) -> None:
+        """Give a value another type: where more is known of it than before, or its op says so now."""
+        v.type = t
+        self.edits += 1
+
     def set_results(self, block: Region, results: Sequence[Operand]) -> None:
         """Let `block` return other operands; its declared types follow."""
         old = block.results
@@ -249,7 +261,7 @@ class Rewriter:
         self.edits += 1
         if self.listen is not None:
             self.listen(op, True)
-        return op.results[0]
+        return op.results[0] if op.results else Value(UNTYPED, "", op)
 
     def build(
         self,

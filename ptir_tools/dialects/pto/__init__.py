@@ -15,7 +15,7 @@ DIALECT = Dialect(
         result_type="TypeMismatch",
     ),
     constant="constant",
-    pipeline="",
+    pipeline="pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info,pto-insert-events",
     type_text=type_text,
     check=check,
     explain=CODES,

@@ -8,18 +8,17 @@ starts exactly when the other's clock has reached its place in its pipe.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Program, Value
 from ptir_tools.core.opdef import ASYNC
 from ptir_tools.core.types import EventType, TileType
-from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.traces import Access, Key, Step, traces
+from ptir_tools.dialects.pto.traces import Key, Step, traces
+from ptir_tools.dialects.pto.windows import Access, overlap
 
 Clock = tuple[int, ...]
-_ZERO: Clock = (0,) * len(PIPES)
+ZERO: Clock = (0,) * len(PIPES)
 _PIPE = {name: i for i, name in enumerate(PIPES)}
 
 
@@ -97,8 +96,8 @@ class _Run:
 
     def __init__(self, found: _Findings) -> None:
         self.found = found
-        self.issued: Clock = _ZERO  # what is complete before the next op is issued
-        self.last: list[Clock] = [_ZERO] * len(PIPES)  # per pipe, the clock of its last task
+        self.issued: Clock = ZERO  # what is complete before the next op is issued
+        self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
         self.made: dict[Key, _Done] = {}
         self.pending: dict[Value, list[list[_Done]]] = {}  # per memref argument and pipe: accesses that may be under way
@@ -115,7 +114,7 @@ class _Run:
     def barrier(self, opcode: str) -> None:
         for i, name in enumerate(PIPES):
             if opcode == "ALL" or pipe_of_opcode(opcode) == name:
-                self.issued = _join(self.issued, self.last[i])
+                self.issued = join(self.issued, self.last[i])
 
     def awaited(self, step: Step, clock: Clock, pipe: int | None) -> Clock:
         """`clock`, joined with those of the events that the op waits for; notes which waits order something."""
@@ -130,7 +129,7 @@ class _Run:
                 continue
             if done.pipe != pipe and before[done.pipe] < done.place:
                 self.found.needed.add((step.op, i))
-            clock = _join(clock, done.clock)
+            clock = join(clock, done.clock)
         return clock
 
     def step(self, step: Step) -> None:
@@ -139,17 +138,17 @@ class _Run:
         pipe = _PIPE[pipe_of(op)]
         clock = self.awaited(step, self.issued, pipe)
         if tile_op:
-            clock = _join(clock, self.last[pipe])
+            clock = join(clock, self.last[pipe])
         self.uses(step, clock)
         if not tile_op:
             return
         self.places[pipe] = place = self.places[pipe] + 1
-        done = _Done(op, pipe, place, _with(clock, pipe, place), step.access, "store" in op.defn.short)
+        done = _Done(op, pipe, place, advanced(clock, pipe, place), step.access, "store" in op.defn.short)
         if step.access is not None:
             self.memory(done, clock)
         self.last[pipe] = done.clock
         if not (op.results and isinstance(op.results[-1].type, EventType)):
-            self.issued = _join(self.issued, done.clock)
+            self.issued = join(self.issued, done.clock)
         for key in step.results:
             self.made[key] = done
 
@@ -188,41 +187,11 @@ class _Run:
             self.found.memory[key] = (kind, met)
 
 
-def _join(a: Clock, b: Clock) -> Clock:
+def join(a: Clock, b: Clock) -> Clock:
+    """What is complete when both say."""
     return a if a is b else tuple(map(max, a, b))
 
 
-def _with(clock: Clock, pipe: int, place: int) -> Clock:
+def advanced(clock: Clock, pipe: int, place: int) -> Clock:
+    """`clock`, with the task at `place` of a pipe complete."""
     return (*clock[:pipe], place, *clock[pipe + 1 :])
-
-
-# Overlap of two windows of one memref
-
-
-def overlap(a: Access, b: Access) -> bool | None:
-    """True when they certainly share an element, None when certainly not, False when it cannot be told."""
-    certain = True
-    for d in range(len(a.starts)):
-        met = _dimension(a.starts[d] - b.starts[d], a, b, d)
-        if met is None:
-            return None
-        certain = certain and met
-    return certain
-
-
-def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
-    """As `overlap`, of one dimension, where a starts `apart` after b."""
-    step_a, step_b = a.steps[d], b.steps[d]
-    if apart.terms or step_a is None or step_b is None:
-        return False
-    low = apart.const
-    most_a, most_b = a.most[d], b.most[d]
-    beyond = most_b is not None and low > (most_b - 1) * step_b
-    before = most_a is not None and low + (most_a - 1) * step_a < 0
-    if beyond or before or low % gcd(step_a, step_b):
-        return None
-    if low == 0:
-        return True
-    if step_a == step_b == 1:
-        return low < b.least[d] and low + a.least[d] > 0
-    return any(low + i * step_a in range(0, b.least[d] * step_b, step_b) for i in range(a.least[d]))

@@ -13,37 +13,15 @@ from itertools import islice, product
 from typing import Any
 
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
-from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType
-from ptir_tools.dialects.pto.affine import Linear, linear, number
-from ptir_tools.dialects.pto.ops.memory import window
-from ptir_tools.dialects.pto.rules import group
+from ptir_tools.core.types import MemRefType
+from ptir_tools.dialects.pto.affine import Linear, linear
+from ptir_tools.dialects.pto.windows import ACCESSES, Access, View, accessed, composed, whole
 
 LIMIT = 64  # traces of one function
 TRIPS = (3, 0, 1)  # of a loop whose trip count is not known; the first is what happens unless it is varied
 DEPTH = 16  # calls within calls
-ACCESSES = ("tile.load", "tile.store", "tile.store.fp")
 
 Key = tuple[Value, int]  # a value and which time it is made
-
-
-@dataclass(slots=True)
-class View:
-    """A memref in a trace: a window of the memref `root`, per dimension where it starts and its step."""
-
-    root: Value
-    starts: tuple[Linear, ...]
-    steps: tuple[int | None, ...]
-
-
-@dataclass(slots=True)
-class Access:
-    """What a load or store touches: a window of a memref, its extents at least and at most."""
-
-    root: Value
-    starts: tuple[Linear, ...]
-    steps: tuple[int | None, ...]
-    least: tuple[int, ...]
-    most: tuple[int | None, ...]
 
 
 @dataclass(slots=True)
@@ -144,37 +122,15 @@ class _Tracer:
             self.index[v] = Linear(0, {Value(v.type, v.name): 1})
 
     def access(self, op: Op) -> Access | None:
-        """The window of a load or store, in dimensions of the memref argument it goes back to."""
         if op.defn.short not in ACCESSES:
             return None
-        target = next(x for x in op.operands if isinstance(x.type, MemRefType))
-        view = self.look(target)
-        if not isinstance(view, View):
-            return None
-        tile = next((x.type for x in (*op.operands, *op.results) if isinstance(x.type, TileType)), None)
-        assert tile is not None
-        indices = [linear(x, self.index) for x in group(op, "indices")]
-        starts = tuple(
-            base + i * step if step is not None else Linear(0, {Value(INDEX_TYPE): 1})
-            for base, i, step in zip(view.starts, indices, view.steps, strict=True)
-        )
-        sizes = window(op)
-        most = tuple(n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, tile.shape, strict=True))
-        return Access(view.root, starts, view.steps, tuple(1 if n is None else n for n in sizes), most)
+        view = self.look(next(x for x in op.operands if isinstance(x.type, MemRefType)))
+        return accessed(op, view, self.index) if isinstance(view, View) else None
 
     def view(self, op: Op) -> None:
-        source, offsets, _, steps = op.defn.split(op.attrs, op.operands)
-        parent = self.look(source)
-        if not isinstance(parent, View):
-            return
-        starts, strides = [], []
-        for base, scale, o, s in zip(parent.starts, parent.steps, offsets, steps, strict=True):
-            step = linear(s, self.index)
-            fixed = None if step.terms or scale is None else scale * step.const
-            offset = linear(o, self.index)
-            starts.append(base + offset * scale if scale is not None else Linear(0, {op.results[0]: 1}))
-            strides.append(fixed)
-        self.known[op.results[0]] = View(parent.root, tuple(starts), tuple(strides))
+        parent = self.look(op.operands[0])
+        if isinstance(parent, View):
+            self.known[op.results[0]] = composed(op, parent, self.index)
 
     def loop(self, op: Op) -> None:
         lower, upper, step = (linear(x, self.index) for x in op.operands[:3])
@@ -225,12 +181,6 @@ _HANDLERS = {
     "scf.if": _Tracer.branch,
     "func.call": _Tracer.call,
 }
-
-
-def whole(root: Value) -> View:
-    """A memref argument as a view of itself."""
-    assert isinstance(root.type, MemRefType)
-    return View(root, (number(0),) * root.type.rank, (1,) * root.type.rank)
 
 
 def _is_index(x: Operand) -> bool:

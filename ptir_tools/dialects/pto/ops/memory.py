@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import SI32, UI64
+from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
@@ -123,11 +123,11 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
-    """An index per dimension; a tile of the memref's rank and elements (from Acc they may be converted)."""
+    """An index per dimension; a tile of the memref's rank and elements, which a store from Acc may convert."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
     require(source.rank == parent.rank, "RankMismatch", f"the tile is {type_text(source)}, the memref has rank {parent.rank}")
-    same = source.dtype is parent.dtype or source.loc == "Acc"
+    same = source.dtype is parent.dtype or source.loc == "Acc" or (source.loc is None and source.dtype in (F32, SI32))
     hint = "only a store from Acc converts; use pto.tile.cvt"
     require(same, "TypeMismatch", f"the tile is {type_text(source)}, the memref {type_text(parent)}", help=hint)
     require(atomic in _ATOMICS, "TypeMismatch", f"atomic is {atomic}, expected one of {', '.join(_ATOMICS)}", at="atomic")

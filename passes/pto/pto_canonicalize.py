@@ -1,0 +1,179 @@
+"""Canonical form of PTO: index arithmetic folded, equal computations and loads made once, dead ones dropped (seed 8, step 1).
+
+What orders other ops stays: an op that waits for an event, and a synchronous op on a pipe that has asynchronous ones, which are
+complete after it. Float tile arithmetic is never folded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import EventType, ScalarType, tensor
+from ptir_tools.dialects.pto.pipes import pipe_of
+from ptir_tools.passes import PassContext
+
+_ROUNDS = 16
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Fold index arithmetic, merge equal computations and loads, drop what nobody uses."""
+    for rw in context.rewriters(program):
+        busy = busy_pipes(rw.block)
+        for _ in range(_ROUNDS):
+            before = rw.edits
+            context.count("folds", fold(rw))
+            context.count("merged", merge(rw, rw.block, {}, busy))
+            context.count("erased", sweep(rw, busy))
+            if rw.edits == before:
+                break
+
+
+def busy_pipes(block: Region) -> frozenset[str]:
+    """The pipes on which `block` has asynchronous ops."""
+    return frozenset(pipe_of(op) for op in block.ops() if asynchronous(op))
+
+
+def asynchronous(op: Op) -> bool:
+    """Whether the op signals an event."""
+    return bool(op.defn.traits & ASYNC and op.results and isinstance(op.results[-1].type, EventType))
+
+
+# Folding
+
+
+def fold(rw: Rewriter) -> int:
+    """Replace scalar ops on constants by constants, and those that change nothing by their operand."""
+    count = 0
+    for block in rw.blocks():
+        for op in list(rw.body(block)):
+            if op.defn.traits & PURE and len(op.results) == 1 and isinstance(op.result.type, ScalarType):
+                by = _neutral(op) or _computed(op, rw)
+                if by is not None:
+                    rw.replace_all_uses(op.result, by)
+                    rw.erase(op)
+                    count += 1
+    return count
+
+
+def constant_of(x: Operand) -> Literal | None:
+    """The literal that an operand is, or that its constant op gives."""
+    if isinstance(x, Literal):
+        return x
+    op = x.op if isinstance(x, Value) else None
+    return op.attr("value") if op is not None and op.defn.is_constant else None
+
+
+def _computed(op: Op, rw: Rewriter) -> Value | None:
+    literals = [constant_of(x) for x in op.operands]
+    if op.defn.is_constant or not literals or None in literals:
+        return None
+    try:
+        (data,) = evaluate(op, [arrays.from_literal(x) for x in literals if x is not None], Context())
+    except Violation:
+        return None  # a division by zero stays, to be told when it runs
+    literal = arrays.to_literal(data, tensor(op.result.type.dtype))  # type: ignore[attr-defined]
+    return rw.build(op, "constant", value=literal)
+
+
+# Per op: the operand that is the result when the other is this integer; None is either side.
+_NEUTRAL = {"addi": (0, None), "subi": (0, 1), "muli": (1, None), "divsi": (1, 1), "ori": (0, None), "xori": (0, None), "shli": (0, 1)}
+
+
+def _neutral(op: Op) -> Operand | None:
+    """An operand that equals the result: `x + 0`, `x * 1`, a cast to the same type, a select on a constant."""
+    if op.defn.short == "index_cast" and op.operands[0].type is op.result.type:
+        return _value(op.operands[0])
+    if op.defn.short == "select" and (condition := constant_of(op.operands[0])) is not None:
+        return _value(op.operands[1 if arrays.from_literal(condition) else 2])
+    neutral, side = _NEUTRAL.get(op.defn.short, (None, None))
+    if neutral is None:
+        return None
+    for i in (0, 1):
+        literal = constant_of(op.operands[i]) if side in (None, i) else None
+        if literal is not None and int(arrays.from_literal(literal)) == neutral:
+            return _value(op.operands[1 - i])
+    return None
+
+
+def _value(x: Operand) -> Operand | None:
+    return x if isinstance(x, Value) else None
+
+
+# Merging
+
+
+def merge(rw: Rewriter, block: Region, known: dict[Any, Op], busy: frozenset[str]) -> int:
+    """Let equal ops be one. Loads of one window are equal until something may be written."""
+    count = 0
+    for op in list(rw.body(block)):
+        for r in op.regions:
+            _forget_loads(known)
+            count += merge(rw, r, dict(known), busy)
+        if op.defn.traits & WRITES or op.defn.short in ("sync", "sync.op"):
+            _forget_loads(known)
+        if not _repeatable(op, busy):
+            continue
+        first = known.setdefault(_key(op), op)
+        if first is op:
+            continue
+        for v, by in zip(op.results, first.results, strict=True):
+            rw.replace_all_uses(v, by)
+        rw.erase(op)
+        count += 1
+    return count
+
+
+def _repeatable(op: Op, busy: frozenset[str]) -> bool:
+    """Whether doing the op once is as good as doing it twice: no event, no effect, no order."""
+    if op.regions or not op.results or asynchronous(op) or orders(op, busy):
+        return False
+    return bool(op.defn.traits & (PURE | ASYNC)) and not op.defn.traits & WRITES
+
+
+def _key(op: Op) -> Any:
+    operands = tuple(x.key if isinstance(x, Literal) else x for x in op.operands)
+    return (op.defn, op.defn.key(op.attrs), operands, tuple(v.type for v in op.results))
+
+
+def _forget_loads(known: dict[Any, Op]) -> None:
+    for key in [k for k, op in known.items() if op.defn.traits & READS]:
+        del known[key]
+
+
+# Dropping
+
+
+def orders(op: Op, busy: frozenset[str]) -> bool:
+    """Whether the op makes others wait: by an event, or by completing what its pipe was given before."""
+    if any(isinstance(x.type, EventType) for x in op.operands if isinstance(x, Value)):
+        return True
+    return bool(op.defn.traits & ASYNC) and not asynchronous(op) and pipe_of(op) in busy
+
+
+def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
+    """Erase ops without effect whose results nobody uses, last to first."""
+    count = 0
+    for block in rw.blocks():
+        if block is not rw.block and block not in rw.owner:
+            continue
+        for op in reversed(list(rw.body(block))):
+            if rw.unused(op) and droppable(op, busy):
+                rw.erase(op)
+                count += 1
+    return count
+
+
+def droppable(op: Op, busy: frozenset[str]) -> bool:
+    """Whether nothing but its results shows that the op ran."""
+    if op.regions:
+        return all(droppable(x, busy) for r in op.regions for x in r.ops())
+    traits = op.defn.traits
+    if orders(op, busy) or traits & WRITES or (traits & WAITS and not traits & ASYNC):
+        return False
+    return bool(traits & (PURE | READS | ASYNC))

@@ -1,0 +1,57 @@
+"""Location, layout and valid region of every tile, written into its type (seed 8, step 3; facts 3.4)."""
+
+from __future__ import annotations
+
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Function, Program, Value
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TileType, tile
+from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.ops.memory import static_valid
+from ptir_tools.dialects.pto.targets import target_of
+from ptir_tools.passes import PassContext
+
+_RESULTS = ("to", "order")  # attributes that hold result types
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Write the location, layout and valid region of every tile into its type."""
+    target = target_of(program, Options())
+    for rw in context.rewriters(program):
+        if isinstance(rw.block, Function):
+            for v, t in infer(rw.block, target).items():
+                if v.op is not None or v not in rw.block.params:
+                    context.count("types", _state(rw, v, _with_valid(v, t)))
+            _block_types(rw)
+
+
+def _with_valid(v: Value, t: TileType) -> TileType:
+    """`t` with its valid region, where it is known and smaller than the shape."""
+    known = static_valid(v)
+    partial = known != t.shape and all(isinstance(d, int) for d in known)
+    return tile(t.dtype, t.shape, t.loc, t.layout, known) if partial else t
+
+
+def _state(rw: Rewriter, v: Value, t: TileType) -> int:
+    """Give `v` the type `t`, and its op the attribute that says so; 1 when it had another."""
+    if v.type is t:
+        return 0
+    if v.op is not None:
+        named = [n for n in _RESULTS if n in v.op.defn.attr_index]
+        if v.op.defn.short not in ("func.call",) and named:
+            rw.set_attrs(v.op, **{named[v.op.results.index(v)]: t})
+        elif v.op.defn.short == "func.call":
+            return 0
+    rw.retype(v, t)
+    return 1
+
+
+def _block_types(rw: Rewriter) -> None:
+    """Blocks declare the types of what carries their results on: a loop's parameters, a branch's results."""
+    for block, op in rw.owner.items():
+        if op.defn.short == "scf.for":
+            block.result_types = [p.type for p in block.params[1:]]
+            for v, p in zip(op.results, block.params[1:], strict=True):
+                rw.retype(v, p.type) if v.type is not p.type else None
+        else:
+            block.result_types = [v.type for v in op.results]

@@ -1,0 +1,177 @@
+"""Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
+
+Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory that may
+overlap, unless what was waited for before says that they are complete. A block begins and ends with nothing under way: what is
+pending is awaited before a loop, a branch, a call or a barrier, and at the block's end. An op for whose event nobody waits
+stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts 4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from ptir_tools.core.ir import Op, Program, Region, Value
+from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import EventType, TileType, event
+from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
+from ptir_tools.dialects.pto.windows import ACCESSES, Access, access_of, overlap
+from ptir_tools.passes import PassContext
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Make tile ops asynchronous, with the waits that they need."""
+    for rw in context.rewriters(program):
+        if any(isinstance(v.type, EventType) for op in rw.block.ops() for v in op.results):
+            continue
+        plan = _Plan()
+        for block in rw.blocks():
+            _Block(plan, block).walk()
+        context.count("events", _rewrite(rw, plan))
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Which ops each op waits for, and where (before an op, or at the end of a block) a sync waits for which."""
+
+    waits: dict[Op, list[Op]] = field(default_factory=dict)
+    syncs: list[tuple[Region, Op | None, list[Op]]] = field(default_factory=list)
+
+    def awaited(self) -> set[Op]:
+        """The ops for whose event somebody waits."""
+        lists = [*self.waits.values(), *(ops for _, _, ops in self.syncs)]
+        return {op for ops in lists for op in ops}
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    op: Op
+    pipe: int
+    place: int
+    clock: Clock
+    access: Access | None
+
+
+class _Block:
+    """Plans one block; clocks are those of the hazard check."""
+
+    def __init__(self, plan: _Plan, block: Region) -> None:
+        self.plan = plan
+        self.region = block
+        self.issued: Clock = ZERO
+        self.last: list[Clock] = [ZERO] * len(PIPES)
+        self.places = [0] * len(PIPES)
+        self.makers: dict[Value, _Task] = {}
+        self.pending: list[_Task] = []
+        self.accesses: list[_Task] = []
+
+    def walk(self) -> None:
+        for op in self.region.body:
+            if op.defn.traits & ASYNC:
+                self.task(op)
+            elif op.regions or op.defn.traits & WAITS:
+                self.flush(op)
+        self.flush(None)
+
+    def task(self, op: Op) -> None:
+        pipe = PIPES.index(pipe_of(op))
+        access = access_of(op) if op.defn.short in ACCESSES else None
+        clock = join(self.issued, self.last[pipe])
+        waits = self.plan.waits.setdefault(op, [])
+        needs = [self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers]
+        for need in dict.fromkeys([*needs, *self.conflicts(op, access)]):
+            if need.pipe != pipe and clock[need.pipe] < need.place:
+                waits.append(need.op)
+        for need in needs + self.conflicts(op, access):
+            clock = join(clock, need.clock)
+        self.places[pipe] += 1
+        made = _Task(op, pipe, self.places[pipe], advanced(clock, pipe, self.places[pipe]), access)
+        self.last[pipe] = made.clock
+        self.makers.update((v, made) for v in op.results if isinstance(v.type, TileType))
+        self.pending.append(made)
+        if op.defn.short in ACCESSES:
+            self.accesses.append(made)
+
+    def conflicts(self, op: Op, access: Access | None) -> list[_Task]:
+        """The earlier accesses that `op` must follow."""
+        if op.defn.short not in ACCESSES:
+            return []
+        return [t for t in self.accesses if _must_follow(op, access, t)]
+
+    def flush(self, at: Op | None) -> None:
+        """Wait for all that is under way; where one says that others are complete, for it, and for loads and stores for which
+        nobody waits: synchronous they would hold up what follows them."""
+        awaited = self.plan.awaited()
+        clock, ops = self.issued, []
+        for t in reversed(self.pending):
+            covered = clock[t.pipe] >= t.place
+            if not covered or (t.op not in awaited and t.access is not None):
+                ops.append(t.op)
+            clock = join(clock, t.clock)
+        if ops:
+            self.plan.syncs.append((self.region, at, ops[::-1]))
+        self.issued = clock
+        self.pending, self.accesses = [], []
+
+
+def _must_follow(op: Op, access: Access | None, earlier: _Task) -> bool:
+    if not ("store" in op.defn.short or "store" in earlier.op.defn.short):
+        return False
+    if access is None or earlier.access is None:
+        return True
+    return access.root is earlier.access.root and overlap(access, earlier.access) is not None
+
+
+def _rewrite(rw: Rewriter, plan: _Plan) -> int:
+    """Give the ops their events and waits, and put the syncs in; the number of events."""
+    awaited = plan.awaited()
+    names = _names(rw)
+    events: dict[Op, Value] = {}
+    for op, waits in plan.waits.items():
+        if op in awaited:
+            events[op] = _asynchronous(rw, op, [events[w] for w in waits], next(names))
+        elif waits:
+            _waiting(rw, op, [events[w] for w in waits])
+    stands = {op: v.op for op, v in events.items()}
+    for block, at, ops in plan.syncs:
+        made = create(OPS["pto.sync"], [[events[op] for op in ops]])
+        if at is None:
+            rw.append(block, made)
+        else:
+            rw.insert_before(stands.get(at) or at, made)
+    return len(events)
+
+
+def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:
+    """Replace `op` by itself with an event; gives the event."""
+    groups = op.defn.split(op.attrs, op.operands)
+    groups[_wait_group(op)] = waits
+    made = create(op.defn, groups, op.defn.named(op.attrs) | {"event": event(opcodes(op)[0])}, loc=op.loc)
+    rw.insert_before(op, made)
+    for old, new in zip(op.results, made.results, strict=False):
+        rw.replace_all_uses(old, new)
+    rw.erase(op)
+    made.results[-1].name = name
+    return made.results[-1]
+
+
+def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
+    """Let `op`, which stays synchronous, wait."""
+    lengths = list(op.attr(SEGMENTS))
+    lengths[_wait_group(op)] = len(waits)
+    rw.set_attrs(op, segments=tuple(lengths))
+    rw.set_operands(op, [*op.operands, *waits])
+
+
+def _wait_group(op: Op) -> int:
+    return [g.name for g in op.defn.groups].index("wait")
+
+
+def _names(rw: Rewriter) -> Iterator[str]:
+    """`e0`, `e1`, … without those that are taken."""
+    taken = {v.name for op in rw.block.ops() for v in op.results}
+    taken |= {p.name for b in rw.blocks() for p in b.params}
+    return (name for n in count() if (name := f"e{n}") not in taken)

@@ -1,0 +1,113 @@
+"""Windows of memory: what a load or store touches, and whether two of them share an element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType
+from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.ops.memory import window
+from ptir_tools.dialects.pto.rules import group
+
+ACCESSES = ("tile.load", "tile.store", "tile.store.fp")
+Known = Mapping[Value, Linear]
+
+
+@dataclass(slots=True)
+class View:
+    """A memref in a trace: a window of the memref `root`, per dimension where it starts and its step."""
+
+    root: Value
+    starts: tuple[Linear, ...]
+    steps: tuple[int | None, ...]
+
+
+@dataclass(slots=True)
+class Access:
+    """What a load or store touches: a window of a memref, its extents at least and at most."""
+
+    root: Value
+    starts: tuple[Linear, ...]
+    steps: tuple[int | None, ...]
+    least: tuple[int, ...]
+    most: tuple[int | None, ...]
+
+
+def whole(root: Value) -> View:
+    """A memref argument as a view of itself."""
+    assert isinstance(root.type, MemRefType)
+    return View(root, (number(0),) * root.type.rank, (1,) * root.type.rank)
+
+
+def composed(op: Op, parent: View, known: Known) -> View:
+    """The view that a subview makes of `parent`; a start that no expression tells is another unknown each time."""
+    _, offsets, _, steps = op.defn.split(op.attrs, op.operands)
+    starts, strides = [], []
+    for base, scale, o, s in zip(parent.starts, parent.steps, offsets, steps, strict=True):
+        step = linear(s, known)
+        starts.append(_start(base, scale, linear(o, known)))
+        strides.append(None if step.terms or scale is None else scale * step.const)
+    return View(parent.root, tuple(starts), tuple(strides))
+
+
+def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
+    return base + offset * scale if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
+
+
+def accessed(op: Op, view: View, known: Known) -> Access:
+    """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
+    tile = next(t for x in (*op.operands, *op.results) if isinstance(t := x.type, TileType))
+    indices = [linear(x, known) for x in group(op, "indices")]
+    starts = tuple(_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True))
+    sizes = window(op)
+    most = tuple(n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, tile.shape, strict=True))
+    return Access(view.root, starts, view.steps, tuple(1 if n is None else n for n in sizes), most)
+
+
+def view_of(v: Value) -> View | None:
+    """The view that a memref is, by the ops that make it; None when it comes out of a loop, a branch or a call."""
+    if v.op is None:
+        return whole(v)
+    if v.op.defn.short != "memref.subview" or not isinstance(source := v.op.operands[0], Value):
+        return None
+    parent = view_of(source)
+    return composed(v.op, parent, {}) if parent is not None else None
+
+
+def access_of(op: Op) -> Access | None:
+    """The window of a load or store, or None when it is not known."""
+    target = next(x for x in op.operands if isinstance(x.type, MemRefType))
+    view = view_of(target) if isinstance(target, Value) else None
+    return accessed(op, view, {}) if view is not None else None
+
+
+def overlap(a: Access, b: Access) -> bool | None:
+    """True when they certainly share an element, None when certainly not, False when it cannot be told."""
+    certain = True
+    for d in range(len(a.starts)):
+        met = _dimension(a.starts[d] - b.starts[d], a, b, d)
+        if met is None:
+            return None
+        certain = certain and met
+    return certain
+
+
+def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
+    """As `overlap`, of one dimension, where a starts `apart` after b."""
+    step_a, step_b = a.steps[d], b.steps[d]
+    if apart.terms or step_a is None or step_b is None:
+        return False
+    low = apart.const
+    most_a, most_b = a.most[d], b.most[d]
+    beyond = most_b is not None and low > (most_b - 1) * step_b
+    before = most_a is not None and low + (most_a - 1) * step_a < 0
+    if beyond or before or low % gcd(step_a, step_b):
+        return None
+    if low == 0:
+        return True
+    if step_a == step_b == 1:
+        return low < b.least[d] and low + a.least[d] > 0
+    return any(low + i * step_a in range(0, b.least[d] * step_b, step_b) for i in range(a.least[d]))
