@@ -25,18 +25,20 @@ _RESULT = rf"{_TENSOR}|\({_B}(?:{_TENSOR}(?:{_B},{_B}{_TENSOR})*+)?{_B}\)"
 _DENSE = r"dense<[^<>\"\n/]*+>|dense<\"0x[0-9a-fA-F]*+\">"
 _LITERAL = rf"(?:{_DENSE}){_B}:{_B}{_TENSOR}"
 _VALUE = rf"%{NAME}"
-_ELEMENT = rf"%?{NAME}(?:\[[0-9]+\])?"
+# What may come before a name: its sigil, or nothing where the name is a word or a number and no keyword.
+_SIGIL = r"(?:%|(?!(?:program|func|function|region|hint|return|tuple|spec_version)\b)(?=[A-Za-z_]|[0-9]++(?![\w.$])))"
+_ELEMENT = rf"{_SIGIL}{NAME}(?:\[[0-9]+\])?"
 _ATTR = rf"{WORD}\[(?:{_DENSE}|\^{WORD}|[^\[\]\"{{}}()<>/\n^%]|\[[^\[\]\"{{}}()<>/\n^%]*+\])*+\]"
 
 _STATEMENT = re.compile(
-    rf"%?({NAME}){_B}={_B}({WORD}){_B}"
+    rf"{_SIGIL}({NAME}){_B}={_B}({WORD}){_B}"
     rf"(?:\(([^()\"{{}}<>\n/]*+|(?:{_ELEMENT}|{_LITERAL})(?:{_B},{_B}(?:{_ELEMENT}|{_LITERAL}))*+)\){_B}"
     rf"|({_VALUE}(?:{_B},{_B}{_VALUE})*+)(?!\[){_B})?"
     rf"((?:{_ATTR}{_B})*+)->{_B}({_RESULT})[ \t\r\n\f]*+"
 )
-_PARAM = rf"%?{NAME}{_B}:{_B}{_TENSOR}"
+_PARAM = rf"{_SIGIL}{NAME}{_B}:{_B}{_TENSOR}"
 _HEADER = re.compile(
-    rf"(?:func[ \t]++@?({NAME})|region[ \t]++\^({WORD})){_B}\({_B}((?:{_PARAM}(?:{_B},{_B}{_PARAM})*+)?){_B}\){_B}"
+    rf"(?:func[ \t]++(?:@|{_SIGIL})({NAME})|region[ \t]++\^({WORD})){_B}\({_B}((?:{_PARAM}(?:{_B},{_B}{_PARAM})*+)?){_B}\){_B}"
     rf"->{_B}({_RESULT}){_B}\{{"
 )
 _RETURN = re.compile(rf"return\b{_B}((?:%{NAME}(?:\[[0-9]+\])?(?:{_B},{_B}%{NAME}(?:\[[0-9]+\])?)*+)?){_B};?(?!{_SKIP}[,;\[\w%])")
@@ -44,7 +46,7 @@ _PROGRAM = re.compile(rf"program[ \t]++@({NAME}){_B}\({_B}spec_version{_B}={_B}(
 _CLOSE = re.compile(r"\}")
 _BLANKS = re.compile(_SKIP)
 
-_OPERAND = re.compile(rf"{_B}(?:({_DENSE}){_B}:{_B}({_TENSOR})|%?({NAME})(?:\[([0-9]+)\])?){_B}(?:,|$)")
+_OPERAND = re.compile(rf"{_B}(?:({_DENSE}){_B}:{_B}({_TENSOR})|{_SIGIL}({NAME})(?:\[([0-9]+)\])?){_B}(?:,|$)")
 _ATTRIBUTE = re.compile(rf"({WORD})\[((?:{_DENSE}|[^\[\]]|\[[^\[\]]*+\])*+)\]")
 _TYPES = re.compile(_TENSOR)
 _PARAMS = re.compile(rf"%?({NAME}){_B}:{_B}({_TENSOR})")

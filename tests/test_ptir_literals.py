@@ -1,0 +1,152 @@
+"""Literals in text: every bit comes back, the decimal is the shortest, what no token can say is hex."""
+
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import (
+    BF16,
+    CF32,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    PTIR_DTYPES,
+    SI4,
+    SI8,
+    SI32,
+    UI4,
+    UI64,
+    DType,
+)
+from ptir_tools.core.ir import Literal
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir.literals import float_text, payload_text, read_payload
+
+
+def digits(text: str) -> str:
+    return text.lstrip("-").partition("e")[0].replace(".", "").strip("0")
+
+
+def back(x: Literal) -> bool:
+    return read_payload(payload_text(x), x.type).key == x.key
+
+
+@pytest.mark.parametrize("dtype", [FP8_E4M3, FP8_E5M2], ids=str)
+def test_every_fp8_value(dtype: DType) -> None:
+    table = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    for bits in range(256):
+        x = Literal(tensor(dtype), bytes([bits]))
+        assert back(x)
+        text = payload_text(x)
+        if not text.startswith('"'):
+            rounded = np.float64(text).astype(dtype.numpy)
+            assert rounded.tobytes() == bytes([bits]) or (text == "nan" and np.isnan(np.float64(table[bits])))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([F32, F16, BF16]))
+def test_floats_come_back_and_are_the_shortest(bits: int, dtype: DType) -> None:
+    data = struct.pack("<I", bits)[-dtype.size :]
+    assert back(Literal(tensor(dtype), data))
+    text = float_text(data, dtype)
+    value = np.frombuffer(data, np.dtype(getattr(ml_dtypes, dtype.numpy, None) or dtype.numpy))[0]
+    if dtype is not BF16 and np.isfinite(value):
+        assert text is not None
+        mantissa = text.lstrip("-").partition("e")[0].replace(".", "").strip("0")
+        assert len(mantissa) <= len(
+            np.format_float_scientific(value, unique=True).lstrip("-").partition("e")[0].replace(".", "").strip("0")
+        )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(min_size=24, max_size=24), st.sampled_from(PTIR_DTYPES), st.integers(0, 3))
+def test_any_bytes_come_back(data: bytes, dtype: DType, count: int) -> None:
+    x = Literal(tensor(dtype, (count,)), data[: dtype.packed_bytes(count)])
+    assert payload_text(read_payload(payload_text(x), x.type)) == payload_text(x)
+    again = read_payload(payload_text(x), x.type)
+    full = again.data * count if again.splat and dtype.bits != 4 and again.data else again.data
+    assert full == x.data or (dtype.bits == 4 and again.splat)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "text", "printed"),
+    [
+        (F32, (), "2", "2.0"),
+        (F32, (), "1e-5", "1e-5"),
+        (F32, (), "100", "100.0"),
+        (F32, (), "16777217", "16777216.0"),
+        (F32, (), "0.1", "0.1"),
+        (F64, (), "1e300", "1e300"),
+        (F32, (), "-0.0", "-0.0"),
+        (F32, (2, 2), "1.5", "1.5"),
+        (F32, (2, 2), "[[1, 1], [1, 1]]", "1.0"),
+        (F32, (2, 1), "[[1.0], [-inf]]", "[[1.0], [-inf]]"),
+        (F32, (1,), "3.0", "[3.0]"),
+        (F32, (2, 0), "[]", "[]"),
+        (F32, (2,), '"0x0000803f0000c07f"', "[1.0, nan]"),
+        (F32, (2,), '"0x0000803f0100c07f"', '"0x0000803f0100c07f"'),
+        (F32, (2,), '"0x0100c07f"', '"0x0100c07f"'),
+        (I1, (3,), "[true, false, true]", "[true, false, true]"),
+        (I1, (2,), '"0x0002"', '"0x0002"'),
+        (SI4, (3,), "[-8, 7, 1]", "[-8, 7, 1]"),
+        (UI4, (3,), "15", "15"),
+        (SI8, (3,), "[-128, 127, 0]", "[-128, 127, 0]"),
+        (UI64, (), "18446744073709551615", "18446744073709551615"),
+        (CF32, (2,), "[(1, -2.5), 3]", "[(1.0, -2.5), (3.0, 0.0)]"),
+        (F16, (), "65504", "65500.0"),
+        (BF16, (), "0.1", "0.1"),
+        (SI32, (65,), '"0x' + "01000000" * 65 + '"', "1"),
+        (F32, (), "?", "?"),
+    ],
+)
+def test_payloads(dtype: DType, shape: tuple[int, ...], text: str, printed: str) -> None:
+    x = read_payload(text, tensor(dtype, shape))
+    assert payload_text(x) == printed
+    assert payload_text(read_payload(printed, x.type)) == printed
+
+
+def test_more_than_sixty_four_elements_are_hex() -> None:
+    data = np.arange(65, dtype="<f4").tobytes()
+    assert payload_text(Literal(tensor(F32, (65,)), data)) == f'"0x{data.hex()}"'
+    assert payload_text(Literal(tensor(F32, (64,)), data[:-4])).startswith("[0.0, 1.0,")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "text", "code"),
+    [
+        (F32, (2,), "[1.0]", "LiteralSizeMismatch"),
+        (F32, (2,), "[[1.0, 2.0]]", "LiteralSizeMismatch"),
+        (F32, (), "[1.0", "SyntaxError"),
+        (F32, (), "", "SyntaxError"),
+        (F32, (0,), "1.0", "LiteralSizeMismatch"),
+        (F32, (), "1e39", "InvalidLiteral"),
+        (F32, (), "one", "InvalidLiteral"),
+        (SI8, (), "128", "InvalidLiteral"),
+        (SI8, (), "1.0", "InvalidLiteral"),
+        (I1, (), "1", "InvalidLiteral"),
+        (F16, (), "70000", "InvalidLiteral"),
+        (BF16, (), "1e39", "InvalidLiteral"),
+        (FP8_E4M3, (), "inf", "InvalidLiteral"),
+        (FP8_E4M3, (), "1000", "InvalidLiteral"),
+        (F32, (), '"0x0"', "InvalidLiteral"),
+        (F32, (), '"00"', "InvalidLiteral"),
+    ],
+)
+def test_refused_payloads(dtype: DType, shape: tuple[int, ...], text: str, code: str) -> None:
+    with pytest.raises(Violation) as caught:
+        read_payload(text, tensor(dtype, shape))
+    assert caught.value.code == code
+
+
+def test_a_list_beyond_the_limit() -> None:
+    with pytest.raises(LimitExceeded):
+        read_payload("[1.0]", tensor(F64, (1 << 40,)))
