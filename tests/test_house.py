@@ -81,7 +81,8 @@ def test_files_and_public_things_say_what_they_are(room: str, path: Path) -> Non
     tree = ast.parse(path.read_text("utf-8"))
     assert ast.get_docstring(tree), f"{path} has no docstring"
     for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+        named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+        if named and not node.decorator_list:  # what a decorator puts into a table is described there
             assert ast.get_docstring(node), f"{path.name}: {node.name} has no docstring"
 
 

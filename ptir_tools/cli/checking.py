@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +14,14 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 
-arrayfiles = lazy("ptir_tools.core.arrayfiles")
-compare = lazy("ptir_tools.engines.compare")
-engines = lazy("ptir_tools.engines")
+if TYPE_CHECKING:
+    from ptir_tools import engines
+    from ptir_tools.core import arrayfiles
+    from ptir_tools.engines import compare
+else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
+    compare = lazy("ptir_tools.engines.compare")
+    engines = lazy("ptir_tools.engines")
 
 check_options = (
     click.option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),

@@ -98,7 +98,7 @@ def _context(session: Session, program: Program, diagnostics: Diagnostics, flags
     with ExitStack() as stack:
         if flags.log_rewrites:
             log = stack.enter_context(open(flags.log_rewrites, "w", encoding="utf-8"))
-            context.log = lambda record: log.write(json.dumps(record, ensure_ascii=False) + "\n") and None
+            context.log = lambda record: log.writelines([json.dumps(record, ensure_ascii=False), "\n"])
         yield context
 
 

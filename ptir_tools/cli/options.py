@@ -23,30 +23,33 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-class Size(click.ParamType):
+def size(text: str) -> int:
     """A count or a number of bytes: `4096`, `64K`, `2GiB`."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", value.strip(), re.IGNORECASE)
-        if found is None:
-            self.fail(f"{value!r} is no size: a number, or one with K, M, G or T", param, ctx)
-        return int(found[1]) * _SCALE[found[2].lower()]
+    found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no size: a number, or one with K, M, G or T")
+    return int(found[1]) * _SCALE[found[2].lower()]
 
 
-class Binding(click.ParamType):
+def binding(text: str) -> tuple[str, int]:
     """`NAME=INT`, a symbol's value."""
+    name, _, number = text.partition("=")
+    if not name or not re.fullmatch(r"[0-9]{1,18}", number):
+        raise click.BadParameter(f"{text!r} is not NAME=INT with an integer that is not negative")
+    return name.removeprefix("?"), int(number)
 
-    name = "NAME=INT"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        name, _, number = value.partition("=")
-        if not name or not re.fullmatch(r"[0-9]{1,18}", number):
-            self.fail(f"{value!r} is not NAME=INT with an integer that is not negative", param, ctx)
-        return name.removeprefix("?"), int(number)
+def assignment(text: str) -> tuple[str, str]:
+    """`NAME=TEXT`."""
+    name, equals, value = text.partition("=")
+    if not name.strip() or not equals or not value:
+        raise click.BadParameter(f"{text!r} is not NAME=TEXT")
+    return name.strip(), value
+
+
+def _set_form(ctx: click.Context, _: click.Parameter, form: str) -> str:
+    reporter_of(ctx).form = form
+    return form
 
 
 REPORTING = (
@@ -57,7 +60,7 @@ REPORTING = (
         type=click.Choice(["text", "short", "json", "sarif"]),
         default="text",
         is_eager=True,  # before the others, so that what is wrong with them is told in this form, too
-        callback=lambda ctx, _, value: setattr(reporter_of(ctx), "form", value) or value,
+        callback=_set_form,
         help="Their form.",
     ),
     click.option("--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file (20)."),
@@ -71,12 +74,12 @@ READING = (
         type=click.Choice([e.name for e in FORMATS.values() if e.readable]),
         help="The input's format, instead of telling it by content.",
     ),
-    click.option("--bind", "bindings", type=Binding(), multiple=True, help="Replace a symbol by a number. Repeatable."),
+    click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
     click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
     click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
 )
 _LIMITS = tuple(f"max_{f.name}" for f in fields(Limits))
-LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=Size(), hidden=True) for name in _LIMITS)
+LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=size, hidden=True) for name in _LIMITS)
 _SHARED = frozenset({"color", "form", "max_errors", "quiet", "verbose", "form_in", "bindings", "profile", "strict", "help"})
 
 output_option = click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
@@ -109,9 +112,9 @@ def subcommand(*own: Decorator, reads: bool = True) -> Callable[[Callable[..., A
     """Make `fn(session, **parameters)` a command. Its docstring is the help; `own` are its options and arguments."""
 
     def decorate(fn: Callable[..., Any]) -> click.Command:
-        @click.pass_context
         @functools.wraps(fn)
-        def call(ctx: click.Context, **parameters: Any) -> None:
+        def call(**parameters: Any) -> None:
+            ctx = click.get_current_context()
             session = _session(ctx, parameters)
             try:
                 fn(session, **parameters)
@@ -121,7 +124,7 @@ def subcommand(*own: Decorator, reads: bool = True) -> Callable[[Callable[..., A
             session.reporter.finish()
 
         shared = (*REPORTING, *READING, *LIMITING) if reads else REPORTING
-        decorated: Callable[..., Any] = call
+        decorated: Any = call
         for option in reversed((*own, *shared)):
             decorated = option(decorated)
         name = fn.__module__.rpartition(".")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ptir_tools.cli.options import Size, file_argument, output_option, subcommand
+from ptir_tools.cli.options import file_argument, output_option, size, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
@@ -23,7 +23,7 @@ _WRITERS = {"text": to_text, "json": to_json, "csv": to_csv}
     output_option,
     click.option("--to", type=click.Choice(list(_WRITERS)), default="text", help="The form of the plan."),
     click.option("--align", type=click.IntRange(1), default=ALIGN, metavar="BYTES", help=f"Alignment of every buffer ({ALIGN})."),
-    click.option("--limit", type=Size(), metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
+    click.option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
 )
 def command(session: Session, file: str, output: str | None, to: str, align: int, limit: int | None) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.

@@ -9,7 +9,7 @@ import click
 
 from ptir_tools.cli import outcome
 from ptir_tools.cli.inputs import Inputs
-from ptir_tools.cli.options import file_argument, subcommand
+from ptir_tools.cli.options import assignment, file_argument, subcommand
 from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.watching import Watch
@@ -20,18 +20,6 @@ from ptir_tools.engines import ENGINES, RunOptions, compare, run
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
-
-
-class Assignment(click.ParamType):
-    """`NAME=SPEC`."""
-
-    name = "NAME=SPEC"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, spec = value.partition("=")
-        if not name or not equals or not spec:
-            self.fail(f"{value!r} is not NAME=SPEC", param, ctx)
-        return name.strip(), spec
 
 
 @dataclass(slots=True)
@@ -75,11 +63,20 @@ _undef = click.Choice(["error", "nan", "zero", "random"])
 
 @subcommand(
     file_argument,
-    click.option("--input", "inputs_given", type=Assignment(), multiple=True, help="An input, see below. Repeatable."),
+    click.option(
+        "--input", "inputs_given", type=assignment, metavar="NAME=SPEC", multiple=True, help="An input, see below. Repeatable."
+    ),
     click.option("--inputs", "inputs_file", metavar="FILE", help="Inputs by name from a .npz or .safetensors file."),
     click.option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
     click.option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
-    click.option("--shape", "shapes", type=Assignment(), multiple=True, help="PTO: extents of a memref with `?`: NAME=64,32."),
+    click.option(
+        "--shape",
+        "shapes",
+        type=assignment,
+        metavar="NAME=SPEC",
+        multiple=True,
+        help="PTO: extents of a memref with `?`: NAME=64,32.",
+    ),
     click.option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
     click.option("--full", is_flag=True, help="Print all values."),
     click.option("--precision", type=click.IntRange(0, 17), default=6, metavar="N", help="Digits printed (6)."),

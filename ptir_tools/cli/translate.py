@@ -6,7 +6,7 @@ import click
 
 from ptir_tools.cli import checking
 from ptir_tools.cli.exits import unknown_name
-from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.options import assignment, file_argument, output_option, subcommand
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -17,25 +17,15 @@ from ptir_tools.dialects import FORMATS
 convert = lazy("ptir_tools.convert")
 
 
-class Placeholder(click.ParamType):
-    """`NAME=TEXT`, what stands for `{{NAME}}`."""
-
-    name = "NAME=TEXT"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, text = value.partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r} is not NAME=TEXT", param, ctx)
-        return name, text
-
-
 @subcommand(
     file_argument,
     output_option,
     click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
     click.option("--target", metavar="NAME", help="--to pto: the target to tile for, a3 or a5."),
-    click.option("--set", "placeholders", type=Placeholder(), multiple=True, help="Fill {{NAME}} in a snippet. Repeatable."),
+    click.option(
+        "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
+    ),
     click.option("--elide-constants-larger", type=int, metavar="N", help="Write constants of more than N elements as dense<?>."),
     *checking.check_options,
 )

@@ -66,7 +66,7 @@ def load_all(path: str, only: str | None = None) -> dict[str, Array]:
         with open(path, "rb") as file:
             data = file.read()
         with _damaged(path):
-            return {name: _from_safe(t) for name, t in safetensors.deserialize(data) if only is None or name == only}
+            return {name: _from_safe(t) for name, t in _deserialize(data) if only is None or name == only}
     raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
 
 
@@ -109,6 +109,11 @@ def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> bytes:
             raise UsageError(f"{path}: .safetensors cannot hold {name}, which is {a.dtype.name}")
     made: bytes = lazy("safetensors.numpy").save({name: np.require(a, requirements="C") for name, a in ready.items()})
     return made
+
+
+def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _from_safe(t: Mapping[str, Any]) -> Array:

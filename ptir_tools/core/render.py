@@ -85,7 +85,8 @@ def json_line(diagnostic: Diagnostic) -> str:
 
 def sarif(diagnostics: Iterable[Diagnostic], version: str) -> str:
     """All diagnostics as one SARIF 2.1.0 log. Columns count UTF-16 code units, as the standard's default asks."""
-    results, codes = [], {}
+    results: list[dict[str, Any]] = []
+    codes: dict[str, None] = {}
     for d in diagnostics:
         codes[d.code] = None
         results.append(_sarif_result(d))
