@@ -96,7 +96,9 @@ def _locations(op: Op, tiles: Tiles, target: Target) -> None:
         loc, known = operands[0].loc, " or ".join(target.stores)
         require(loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {known}, not {loc}")
         same = loc == "Acc" or getattr(op.operands[1].type, "dtype", None) is operands[0].dtype
-        require(same, "IllegalOnTarget", f"a store from {loc} does not convert elements on {target.name}", help="use pto.tile.cvt")
+        require(
+            same, "IllegalOnTarget", f"a store from {loc} does not convert elements on {target.name}", help="use pto.tile.cvt"
+        )
     elif not short.startswith(_MOVES):
         _vector(short, operands + results)
 

@@ -153,21 +153,29 @@ class Reader:
 
     def finish(
         self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Any], regions: tuple[Region, ...] = ()
-    ) -> Op:
-        """The op with its results bound; their types are left to inference."""
+    ) -> Op | None:
+        """The op with its results bound, and typed as far as can be told; what the op's rule refuses, the verifier reports.
+
+        Raises Violation for attributes that the op does not have.
+        """
         op = Op(defn, tuple(args), defn.fill(attrs), (), regions, s.loc)
         op.results = tuple(Value(UNTYPED, str(t)[1:], op) for t in s.results)
-        self.type_results(op)
+        if any(a is POISON or (isinstance(a, tuple) and POISON in a) for a in op.attrs):
+            self.poison(s)
+            return None
+        types = tuple(x.type for x in op.operands)
+        if POISON not in types and UNTYPED not in types:
+            self.type_results(op, types)
         for value, token in zip(op.results, s.results, strict=True):
             self.define(value, token)
         return op
 
-    def type_results(self, op: Op) -> None:
+    def type_results(self, op: Op, types: tuple[Type, ...]) -> None:
         """Give results the types that the op states, so that uses further down can be compared with them."""
         try:
-            inferred = op.defn.result_types(tuple(x.type for x in op.operands), op.attrs, op.regions)
+            inferred = op.defn.result_types(types, op.attrs, op.regions)
         except Violation:
-            return  # the verifier reports it
+            return
         if len(inferred) == len(op.results):
             for v, t in zip(op.results, inferred, strict=True):
                 v.type = t
@@ -195,14 +203,14 @@ def _nearest(name: str) -> str | None:
 # Statements with a form of their own
 
 
-def _constant(r: Reader, s: Statement) -> Op:
+def _constant(r: Reader, s: Statement) -> Op | None:
     require(len(s.operands) == 1 and len(s.before or []) == 1, "ParseError", "a constant is written `pto.constant VALUE : TYPE`")
     t = r.type((s.before or [])[0])
     literal = literals.scalar(s.operands[0].token, t)
     return r.finish(s, OPS["pto.constant"], [], {"value": literal})
 
 
-def _subview(r: Reader, s: Statement) -> Op:
+def _subview(r: Reader, s: Statement) -> Op | None:
     form = "a view is written `pto.memref.subview %m[offsets] [sizes] [strides] : MEMREF to MEMREF`"
     require(len(s.operands) == 1 and len(s.operands[0].subscripts) == 3, "ParseError", form)
     require(len(s.before or []) == 1 and len(s.after or []) == 1, "ParseError", form)
@@ -215,7 +223,7 @@ def _subview(r: Reader, s: Statement) -> Op:
     return r.finish(s, defn, [source, *parts[0], *parts[1], *parts[2]], {"to": to, "segments": lengths})
 
 
-def _for(r: Reader, s: Statement) -> Op:
+def _for(r: Reader, s: Statement) -> Op | None:
     bounds = [r.operand(x.token) for x in s.operands]
     inits = [r.operand(x.token) for _, x in s.carried]
     types = r.types(s.before) if s.carried else []
@@ -234,7 +242,7 @@ def _for(r: Reader, s: Statement) -> Op:
     return r.finish(s, defn, [*bounds, *inits], {}, (body,))
 
 
-def _if(r: Reader, s: Statement) -> Op:
+def _if(r: Reader, s: Statement) -> Op | None:
     condition = r.operand(s.operands[0].token)
     types = r.types(s.after)
     blocks = []
@@ -246,7 +254,7 @@ def _if(r: Reader, s: Statement) -> Op:
     return r.finish(s, OPS["pto.scf.if"], [condition], {}, tuple(blocks))
 
 
-def _call(r: Reader, s: Statement) -> Op:
+def _call(r: Reader, s: Statement) -> Op | None:
     assert s.symbol is not None
     arguments = [r.operand(x.token) for x in s.operands]
     declared = r.types(s.before)
@@ -257,7 +265,7 @@ def _call(r: Reader, s: Statement) -> Op:
     return r.finish(s, OPS["pto.func.call"], arguments, attrs)
 
 
-def _sync(r: Reader, s: Statement) -> Op:
+def _sync(r: Reader, s: Statement) -> Op | None:
     events = [r.use(t) for t in s.waits]
     require(bool(events), "ParseError", "pto.sync needs `wait(%event)`; `pto.sync.op` is the barrier")
     declared = r.types(s.before)
@@ -267,7 +275,7 @@ def _sync(r: Reader, s: Statement) -> Op:
     return r.finish(s, OPS["pto.sync"], list(events), {})
 
 
-def _sync_op(r: Reader, s: Statement) -> Op:
+def _sync_op(r: Reader, s: Statement) -> Op | None:
     require(len(s.operands) == 1, "ParseError", "a barrier is written `pto.sync.op #pto.op<TADD>`")
     return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token)})
 
