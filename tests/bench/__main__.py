@@ -1,0 +1,32 @@
+"""`python -m tests.bench [NAME…]`: measure, beside the peers that are installed (`pip install -e '.[bench]'`), in the same run.
+
+Each module here that has `rows()` is one table: (what, ours, peer's, unit), least of interleaved rounds; the peer's is None where
+it is not installed. A ratio below 1 means that we are quicker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def names() -> list[str]:
+    """The tables there are."""
+    found = sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if not m.name.startswith("_"))
+    return [name for name in found if hasattr(importlib.import_module(f"tests.bench.{name}"), "rows")]
+
+
+def main(wanted: Sequence[str]) -> None:
+    """Print the tables of the modules named, or all of them."""
+    for name in wanted or names():
+        print(f"\n{name}\n{'':44} {'ours':>10} {'peer':>10} {'ratio':>7}")
+        for what, ours, peer, unit in importlib.import_module(f"tests.bench.{name}").rows():
+            theirs, ratio = ("-", "-") if peer is None else (f"{peer:.1f}", f"{ours / peer:.2f}")
+            print(f"{what:44} {ours:10.1f} {theirs:>10} {ratio:>7}  {unit}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
