@@ -17,7 +17,7 @@ from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.rules import rules
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.rules import CANONICALIZATION
+from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
 from ptir_tools.passes import PassContext, run_pipeline
 

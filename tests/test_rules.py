@@ -18,7 +18,7 @@ from ptir_tools.core.patterns import Effect
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir.rules import CANONICALIZATION
+from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.dialects.ptir.text import FORMAT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patterns import Effect, FrozenPatternSet
-from ptir_tools.dialects.ptir.rules import CANONICALIZATION
+from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.passes.fold import folder
 

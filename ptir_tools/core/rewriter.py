@@ -310,12 +310,16 @@ class Rewriter:
 
     # Ending and checking
 
-    def finish(self) -> None:
-        """Write the bodies back, and name the new values that have no name: the next free number, upward."""
+    def finish(self, *, naming: bool = True) -> None:
+        """Write the bodies back; `naming`: new values without a name get the next free number, upward."""
         if not self.edits:
             return
         for block in self.order.heads:
             block.body[:] = self.order.body(block)
+        if naming:
+            self._name_new()
+
+    def _name_new(self) -> None:
         fresh = [v for v in self._new if not v.name]
         if not fresh:
             return

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Hint, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Function, Hint, Op, Operand, Program, Region, Value, clone
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.ptir.kinds import NOT_UPSTREAM, UNSIGNED_AXES, UNSIGNED_AXIS, ops
+
+rules = lazy("ptir_tools.dialects.ptir.rules.decompose")
 
 MAX_ID = 2**32
 
@@ -30,11 +33,22 @@ class Block:
 
 def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list[Block]] | None:
     """(functions, regions) as they are to be written, or None after reporting every op that gpt.rs does not have."""
+    program = decomposed(program, diagnostics)
     if refuse(program, diagnostics):
         return None
     note_streams(program, diagnostics)
     functions = [_block(f, diagnostics) for f in program.functions]
     return functions, [_block(r, diagnostics) for r in program.regions]
+
+
+def decomposed(program: Program, diagnostics: Diagnostics) -> Program:
+    """`program`, or a copy of it in which the composite ops that gpt.rs does not have are decomposed, with a note."""
+    if not any(op.defn.short in NOT_UPSTREAM for b in program.blocks() for op in b.body):
+        return program
+    program = clone(program)
+    for name in rules.decompose(program):
+        diagnostics.note("Decomposed", f"gpt.rs has no {name}: it is written as smaller ops (the pass decompose)")
+    return program
 
 
 def refuse(program: Program, diagnostics: Diagnostics) -> bool:

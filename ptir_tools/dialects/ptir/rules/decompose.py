@@ -87,12 +87,13 @@ DECOMPOSED = PatternSet(list(DECOMPOSITION)).freeze()
 
 
 def decompose(program: Program) -> list[str]:
-    """Decompose, in place, every op that gpt.rs does not have; the short names of those found, in order."""
+    """Decompose, in place, every op that gpt.rs does not have; the short names of those found. New values have no name."""
     found: dict[str, None] = {}
     for block in (*program.functions, *program.regions):
-        with Rewriter(block, program.dialect) as rw:
-            for op in list(rw.body()):
-                for pattern in DECOMPOSED.by_root.get(op.defn, ()):
-                    found[op.defn.short] = None
-                    pattern.match_and_rewrite(op, rw)
+        rw = Rewriter(block, program.dialect)
+        for op in list(rw.body()):
+            for pattern in DECOMPOSED.by_root.get(op.defn, ()):
+                found[op.defn.short] = None
+                pattern.match_and_rewrite(op, rw)
+        rw.finish(naming=False)
     return list(found)
