@@ -1,14 +1,17 @@
 """From one dialect to another, with PTIR as the hub.
 
-A conversion is a module with `convert(program, diagnostics, options) -> Program | None`, which reports everything that the
-target cannot express before it gives up.
+A conversion is a function `convert(program, diagnostics, options) -> Program | None` that reports everything that the target
+cannot express before it gives up. Those of the toolkit are modules with a function of that name, loaded when first used;
+others are registered (contract: "Conversion infrastructure").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
+from ptir_tools.convert.legality import ANYTHING, Legality, check_program_legality
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
@@ -19,20 +22,60 @@ NOT_TRANSLATABLE = "NotTranslatable"
 
 Convert = Callable[[Program, Diagnostics, Options], Program | None]
 
-# (from, to) -> the module that converts.
-CONVERSIONS: dict[tuple[str, str], str] = {
-    ("mind", "ptir"): "ptir_tools.convert.mind_ptir",
-    ("tiny", "ptir"): "ptir_tools.convert.tiny_ptir",
-    ("ptir", "mind"): "ptir_tools.convert.ptir_mind",
-}
+
+@dataclass(slots=True, frozen=True)
+class ConversionTarget:
+    """A conversion from `source` to `target`: the function, or the module that holds it; what it takes is asked first."""
+
+    source: str
+    target: str
+    convert: Convert | str
+    legality: Legality = ANYTHING
+
+    def run(self, program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
+        """The converted program, or None after reporting why there is none."""
+        illegal = check_program_legality(program, self.legality)
+        for found in illegal:
+            diagnostics.error(NOT_TRANSLATABLE, found.message, found.loc)
+        if illegal:
+            return None
+        convert = lazy(self.convert).convert if isinstance(self.convert, str) else self.convert
+        return cast(Convert, convert)(program, diagnostics, options)
 
 
-def route(source: str, target: str) -> list[tuple[str, str]] | None:
+_TARGETS: dict[tuple[str, str], ConversionTarget] = {}
+
+
+def register_conversion_target(target: ConversionTarget) -> None:
+    """Let `translate` use `target`. Raises ValueError when there is one between the same dialects."""
+    key = (target.source, target.target)
+    if key in _TARGETS:
+        raise ValueError(f"there is a conversion from {target.source} to {target.target} already")
+    _TARGETS[key] = target
+
+
+def get_conversion_target(target: str, source: str = HUB) -> ConversionTarget | None:
+    """The conversion from `source` to `target`, or None."""
+    return _TARGETS.get((source, target))
+
+
+for _source, _target, _module in (
+    ("mind", "ptir", "ptir_tools.convert.mind_ptir"),
+    ("tiny", "ptir", "ptir_tools.convert.tiny_ptir"),
+    ("ptir", "mind", "ptir_tools.convert.ptir_mind"),
+):
+    register_conversion_target(ConversionTarget(_source, _target, _module))
+
+
+def route(source: str, target: str) -> list[ConversionTarget] | None:
     """The conversions that lead from one dialect to another, in order; None when there is no way. Equal dialects need none."""
     if source == target:
         return []
-    steps = [(source, target)] if (source, target) in CONVERSIONS else [(source, HUB), (HUB, target)]
-    return steps if all(step in CONVERSIONS for step in steps) else None
+    if (direct := get_conversion_target(target, source)) is not None:
+        return [direct]
+    steps = [get_conversion_target(HUB, source), get_conversion_target(target)]
+    found = [s for s in steps if s is not None]
+    return found if len(found) == len(steps) else None
 
 
 def translate(program: Program, target: str, diagnostics: Diagnostics, options: Options | None = None) -> Program | None:
@@ -43,13 +86,12 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
     source = program.dialect.name
     steps = route(source, target)
     if steps is None:
-        known = ", ".join(f"{a} to {b}" for a, b in CONVERSIONS)
+        known = ", ".join(f"{a} to {b}" for a, b in _TARGETS)
         diagnostics.error(NOT_TRANSLATABLE, f"no conversion leads from {source} to {target} (there are: {known})")
         return None
     with collector_paused():
         for step in steps:
-            convert = cast(Convert, lazy(CONVERSIONS[step]).convert)
-            if (converted := convert(program, diagnostics, options or Options())) is None:
+            if (converted := step.run(program, diagnostics, options or Options())) is None:
                 return None
             converted.source = program.source
             program = converted
