@@ -1,0 +1,477 @@
+"""Numbers of PTO ops against NumPy in float64, rounded once to the element type."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from pto_programs import check, good, module, run
+
+from ptir_tools.core.diagnostics import Violation
+
+DTYPES = {
+    "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "i16": np.int16, "i32": np.int32,
+    "u8": np.uint8, "u32": np.uint32, "i1": np.bool_, "u64": np.uint64, "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+}  # fmt: skip
+FLOATS = ("f32", "f16", "bf16")
+R, C = 5, 7
+
+
+def tile(dtype, rows=R, columns=C, loc=""):
+    return f"tile<{rows}x{columns}x{dtype}{f', #pto.tile_info<loc={loc}>' if loc else ''}>"
+
+
+def memref(dtype, rows=R, columns=C):
+    return f"pto.memref<{rows}x{columns}x{dtype}>"
+
+
+def evaluate(statement, arguments, out, *lines, scalars=()):
+    """Run `%r = …` on loaded tiles %x0, %x1, …; `arguments` are (dtype, array), `out` is (dtype, rows, columns)."""
+    shapes = [(d, *np.shape(a)) for d, a in arguments]
+    parameters = [f"%m{i}: {memref(*s)}" for i, s in enumerate(shapes)] + [f"%out: {memref(*out)}"]
+    parameters += [f"%s{i}: {d}" for i, (d, _) in enumerate(scalars)]
+    loads = [f"%x{i} = pto.tile.load %m{i}[0, 0] : {memref(*s)}, {tile(*s)}" for i, s in enumerate(shapes)]
+    store = f"pto.tile.store %r, %out[0, 0] : {memref(*out)}, {tile(*out)}"
+    source = module(", ".join(parameters), *loads, *lines, statement, store)
+    inputs = {f"m{i}": np.asarray(a).astype(DTYPES[d]) for i, (d, a) in enumerate(arguments)}
+    inputs |= {f"s{i}": np.asarray(v, DTYPES[d]) for i, (d, v) in enumerate(scalars)}
+    inputs["out"] = np.zeros(out[1:], DTYPES[out[0]])
+    return run(source, inputs)["out"]
+
+
+def data(dtype, seed=0, shape=(R, C)):
+    rng = np.random.default_rng(seed)
+    if dtype in FLOATS:
+        return rng.uniform(-4, 4, shape).astype(DTYPES[dtype])
+    info = np.iinfo(DTYPES[dtype])
+    return rng.integers(max(info.min, -(2**40)), min(info.max, 2**40), shape, dtype=np.int64, endpoint=True).astype(DTYPES[dtype])
+
+
+def same(got, want):
+    want = np.asarray(want)
+    assert got.shape == want.shape and got.dtype == want.dtype
+    assert got.tobytes() == want.tobytes() or np.array_equal(got.astype(np.float64), want.astype(np.float64), equal_nan=True)
+
+
+def once(wide, dtype):
+    """float64 rounded to a dtype whose exact values need no second rounding here: checked for bf16 through float32 only
+    where float32 holds the result of the op exactly or the op is one of + - * / sqrt."""
+    with np.errstate(all="ignore"):
+        return (
+            np.asarray(wide).astype(np.float32).astype(DTYPES[dtype])
+            if dtype == "bf16"
+            else np.asarray(wide).astype(DTYPES[dtype])
+        )
+
+
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "i8", "i16", "i32", "u8"])
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name, dtype):
+    a, b = data(dtype, 1), data(dtype, 2)
+    wide = np.float64 if dtype in FLOATS else np.int64
+    want = BINARY[name](a.astype(wide), b.astype(wide))
+    got = evaluate(f"%r = pto.tile.{name} %x0, %x1 : {tile(dtype)}", [(dtype, a), (dtype, b)], (dtype, R, C))
+    same(got, once(want, dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_division_of_floats_is_ieee(dtype):
+    a, b = data(dtype, 1), data(dtype, 2)
+    b[0, :3], a[0, 0] = 0, 0
+    got = evaluate(f"%r = pto.tile.div %x0, %x1 : {tile(dtype)}", [(dtype, a), (dtype, b)], (dtype, R, C))
+    with np.errstate(all="ignore"):
+        same(got, once(a.astype(np.float64) / b.astype(np.float64), dtype))
+
+
+def test_division_of_integers_truncates_and_wraps():
+    a, b = np.array([[7, -7, 7, -7, -(2**31)]]), np.array([[2, 2, -2, -2, -1]])
+    got = evaluate("%r = pto.tile.div %x0, %x1 : tile<1x5xi32>", [("i32", a), ("i32", b)], ("i32", 1, 5))
+    assert got.tolist() == [[3, -3, -3, 3, -(2**31)]]
+
+
+def test_integer_division_by_zero_is_an_error():
+    with pytest.raises(Violation) as error:
+        evaluate("%r = pto.tile.div %x0, %x0 : tile<1x2xi32>", [("i32", np.array([[1, 0]]))], ("i32", 1, 2))
+    assert error.value.code == "IntegerDivideByZero"
+
+
+UNARY = {
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "log": np.log,
+    "recip": lambda x: 1 / x,
+    "abs": np.abs,
+    "neg": lambda x: -x,
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name, dtype):
+    x = data(dtype, 3)
+    with np.errstate(all="ignore"):
+        want = UNARY[name](x.astype(np.float64))
+    arrow = f" -> {tile(dtype)}" if name in ("abs", "neg") else ""
+    got = evaluate(f"%r = pto.tile.{name} %x0 : {tile(dtype)}{arrow}", [(dtype, x)], (dtype, R, C))
+    same(got, once(want, dtype))
+
+
+BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_bits(name):
+    a, b = data("i16", 1), data("i16", 2)
+    same(evaluate(f"%r = pto.tile.{name} %x0, %x1 : {tile('i16')}", [("i16", a), ("i16", b)], ("i16", R, C)), BITS[name](a, b))
+
+
+def test_shifts():
+    a, b = np.array([[-8, 5, 1, -1]]), np.array([[1, 2, 40, 40]])
+    left = evaluate("%r = pto.tile.shl %x0, %x1 : tile<1x4xi32>", [("i32", a), ("i32", b)], ("i32", 1, 4))
+    right = evaluate("%r = pto.tile.shr %x0, %x1 : tile<1x4xi32>", [("i32", a), ("i32", b)], ("i32", 1, 4))
+    assert left.tolist() == [[-16, 20, 0, 0]] and right.tolist() == [[-4, 1, 0, -1]]
+
+
+def test_remainders():
+    a, b = np.array([[7, -7, 7, -7]]), np.array([[3, 3, -3, -3]])
+    arguments = [("i32", a), ("i32", b)]
+    assert evaluate("%r = pto.tile.rem %x0, %x1 : tile<1x4xi32>", arguments, ("i32", 1, 4)).tolist() == [[1, 2, -2, -1]]
+    assert evaluate("%r = pto.tile.fmod %x0, %x1 : tile<1x4xi32>", arguments, ("i32", 1, 4)).tolist() == [[1, -1, 1, -1]]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32"])
+@pytest.mark.parametrize(
+    "name, fn", [("adds", np.add), ("subs", np.subtract), ("muls", np.multiply), ("mins", np.minimum), ("maxs", np.maximum)]
+)
+def test_tile_and_scalar(name, fn, dtype):
+    x, s = data(dtype, 1), DTYPES[dtype](3)
+    wide = np.float64 if dtype in FLOATS else np.int64
+    statement = f"%r = pto.tile.{name} %x0, %s0 : {tile(dtype)}, {dtype}"
+    same(evaluate(statement, [(dtype, x)], (dtype, R, C), scalars=[(dtype, s)]), once(fn(x.astype(wide), wide(s)), dtype))
+
+
+def test_division_by_and_of_a_scalar():
+    x = data("f32", 1)
+    by = evaluate(f"%r = pto.tile.divs %x0, %s0 : {tile('f32')}, f32", [("f32", x)], ("f32", R, C), scalars=[("f32", 3)])
+    of = evaluate(f"%r = pto.tile.divs %s0, %x0 : f32, {tile('f32')}", [("f32", x)], ("f32", R, C), scalars=[("f32", 3)])
+    same(by, (x.astype(np.float64) / 3).astype(np.float32))
+    same(of, (3 / x.astype(np.float64)).astype(np.float32))
+
+
+def test_maximum_propagates_nan():
+    a, b = np.array([[np.nan, 1]]), np.array([[1, np.nan]])
+    got = evaluate("%r = pto.tile.max %x0, %x1 : tile<1x2xf32>", [("f32", a), ("f32", b)], ("f32", 1, 2))
+    assert np.isnan(got).all()
+
+
+MODES = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_compare_and_select(mode):
+    a, b = data("f32", 1), data("f32", 2)
+    a[0], b[1, 2] = b[0], np.nan
+    mask = f"%m = pto.tile.cmp %x0, %x1 {{cmpMode = #pto.cmp<{mode}>}} : {tile('f32')} -> {tile('i8')}"
+    select = f"%r = pto.tile.sel %m, %x0, %x1 : {tile('f32')}"
+    got = evaluate(select, [("f32", a), ("f32", b)], ("f32", R, C), mask)
+    same(got, np.where(MODES[mode](a, b), a, b))
+    scalar = f"%r = pto.tile.cmps %x0, %s0 {{cmpMode = #pto.cmp<{mode}>}} : {tile('f32')} -> {tile('i8')}"
+    same(evaluate(scalar, [("f32", a)], ("i8", R, C), scalars=[("f32", a[0, 0])]), MODES[mode](a, a[0, 0]).astype(np.int8))
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_select_by_scalar(mode):
+    a, b = data("f32", 1), data("f32", 2)
+    got = evaluate(
+        f"%r = pto.tile.sels %x0, %x1, %s0 : {tile('f32')}", [("f32", a), ("f32", b)], ("f32", R, C), scalars=[("i8", mode)]
+    )
+    same(got, a if mode == 1 else b)
+
+
+VALUES = [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 2.4, -2.6, np.nan, np.inf, -np.inf, 3e9]
+LIMIT = 2**31 - 1
+ROUNDED = {
+    "RINT": [-2, -2, 0, 0, 2, 2, 2, -3],
+    "ROUND": [-3, -2, -1, 1, 2, 3, 2, -3],
+    "FLOOR": [-3, -2, -1, 0, 1, 2, 2, -3],
+    "CEIL": [-2, -1, 0, 1, 2, 3, 3, -2],
+    "TRUNC": [-2, -1, 0, 0, 1, 2, 2, -2],
+    "ODD": [-3, -1, -1, 1, 1, 3, 3, -3],
+}
+
+
+@pytest.mark.parametrize("mode", ROUNDED)
+def test_convert_floats_to_integers(mode):
+    x = np.array([VALUES])
+    statement = f"%r = pto.tile.cvt %x0 {{rmode = #pto.round_mode<CAST_{mode}>}} : tile<1x12xf32> -> tile<1x12xi32>"
+    got = evaluate(statement, [("f32", x)], ("i32", 1, 12))
+    assert got.tolist() == [[*ROUNDED[mode], 0, LIMIT, -LIMIT - 1, LIMIT]]
+
+
+def test_convert_between_integers_wraps_and_between_floats_rounds_to_even():
+    got = evaluate("%r = pto.tile.cvt %x0 : tile<1x3xi32> -> tile<1x3xi8>", [("i32", np.array([[300, -129, 5]]))], ("i8", 1, 3))
+    assert got.tolist() == [[44, 127, 5]]
+    x = data("f32", 5)
+    same(
+        evaluate(f"%r = pto.tile.cvt %x0 : {tile('f32')} -> {tile('bf16')}", [("f32", x)], ("bf16", R, C)),
+        x.astype(DTYPES["bf16"]),
+    )
+
+
+REDUCTIONS = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32"])
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reductions(axis, name, dtype):
+    x = data(dtype, 7)
+    out = (1, C) if axis == 0 else (R, 1)
+    op = ("col" if axis == 0 else "row") + name
+    got = evaluate(f"%r = pto.tile.{op} %x0 : {tile(dtype)} -> {tile(dtype, *out)}", [(dtype, x)], (dtype, *out))
+    wide = x.astype(np.float64 if dtype in FLOATS else np.int64)
+    want = REDUCTIONS[name](wide, axis=axis, keepdims=True)
+    if dtype == "i32":
+        same(got, want.astype(np.int32))
+        return
+    eps = {"f32": 2**-23, "f16": 2**-10, "bf16": 2**-7}[dtype]
+    bound = eps * np.abs(want) + 8 * 2.0**-23 * np.sum(np.abs(wide), axis=axis, keepdims=True) * (1 if name != "prod" else 64)
+    assert (np.abs(got.astype(np.float64) - want) <= bound).all()
+
+
+def test_row_sums_go_left_to_right_in_f32():
+    x = np.array([[2.0**24, 1, 1, 1]], np.float32)
+    got = evaluate("%r = pto.tile.rowsum %x0 : tile<1x4xf32> -> tile<1x1xf32>", [("f32", x)], ("f32", 1, 1))
+    assert got[0, 0] == 2.0**24
+
+
+@pytest.mark.parametrize("axis, op", [(1, "row"), (0, "col")])
+def test_expansions(axis, op):
+    x, vector = data("f32", 1), data("f32", 2, (R, 1) if axis else (1, C))
+    shape = vector.shape
+    got = evaluate(f"%r = pto.tile.{op}expand %x0 : {tile('f32', *shape)} -> {tile('f32')}", [("f32", vector)], ("f32", R, C))
+    same(got, np.broadcast_to(vector, (R, C)))
+    for name, fn in {
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "div": np.divide,
+        "add": np.add,
+        "expdif": lambda a, b: np.exp(a - b),
+    }.items():
+        statement = f"%r = pto.tile.{op}expand{name} %x0, %x1 : {tile('f32')}, {tile('f32', *shape)} -> {tile('f32')}"
+        got = evaluate(statement, [("f32", x), ("f32", vector)], ("f32", R, C))
+        same(got, fn(x.astype(np.float64), vector.astype(np.float64)).astype(np.float32))
+
+
+PRODUCTS = [("f32", "f32"), ("f16", "f32"), ("bf16", "f32"), ("i8", "i32"), ("f8e4m3fn", "f32")]
+
+
+@pytest.mark.parametrize("dtype, out", PRODUCTS)
+@pytest.mark.parametrize("form", ["matmul", "matmul.acc", "matmul.bias"])
+def test_matmul(form, dtype, out):
+    m, k, n = 5, 6, 3
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-8, 8, s).astype(DTYPES[dtype]) for s in ((m, k), (k, n)))
+    more = rng.integers(-8, 8, (m, n) if form == "matmul.acc" else (1, n)).astype(DTYPES[out])
+    parameters = f"%a: {tile(dtype, m, k, 'Left')}, %b: {tile(dtype, k, n, 'Right')}, %out: {memref(out, m, n)}"
+    types = f"{tile(dtype, m, k, 'Left')}, {tile(dtype, k, n, 'Right')}"
+    acc, inputs, operands = tile(out, m, n, "Acc"), {"a": a, "b": b}, "%a, %b"
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    if form != "matmul":
+        loc = "Acc" if form == "matmul.acc" else "Bias"
+        parameters += f", %c: {tile(out, *more.shape, loc)}"
+        extra = tile(out, *more.shape, loc)
+        operands, types = (f"%c, {operands}", f"{extra}, {types}") if loc == "Acc" else (f"{operands}, %c", f"{types}, {extra}")
+        inputs["c"], want = more, want + more
+    statement = f"%r = pto.tile.{form} {operands} : {types} -> {acc}"
+    source = module(parameters, statement, f"pto.tile.store %r, %out[0, 0] : {memref(out, m, n)}, {acc}")
+    same(run(source, inputs | {"out": np.zeros((m, n), DTYPES[out])})["out"], want.astype(DTYPES[out]))
+
+
+def test_moves_between_locations():
+    x = data("f32", 3, (16, 16))
+    lines = []
+    for i, (op, source, target) in enumerate((("m2l", "Mat", "Left"), ("m2r", "Mat", "Right"))):
+        lines.append(f"%y{i} = pto.tile.mov.{op} %x : {tile('f32', 16, 16, source)} -> {tile('f32', 16, 16, target)}")
+    mat = tile("f32", 16, 16, "Mat")
+    acc, vec = tile("f32", 16, 16, "Acc"), tile("f16", 16, 16, "Vec")
+    source = module(
+        f"%m: {memref('f32', 16, 16)}, %out: {memref('f16', 16, 16)}",
+        f"%x = pto.tile.load %m[0, 0] : {memref('f32', 16, 16)}, {mat}",
+        *lines,
+        f"%p = pto.tile.matmul %y0, %y1 : {tile('f32', 16, 16, 'Left')}, {tile('f32', 16, 16, 'Right')} -> {acc}",
+        f"%v = pto.tile.mov.a2v %p {{relu = true}} : {acc} -> {vec}",
+        f"%w = pto.tile.mov.v2v %v : {vec} -> {vec}",
+        f"pto.tile.store %w, %out[0, 0] : {memref('f16', 16, 16)}, {vec}",
+    )
+    x = np.round(x)
+    got = run(source, {"m": x, "out": np.zeros((16, 16), np.float16)})["out"]
+    same(got, np.maximum(x.astype(np.float64) @ x, 0).astype(np.float16))
+
+
+@pytest.mark.parametrize("scale", ["f32", "u64"])
+def test_quantized_moves_and_stores(scale):
+    x, s = np.array([[3, -5, 1000]]), np.array([[0.5, 2.0, 1.0]], np.float32)
+    bits = s.view(np.uint32).astype(np.uint64) if scale == "u64" else s
+    acc, factors = tile("i32", 1, 3, "Acc"), tile(scale, 1, 3, "Scale")
+    source = module(
+        f"%x: {acc}, %s: {factors}, %out: {memref('i8', 1, 3)}, %more: {memref('i8', 1, 3)}",
+        f"%q = pto.tile.mov.fp %x, %s : {acc}, {factors} -> {tile('i8', 1, 3, 'Vec')}",
+        f"pto.tile.store %q, %out[0, 0] : {memref('i8', 1, 3)}, {tile('i8', 1, 3, 'Vec')}",
+        f"pto.tile.store.fp %x, %s, %more[0, 0] : {acc}, {factors}, {memref('i8', 1, 3)}",
+    )
+    zeros = np.zeros((1, 3), np.int8)
+    made = run(source, {"x": x.astype(np.int32), "s": bits, "out": zeros, "more": zeros})
+    assert made["out"].tolist() == made["more"].tolist() == [[2, -10, 127]]
+
+
+def test_store_from_acc_converts_and_may_add():
+    acc = tile("f32", 2, 2, "Acc")
+    source = module(
+        f"%x: {acc}, %out: {memref('f16', 2, 2)}",
+        f"pto.tile.store %x, %out[0, 0] {{atomic = #pto.atomic<AtomicAdd>, relu = true}} : {memref('f16', 2, 2)}, {acc}",
+    )
+    x = np.array([[1.5, -2], [1 / 3, 4]], np.float32)
+    got = run(source, {"x": x, "out": np.ones((2, 2), np.float16)})["out"]
+    same(got, (np.maximum(x, 0).astype(np.float16).astype(np.float64) + 1).astype(np.float16))
+
+
+def test_extract_transpose_reshape_fillpad():
+    x = data("f32", 4, (8, 8))
+    mat, left = tile("f32", 8, 8, "Mat"), tile("f32", 4, 4, "Left")
+    load = f"%y = pto.tile.load %m0[0, 0] : {memref('f32', 8, 8)}, {mat}"
+    extract = f"%r = pto.tile.extract %y[%s0, 4] : {mat} -> {left}"
+    source = module(f"%m0: {memref('f32', 8, 8)}, %s0: index, %out: {memref('f32', 4, 4)}", load, extract, f"%e = pto.tile.trans %r : {left} -> {tile('f32', 4, 4)}", f"pto.tile.store %e, %out[0, 0] : {memref('f32', 4, 4)}, {tile('f32', 4, 4)}")  # fmt: skip
+    same(run(source, {"m0": x, "s0": np.int64(2), "out": np.zeros((4, 4), np.float32)})["out"], x[2:6, 4:].T.copy())
+    got = evaluate(f"%r = pto.tile.reshape %x0 : {tile('f32', 8, 8)} -> {tile('f32', 4, 16)}", [("f32", x)], ("f32", 4, 16))
+    same(got, x.reshape(4, 16))
+    pad = f"%r = pto.tile.fillpad %p {{pad = #pto.pad<Min>}} : {tile('f32', 8, 8)} -> {tile('f32', 8, 8)}"
+    part = f"%p = pto.tile.abs %x0 {{valid = [3, 2]}} : {tile('f32', 8, 8)} -> {tile('f32', 8, 8)}"
+    want = np.full((8, 8), -np.inf, np.float32)
+    want[:3, :2] = np.abs(x[:3, :2])
+    same(evaluate(pad, [("f32", x)], ("f32", 8, 8), part), want)
+
+
+def test_gather_scatter_and_sequences():
+    x = data("f32", 4)
+    at = np.random.default_rng(0).integers(0, R * C, (R, C))
+    statement = f"%r = pto.tile.gather %x0, %x1 : {tile('f32')} -> {tile('f32')}"
+    same(evaluate(statement, [("f32", x), ("i32", at)], ("f32", R, C)), x.reshape(-1)[at])
+    with pytest.raises(Violation) as error:
+        evaluate(statement, [("f32", x), ("i32", at + R * C)], ("f32", R, C))
+    assert error.value.code == "OutOfBounds"
+    masked = "%r = pto.tile.gather %x0 {maskPattern = #pto.mask_pattern<P0101>} : tile<5x8xf32> -> tile<5x4xf32>"
+    x = data("f32", 4, (5, 8))
+    same(evaluate(masked, [("f32", x)], ("f32", 5, 4)), x[:, ::2].copy())
+    blocks = "%r = pto.tile.gatherb %x0, %x1 : tile<5x8xf32> -> tile<2x16xf32>"
+    got = evaluate(blocks, [("f32", x), ("i32", np.array([[32, 0], [64, 128]]))], ("f32", 2, 16))
+    same(got, x[[1, 0, 2, 4]].reshape(2, 16))
+    rows = np.array([[2, 0], [0, 2], [1, 1]])
+    scatter = "%r = pto.tile.scatter %x0, %x1 : tile<3x2xf32>, tile<3x2xi32> -> tile<3x2xf32>"
+    x = data("f32", 4, (3, 2))
+    got = evaluate(scatter, [("f32", x), ("i32", rows)], ("f32", 3, 2))
+    same(got, np.array([[x[1, 0], x[0, 1]], [x[2, 0], x[2, 1]], [x[0, 0], x[1, 1]]]))
+    for descending, want in ((False, np.arange(5, 13)), (True, np.arange(5, -3, -1))):
+        ci = f"%r = pto.tile.ci %s0 {{descending = {str(descending).lower()}}} : tile<1x8xi32>"
+        assert evaluate(ci, [], ("i32", 1, 8), scalars=[("i32", 5)]).tolist() == [want.tolist()]
+
+
+def test_sort_and_merge():
+    x = np.random.default_rng(2).integers(0, 9, (2, 64)).astype(np.float32)
+    sort = "%r, %i = pto.tile.sort32 %x0 : tile<2x64xf32> -> (tile<2x64xf32>, tile<2x64xi32>)"
+    want = -np.sort(-x.reshape(2, 2, 32)).reshape(2, 64)
+    same(evaluate(sort, [("f32", x)], ("f32", 2, 64)), want)
+    order = evaluate(sort.replace("%r, %i", "%s, %r"), [("f32", x)], ("i32", 2, 64))
+    same(np.take_along_axis(x, order.astype(np.int64), 1), want)
+    stable = np.argsort(-x.reshape(2, 2, 32), kind="stable") + np.array([0, 32])[:, None]
+    assert order.tolist() == stable.reshape(2, 64).tolist()
+    a, b = (-np.sort(-data("f32", s, (1, n))) for s, n in ((1, 8), (2, 4)))
+    merge = "%r, %n = pto.tile.mrgsort %x0, %x1 : tile<1x8xf32>, tile<1x4xf32> -> (tile<1x12xf32>, vector<4xi16>)"
+    same(evaluate(merge, [("f32", a), ("f32", b)], ("f32", 1, 12)), -np.sort(-np.concatenate([a, b], 1)))
+    blocks = -np.sort(-data("f32", 3, (4, 64))).reshape(1, 256)
+    single = "%r = pto.tile.mrgsort %x0 {blockLen = 64} : tile<1x256xf32> -> tile<1x256xf32>"
+    same(evaluate(single, [("f32", blocks)], ("f32", 1, 256)), -np.sort(-blocks))
+
+
+def test_partial_ops_copy_what_only_one_has():
+    a, b = data("f32", 1), data("f32", 2)
+    lines = (
+        f"%p = pto.tile.adds %x0, %s0 {{valid = [5, 3]}} : {tile('f32')}, f32",
+        f"%q = pto.tile.adds %x1, %s0 {{valid = [5, 7]}} : {tile('f32')}, f32",
+    )
+    got = evaluate(
+        f"%r = pto.tile.partadd %p, %q : {tile('f32')} -> {tile('f32')}",
+        [("f32", a), ("f32", b)],
+        ("f32", R, C),
+        *lines,
+        scalars=[("f32", 0)],
+    )
+    want = b.copy()
+    want[:, :3] = a[:, :3] + b[:, :3]
+    same(got, want)
+
+
+@pytest.mark.parametrize(
+    "statement, code",
+    [
+        ("%r = pto.tile.exp %x : tile<4x4xi32>", "TypeMismatch"),
+        ("%r = pto.tile.and %y, %y : tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.add %x, %y : tile<4x4xi32>", "TypeMismatch"),
+        ("%r = pto.tile.cvt %x {rmode = #pto.round_mode<CAST_UP>} : tile<4x4xi32> -> tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.cmp %x, %x {cmpMode = #pto.cmp<XX>} : tile<4x4xi32> -> tile<4x4xi8>", "TypeMismatch"),
+        ("%r = pto.tile.cmp %x, %x : tile<4x4xi32> -> tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.rowsum %y : tile<4x4xf32> -> tile<1x4xf32>", "ShapeMismatch"),
+        ("%r = pto.tile.rowexpand %y : tile<4x4xf32> -> tile<4x4xf32>", "ShapeMismatch"),
+        ("%r = pto.tile.trans %y : tile<4x4xf32> -> tile<4x8xf32>", "ShapeMismatch"),
+        ("%r = pto.tile.reshape %y : tile<4x4xf32> -> tile<4x8xf32>", "ShapeMismatch"),
+        ("%r = pto.tile.mov.m2l %v : tile<4x4xf32> -> tile<4x4xf32, #pto.tile_info<loc=Left>>", "InvalidLocation"),
+        ("%r = pto.tile.matmul %y, %x : tile<4x4xf32>, tile<4x4xi32> -> tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.matmul %y, %z : tile<4x4xf32>, tile<8x4xf32> -> tile<4x4xf32>", "ShapeMismatch"),
+        ("%r = pto.tile.gather %y : tile<4x4xf32> -> tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.gather %y, %y : tile<4x4xf32> -> tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.fillpad %y {pad = #pto.pad<One>} : tile<4x4xf32> -> tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.expands %i : index, tile<4x4xf32>", "TypeMismatch"),
+        ("%r = pto.tile.adds %y, %i : tile<4x4xf32>, index", "TypeMismatch"),
+        ("%r = pto.tile.extract %y[5, 0] : tile<4x4xf32> -> tile<4x4xf32>", "OutOfBounds"),
+        ("%r = pto.tile.mrgsort %y {blockLen = 64} : tile<4x4xf32> -> tile<4x4xf32>", "ShapeMismatch"),
+        ("%r = pto.tile.sort32 %x : tile<4x4xi32> -> (tile<4x4xi32>, tile<4x4xi32>)", "TypeMismatch"),
+        ("pto.sync.op #pto.op<TNOTHING>", "TypeMismatch"),
+    ],
+)
+def test_type_rules(statement, code):
+    parameters = "%x: tile<4x4xi32>, %y: tile<4x4xf32>, %z: tile<8x4xf32>, %i: index, %v: tile<4x4xf32, #pto.tile_info<loc=Vec>>"
+    _, found = check(module(parameters, statement))
+    assert [d.code for d in found] == [code], [(d.code, d.message) for d in found]
+
+
+SCALARS = [
+    ("addi %a, %b", 2**31 - 1, 1, -(2**31)),
+    ("muli %a, %b", 2**30, 4, 0),
+    ("divsi %a, %b", -7, 2, -3),
+    ("divui %a, %b", -7, 2, 2147483644),
+    ("remsi %a, %b", -7, 2, -1),
+    ("floordivsi %a, %b", -7, 2, -4),
+    ("ceildivsi %a, %b", 7, 2, 4),
+    ("minsi %a, %b", -1, 1, -1),
+    ("maxui %a, %b", -1, 1, -1),
+    ("xori %a, %b", 6, 3, 5),
+    ("shli %a, %b", 3, 4, 48),
+    ("shrsi %a, %b", -16, 2, -4),
+    ("shrui %a, %b", -16, 28, 15),
+]
+
+
+@pytest.mark.parametrize("text, a, b, want", SCALARS)
+def test_scalar_integers(text, a, b, want):
+    source = module("%a: i32, %b: i32, %out: pto.memref<1x1xi32>", f"%r = arith.{text} : i32", "%t = pto.tile.expands %r : i32, tile<1x1xi32>", "pto.tile.store %t, %out[0, 0] : pto.memref<1x1xi32>, tile<1x1xi32>")  # fmt: skip
+    made = run(good(source), {"a": np.int32(a), "b": np.int32(b), "out": np.zeros((1, 1), np.int32)})
+    assert made["out"][0, 0] == want
