@@ -9,10 +9,12 @@ from math import prod
 from hypothesis import strategies as st
 
 from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Element, Literal, Program, Region, Value
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects import load_dialect, load_format
 
 DTYPES = (F32, F32, F32, F64, F16, BF16, SI32, SI64, SI8, UI8, SI4, FP8_E4M3, FP8_E5M2)
 SHAPES = ((), (1,), (3,), (2, 3), (4, 5), (1, 7), (3, 1, 4), (2, 0), (17, 33))
@@ -82,7 +84,9 @@ def movement(draw, b, x):
         return b.op("broadcast_to", x, result_shape=(2, *(3 if d == 1 else d for d in shape(x))))
     if choice == "slice":
         starts = tuple(draw(st.integers(0, d)) for d in shape(x))
-        return b.op("slice", x, starts=starts, sizes=tuple(draw(st.integers(0, d - s)) for d, s in zip(shape(x), starts)))
+        return b.op(
+            "slice", x, starts=starts, sizes=tuple(draw(st.integers(0, d - s)) for d, s in zip(shape(x), starts, strict=True))
+        )
     if choice == "concat":
         return b.op("concat", [x, x, x], axis=draw(st.integers(-n, n - 1))) if n else None
     if choice == "tile":
@@ -170,6 +174,18 @@ GROWERS = (
 ROWS = (unary, unary, binary, binary, select, clamp, reduce, softmax, normalize, movement)
 
 
+class Shown(Program):
+    """A program that prints as text when a test fails."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n" + "".join(load_format("ptir").write(self, Diagnostics(), Options()))
+
+    def _repr_pretty_(self, printer, cycle) -> None:
+        printer.text(repr(self))
+
+
 @st.composite
 def programs(draw, dtypes=DTYPES, size=12, growers=GROWERS) -> Program:
     """A verified program of up to `size` ops whose results are some of its values."""
@@ -187,4 +203,4 @@ def programs(draw, dtypes=DTYPES, size=12, growers=GROWERS) -> Program:
             b.values.append(made)
     chosen = draw(st.lists(st.sampled_from(b.values), min_size=1, max_size=4))
     b.results(*(Element(v, draw(st.integers(0, 1))) if not isinstance(v.type, TensorType) else v for v in chosen))
-    return program
+    return Shown(program.dialect, program.functions, program.regions, program.entry)

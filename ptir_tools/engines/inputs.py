@@ -74,6 +74,7 @@ def random_inputs(
     for p in ports:
         if p.name in given and isinstance(p.type, TensorType):
             symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`", code)
+    symbols.infer(program, numbers)
     needs = _needs(program, function, numbers)
     made = {}
     for position, (p, need) in enumerate(zip(ports, needs, strict=True)):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ptir_tools.core.evaluate import Context, Data, run_block
-from ptir_tools.core.ir import Function, Op, Program
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.opdef import MOVEMENT, operand_type
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.plan import Plan, plan_block
 from ptir_tools.plan.liveness import leaves
@@ -24,13 +23,19 @@ class Executable:
         """An upper estimate of the bytes that a run takes: the plan, and the widest op in float64."""
         plan = Plan()
         total = plan_block(self.function, plan).total
-        return total + max((_wide(op) for r in (self.function, *plan.regions) for op in r.body), default=0)
+        return total + widest((self.function, *plan.regions), 8)
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, one per result of the function. Raises Violation; `context.failed` is the op."""
         return run_block(self.function, arguments, context)
 
 
-def _wide(op: Op) -> int:
+def widest(blocks: Iterable[Region], item: int | None = None) -> int:
+    """The most bytes that one op reads and writes, with `item` bytes an element (None: as many as it has); views are read whole
+    by who computes on them."""
+    return max((_touched(op, item) for b in blocks for op in b.body if not op.defn.traits & MOVEMENT), default=0)
+
+
+def _touched(op: Op, item: int | None) -> int:
     types = [operand_type(x) for x in op.operands] + [v.type for v in op.results]
-    return sum(leaf.count * 8 for t in types for _, leaf in leaves(t) if isinstance(leaf, TensorType))
+    return sum(leaf.count * (item or leaf.dtype.size) for t in types for _, leaf in leaves(t))

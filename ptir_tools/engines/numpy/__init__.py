@@ -13,6 +13,7 @@ from ptir_tools.engines.numpy.frame import Frame, Shared
 from ptir_tools.engines.numpy.steps import Builder, Target
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.ports import flatten, nest
+from ptir_tools.engines.reference import widest
 from ptir_tools.plan import BlockPlan, Plan, plan_block
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Executable:
 
     @property
     def memory(self) -> int:
-        """The bytes that a run takes: the plan, and copies that narrow dtypes need."""
-        return self.own.total
+        """The bytes that a run takes by the plan, or that its widest op reads and writes, whichever is more."""
+        return max(self.own.total, widest((self.function, *self.plan.regions)))
 
     def bind(self, arguments: Sequence[Data]) -> Bound:
         """The program on these arguments, ready to run again and again."""

@@ -22,7 +22,6 @@ else:
 
 _UFUNCS = {
     "neg": "negative", "abs": "absolute", "add": "add", "sub": "subtract", "mul": "multiply",
-    "maximum": "maximum", "minimum": "minimum",
     "compare_lt": "less", "compare_le": "less_equal", "compare_eq": "equal", "compare_ge": "greater_equal",
     "compare_gt": "greater", "compare_ne": "not_equal",
 }  # fmt: skip
@@ -34,6 +33,20 @@ def basic(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
     return [(getattr(np, _UFUNCS[op.defn.short]), (*ins, outs[0]))]
+
+
+def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if not is_direct(tensor_of(op).dtype):
+        return declared(op, ins, outs, shop)
+    return [(_maximum if op.name == "ptir.maximum" else _minimum, (*ins, outs[0]))]
+
+
+def _maximum(x: Array, y: Array, out: Array) -> None:
+    np.maximum(x, y, out=out)
+
+
+def _minimum(x: Array, y: Array, out: Array) -> None:
+    np.minimum(x, y, out=out)
 
 
 def _transcendental(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -116,6 +129,8 @@ def _floats_only(build: Builder) -> Builder:
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((f"ptir.{name}" for name in _UFUNCS), basic),
     **dict.fromkeys((f"ptir.{name}" for name in _TRANSCENDENTAL), _floats_only(_transcendental)),
+    "ptir.maximum": _extreme,
+    "ptir.minimum": _extreme,
     "ptir.rsqrt": _floats_only(_rsqrt),
     "ptir.erf": _floats_only(_erf),
     "ptir.div": _div,

@@ -24,8 +24,14 @@ VIEWS: dict[str, Callable[[Op, Any, tuple[int, ...]], Any]] = {
     "ptir.stop_gradient": lambda op, x, shape: x,
     "ptir.transpose": lambda op, x, shape: x.transpose(op.attr("perm")),
     "ptir.broadcast_to": lambda op, x, shape: np.broadcast_to(x, shape),
-    "ptir.slice": lambda op, x, shape: x[(*_window(op.attr("starts"), shape), ...)],
+    "ptir.slice": lambda op, x, shape: view_of(x, _window(op.attr("starts"), shape)),
 }
+
+
+def view_of(x: Any, window: tuple[slice, ...]) -> Array:
+    """The window as an array; that of a scalar is one, too, not its element."""
+    found: Array = x[(*window, ...)]
+    return found
 
 
 def _window(starts: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
@@ -53,7 +59,7 @@ def _pad(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
         slice(low, low + (n - 1) * (gap + 1) + 1, gap + 1)
         for low, gap, n in zip(op.attr("low"), op.attr("interior"), x.shape, strict=True)
     )
-    return [(np.copyto, (out, pad_element(op.attr("pad_value"), x))), (np.copyto, (out[(*inside, ...)], x))]
+    return [(np.copyto, (out, pad_element(op.attr("pad_value"), x))), (np.copyto, (view_of(out, inside), x))]
 
 
 def _tile(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

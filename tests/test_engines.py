@@ -1,0 +1,393 @@
+"""Engines: `run` and its errors, random inputs, the computed bound; agreement with the reference and with float64."""
+
+from __future__ import annotations
+
+import json
+from math import sqrt
+
+import numpy as np
+import pytest
+from conftest import TESTDATA
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ptir_programs import ROWS, programs
+
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, I1, SI8, SI32, UI8
+from ptir_tools.core.ir import Element, Region
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.source import Source
+from ptir_tools.core.types import sym, tensor, tuple_of
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_dialect, load_format
+from ptir_tools.engines import RunOptions, compare, native, run
+from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.numpy import Executable
+
+FAST = ["numpy", *["native"] * native.available()]
+
+
+def build(*params):
+    """(program, builder, parameters) of a function over tensors (dtype, shape)."""
+    program, b = single_function(load_dialect("ptir"))
+    return program, b, [b.param(tensor(d, s), f"p{i}") for i, (d, s) in enumerate(params)]
+
+
+def agree(program, seed=0, engines=FAST):
+    """Run every engine on random inputs and hold it to the reference."""
+    assert verify(program, found := Diagnostics()), list(found)
+    inputs = random_inputs(program, seed)
+    expected, bounds = compare.reference_outputs(program, inputs, RunOptions())
+    for engine in engines:
+        actual = run(program, inputs, RunOptions(engine=engine))
+        assert list(actual) == list(expected)
+        assert compare.compare(expected, actual, bounds) == []
+    return inputs, expected
+
+
+# ---- Engines agree.
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), st.integers(0, 99))
+def test_engines_agree_on_random_programs(program, seed):
+    agree(program, seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(dtypes=(F32,), size=25, growers=ROWS), st.integers(0, 99))
+def test_engines_agree_on_long_chains_of_f32(program, seed):
+    agree(program, seed)
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_a_gpt2_block_gives_the_outputs_of_its_c_backend(engine):
+    path = TESTDATA / "ptir" / "d04_gpt2_block_prefill.json"
+    expected = json.loads(path.with_suffix(".expected.json").read_text())
+    program = load_format("ptir-json").read(Source(path.name, path.read_text()), Diagnostics(), Options())
+    inputs = [
+        np.array(x, np.int32 if t.dtype is SI32 else np.float32) for x, t in zip(expected["inputs"], types(program), strict=True)
+    ]
+    outputs = run(program, inputs, RunOptions(engine=engine))
+    for actual, wanted in zip(outputs.values(), expected["outputs"], strict=True):
+        np.testing.assert_allclose(actual.reshape(-1), np.array(wanted).reshape(-1), rtol=1e-4, atol=1e-5)
+
+
+def types(program):
+    return [p.type for p in program.main.params]
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 33), (64, 129), (2, 3, 40)])
+def test_softmax_is_right(engine, shape):
+    program, b, (x,) = build((F32, shape))
+    last = (len(shape) - 1,)
+    high = b.op("broadcast_to", b.op("reduce_max", x, axes=last, keepdims=True), result_shape=shape)
+    e = b.op("exp", b.op("sub", x, high))
+    b.results(b.op("div", e, b.op("broadcast_to", b.op("reduce_sum", e, axes=last, keepdims=True), result_shape=shape)))
+    data = 20 * np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    (out,) = run(program, [data], RunOptions(engine=engine)).values()
+    wide = np.exp(data.astype(float) - data.max(-1, keepdims=True))
+    np.testing.assert_allclose(out, wide / wide.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize("dtype", [F32, F64, F16, BF16, SI8, UI8, SI32])
+@pytest.mark.parametrize("m,k,n", [(1, 1, 1), (5, 7, 3), (17, 300, 33), (4, 0, 5), (0, 3, 2)])
+def test_products_are_right(engine, dtype, m, k, n):
+    program, b, (x, y) = build((dtype, (k, m)), (dtype, (n, k)))
+    out = F32 if dtype in (F16, BF16) else SI32 if dtype is SI8 else None
+    accum = SI32 if dtype is SI8 else None
+    b.results(b.op("dot_general", x, y, contract_lhs=(0,), contract_rhs=(1,), accum_dtype=accum, out_dtype=out))
+    inputs = random_inputs(program, 1)
+    (found,) = run(program, inputs, RunOptions(engine=engine)).values()
+    whole = dtype in (SI8, UI8, SI32)
+    wide = [a.astype(np.int64 if whole else np.float64) for a in inputs.values()]
+    exact = (wide[0].T @ wide[1].T).astype(found.dtype if whole else np.float64)
+    bound = 0 if whole else (k + 2) * np.finfo(found.dtype).eps * max(1.0, sqrt(k))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_batches_pair_in_any_order(engine):
+    program, b, (x, y) = build((F32, (2, 3, 4, 5)), (F32, (3, 6, 5, 2)))
+    dims = {"batch_lhs": (0, 1), "batch_rhs": (3, 0), "contract_lhs": (3,), "contract_rhs": (2,)}
+    b.results(b.op("dot_general", x, y, **dims))
+    inputs = random_inputs(program, 3)
+    (found,) = run(program, inputs, RunOptions(engine=engine)).values()
+    wide = [a.astype(float) for a in inputs.values()]
+    np.testing.assert_allclose(found, np.einsum("abij,bkja->abik", *wide), rtol=0, atol=1e-5)
+
+
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3e38, -3e38, 88.8, -104.0, 0.5], np.float32)
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("name", ["neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal"])
+def test_special_values_of_unary_ops(engine, name):
+    program, b, (x,) = build((F32, SPECIAL.shape))
+    b.results(b.op(name, x))
+    expected = run(program, [SPECIAL], RunOptions(engine="reference"))
+    actual = run(program, [SPECIAL], RunOptions(engine=engine))
+    assert compare.compare(expected, actual, {v: compare.Tolerance(0, 1e-6) for v in expected}) == []
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum", "compare_lt", "compare_ne", "compare_ge"])
+def test_special_values_of_binary_ops(engine, name):
+    n = len(SPECIAL)
+    program, b, (x, y) = build((F32, (n, n)), (F32, (n, n)))
+    b.results(b.op(name, x, y), b.op("neg", b.op("exp", x)))
+    inputs = [np.repeat(SPECIAL, n).reshape(n, n), np.tile(SPECIAL, n).reshape(n, n)]
+    expected = run(program, inputs, RunOptions(engine="reference"))
+    actual = run(program, inputs, RunOptions(engine=engine))
+    assert compare.compare(expected, actual, {v: compare.Tolerance(0, 1e-6) for v in expected}) == []
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_max", "reduce_min"])
+@pytest.mark.parametrize(
+    "shape,axes", [((3, 0), (1,)), ((0, 3), (1,)), ((5, 37), (1,)), ((5, 37), (0,)), ((2, 3, 4), (0, 2)), ((4, 5), ())]
+)
+def test_reductions_of_odd_and_empty_tiles(engine, name, shape, axes):
+    program, b, (x,) = build((F32, shape))
+    b.results(b.op(name, x, axes=axes), b.op(name, x, axes=axes, keepdims=True))
+    agree(program, engines=[engine])
+    if shape == (5, 37):
+        data = np.ones(shape, np.float32)
+        data[2, 20] = np.nan
+        out = run(program, [data], RunOptions(engine=engine))
+        assert np.isnan(next(iter(out.values()))).sum() == 1
+
+
+def test_a_value_written_in_place_is_not_read_later():
+    program, b, (x, y) = build((F32, (40,)), (F32, (40,)))
+    a = b.op("exp", x)
+    c = b.op("select", b.op("compare_lt", a, y), a, y)
+    d = b.op("clamp", b.op("sub", y, c), a, c)
+    b.results(d, b.op("add", d, b.op("reshape", c, new_shape=(40,))), d, x)
+    agree(program)
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_loops_carry_swapped_values(engine):
+    program, b, (x, y, n) = build((F32, (3,)), (F32, (3,)), (SI32, ()))
+    types_ = [x.type, y.type, n.type]
+    test, body = Region("r0"), Region("r1")
+    t, w = Builder(b.dialect, test), Builder(b.dialect, body)
+    p, q, k = (t.param(v) for v in types_)
+    t.results(t.op("compare_gt", k, t.op("sub", k, k)), p, q, k)
+    p, q, k = (w.param(v) for v in types_)
+    one = w.op("cast", w.op("compare_eq", k, k), dtype=SI32)
+    w.results(q, p, w.op("sub", k, one))
+    program.regions += [test, body]
+    out = b.op("while", [x, y, n], regions=[test, body], name="out")
+    b.results(out)
+    assert verify(program, Diagnostics())
+    arrays = [np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32), np.array(3, np.int32)]
+    found = run(program, arrays, RunOptions(engine=engine))
+    assert list(found) == ["out.0", "out.1", "out.2"]
+    assert [a.tolist() for a in found.values()] == [[4, 5, 6], [1, 2, 3], 0]
+    with pytest.raises(LimitExceeded):
+        run(program, arrays, RunOptions(engine=engine, limits=Limits(iterations=2)))
+
+
+def test_a_bound_program_runs_again():
+    program, b, (x,) = build((F32, (4, 4)))
+    b.results(b.op("exp", b.op("neg", x)), x)
+    data = np.ones((4, 4), np.float32)
+    bound = Executable(program, program.main, RunOptions()).bind([data])
+    from_context = compare.Context()
+    first = bound(from_context)[0].copy()
+    data[0, 0] = 2
+    second = bound(from_context)
+    assert first[0, 0] == pytest.approx(np.exp(-1), rel=1e-6)
+    assert second[0][0, 0] == pytest.approx(np.exp(-2), rel=1e-6)
+    assert not np.may_share_memory(second[1], data)
+
+
+# ---- `run` and what it refuses.
+
+
+def test_outputs_have_the_names_of_the_contract():
+    program, b, (x,) = build((F32, (4,)))
+    t = b.op("top_k", x, k=2, name="t")
+    y = b.op("neg", x, name="y")
+    b.results(y, y, Element(t, 0), t)
+    assert list(run(program, [np.zeros(4, np.float32)])) == ["y", "y_1", "t.0", "t.0_1", "t.1"]
+
+
+def test_a_missing_input_is_named_with_its_type():
+    program, b, (x, y) = build((F32, (4,)), (SI32, (2, 3)))
+    b.results(x, y)
+    with pytest.raises(UsageError, match=r"`p1`: tensor<si32, 2x3>"):
+        run(program, {"p0": np.zeros(4, np.float32)})
+
+
+@pytest.mark.parametrize("array", [np.zeros(4), np.zeros(5, np.float32), np.zeros((4, 1), np.float32)])
+def test_an_input_has_the_exact_dtype_and_shape(array):
+    program, b, (x,) = build((F32, (4,)))
+    b.results(x)
+    with pytest.raises(UsageError, match="`p0` is tensor<f32, 4>"):
+        run(program, {"p0": array})
+    with pytest.raises(UsageError, match="no parameter is called `q`"):
+        run(program, {"p0": np.zeros(4, np.float32), "q": array})
+
+
+def test_symbols_come_from_the_inputs_and_must_agree():
+    program, b = single_function(load_dialect("ptir"))
+    x, y = (b.param(tensor(F32, (sym("N"),)), name) for name in "xy")
+    b.results(b.op("add", x, y))
+    assert verify(program, Diagnostics())
+    one, two = np.ones(3, np.float32), np.ones(4, np.float32)
+    assert run(program, [one, one])
+    with pytest.raises(Rejected) as caught:
+        run(program, [one, two])
+    assert caught.value.diagnostics[0].code == "DynamicDimensionMismatch"
+    assert program.main.params[0].type is tensor(F32, (sym("N"),))
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_memory_is_refused_before_it_is_taken(engine):
+    program, b = single_function(load_dialect("ptir"))
+    x = b.param(tensor(F32, ()), "x")
+    big = b.op("broadcast_to", x, result_shape=(10**9, 10**9))
+    b.results(b.op("reduce_sum", b.op("exp", big), axes=(0, 1)))
+    with pytest.raises(LimitExceeded, match="EiB"):
+        run(program, [np.float32(1)], RunOptions(engine=engine))
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_a_runtime_error_is_a_diagnostic_of_the_op(engine):
+    program, b, (x, i) = build((F32, (4, 2)), (SI32, (3,)))
+    b.loc = 7 << 24 | 5
+    b.results(b.op("take", x, i))
+    with pytest.raises(Rejected) as caught:
+        run(program, [np.zeros((4, 2), np.float32), np.array([0, 4, 1], np.int32)], RunOptions(engine=engine))
+    assert caught.value.diagnostics[0].code == "GatherIndexOutOfBounds"
+    program, b, (x, y) = build((SI32, (2,)), (SI32, (2,)))
+    b.results(b.op("div", x, y))
+    with pytest.raises(Rejected) as caught:
+        run(program, [np.ones(2, np.int32), np.zeros(2, np.int32)], RunOptions(engine=engine))
+    assert caught.value.diagnostics[0].code == "IntegerDivideByZero"
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_an_observer_sees_every_op_as_written(engine):
+    program, b, (x,) = build((F32, (4,)))
+    b.results(b.op("sub", b.op("exp", b.op("add", x, x)), x))
+    seen, times = [], []
+    options = RunOptions(
+        engine=engine, observe=lambda op, r: seen.append((op.name, r[0].sum())), clock=lambda op, s: times.append(s)
+    )
+    run(program, [np.ones(4, np.float32)], options)
+    assert [name for name, _ in seen] == ["ptir.add", "ptir.exp", "ptir.sub"]
+    assert seen[0][1] == 8
+    assert len(times) == 3 and min(times) >= 0
+    with pytest.raises(LimitExceeded, match="stopped after"):
+        run(program, [np.ones(4, np.float32)], RunOptions(engine=engine, timeout=0))
+
+
+def test_tuple_parameters_are_given_leaf_by_leaf():
+    program, b = single_function(load_dialect("ptir"))
+    t = b.param(tuple_of([tensor(F32, (2,)), tensor(I1, ())]), "t")
+    b.results(b.op("neg", Element(t, 0), name="y"), Element(t, 1))
+    inputs = {"t.0": np.ones(2, np.float32), "t.1": np.array(True)}
+    for engine in ["reference", *FAST]:
+        assert [a.tolist() for a in run(program, inputs, RunOptions(engine=engine)).values()] == [[-1, -1], True]
+
+
+# ---- Random inputs.
+
+
+def test_random_inputs_do_not_depend_on_each_other():
+    program, b, params = build((F32, (100,)), (SI32, (100,)), (UI8, (100,)), (BF16, (100,)), (I1, (100,)))
+    b.results(*params)
+    first = random_inputs(program, 5)
+    again = random_inputs(program, 5, given={"p0": np.zeros(100, np.float32), "p3": first["p3"]})
+    assert all(np.array_equal(first[k], again[k]) for k in again)
+    assert not np.array_equal(first["p0"], random_inputs(program, 6)["p0"])
+    assert -1 <= first["p0"].min() < -0.8 and 0.8 < first["p0"].max() < 1
+    assert set(np.unique(first["p1"])) == set(range(-8, 8))
+    assert set(np.unique(first["p2"])) == set(range(16))
+    assert first["p3"].astype(float).max() < 1
+    assert 30 < first["p4"].sum() < 70
+
+
+def test_random_indices_and_divisors_are_in_range():
+    program, b, (x, i, j, d) = build((F32, (3, 50)), (SI32, (40, 2)), (SI32, (2,)), (SI32, (40,)))
+    b.results(
+        b.op("take", x, b.op("transpose", b.op("stop_gradient", i), perm=(1, 0))),
+        b.op("dynamic_slice", x, b.op("cast", j, dtype=SI32), sizes=(2, 10)),
+        b.op("div", d, b.op("reshape", d, new_shape=(40,))),
+    )
+    for seed in range(5):
+        inputs = random_inputs(program, seed)
+        assert set(np.unique(inputs["p1"])) == {0, 1, 2}
+        assert 0 <= inputs["p2"][0] <= 1 and 0 <= inputs["p2"][1] <= 40
+        assert (inputs["p3"] != 0).all()
+        run(program, inputs)
+
+
+def test_needs_pass_through_regions():
+    program, b, (x, i) = build((F32, (3,)), (SI32, (6, 4)))
+    body = Region("r0")
+    inner = Builder(b.dialect, body)
+    c, s = inner.param(x.type, "c"), inner.param(tensor(SI32, (4,)), "s")
+    inner.results(c, inner.op("take", c, s))
+    program.regions.append(body)
+    b.results(b.op("scan", [x, i], regions=[body], carry_count=1, scan_output_count=1))
+    assert random_inputs(program, 0)["p1"].max() == 2
+    agree(program)
+
+
+def test_an_unbound_symbol_has_no_random_input():
+    program, b = single_function(load_dialect("ptir"))
+    b.results(b.param(tensor(F32, (sym("N"),)), "x"))
+    with pytest.raises(Violation) as caught:
+        random_inputs(program)
+    assert caught.value.code == "UnboundSymbol"
+    assert random_inputs(program, bindings={"N": 3})["x"].shape == (3,)
+
+
+# ---- Comparing.
+
+
+def test_the_first_diverging_element_is_told():
+    a = np.array([[1.0, 2.0], [3.0, np.nan]], np.float32)
+    b = a.copy()
+    assert compare.diverging("y", a, b) is None
+    b[1, 0] = 3.5
+    found = compare.diverging("y", a, b, compare.Tolerance(0.1))
+    assert (found.index, found.count, found.absolute) == ((1, 0), 1, 0.5)
+    assert compare.diverging("y", a, b, compare.Tolerance(found.absolute)) is None
+    assert compare.diverging("y", a, b, compare.Tolerance(0, found.relative)) is None
+    b[1, 1] = 0
+    assert compare.diverging("y", a, b).absolute is None
+
+
+def test_integers_are_compared_bit_for_bit():
+    a = np.array([1, 2], np.int32)
+    assert compare.diverging("y", a, a + 1, compare.Tolerance(9, 9)).index == (0,)
+
+
+def test_check_finds_a_changed_program():
+    before, b, (x,) = build((F32, (sym("N"), 4)))
+    b.results(b.op("exp", x))
+    after, b, (x,) = build((F32, (sym("N"), 4)))
+    b.results(b.op("tanh", x))
+    assert compare.check(before, before).diverged == []
+    found = compare.check(before, after)
+    assert found.diverged and found.sizes == {"N": 2} and found.inputs["p0"].shape == (2, 4)
+
+
+@pytest.mark.parametrize("dtype,digits", [(F32, 3e-4), (F64, 1e-11), (BF16, 1.0)])
+def test_the_bound_is_neither_nothing_nor_everything(dtype, digits):
+    program, b, (x, y) = build((dtype, (32, 32)), (dtype, (32, 32)))
+    z = b.op("dot_general", x, y, contract_lhs=(1,), contract_rhs=(0,))
+    b.results(b.op("exp", b.op("tanh", z)))
+    _, bounds = compare.reference_outputs(program, random_inputs(program), RunOptions())
+    (bound,) = bounds.values()
+    assert 0 < bound.absolute < digits

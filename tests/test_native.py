@@ -1,0 +1,241 @@
+"""The C kernels against NumPy, one by one: odd sizes, strides, NaN, infinities; and what the module refuses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects import load_dialect
+from ptir_tools.engines import RunOptions, native, run
+from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native.library import kernels
+
+needs_kernels = pytest.mark.skipif(not native.available(), reason="the extension was not built")
+ERF = np.vectorize(math.erf, otypes=[float])
+
+
+def product(a, b):
+    out = np.full((a.shape[0], a.shape[1], b.shape[2]), np.nan, np.float32)
+    kernels().gemm(out, a, b, np.empty(kernels().GEMM_SCRATCH, np.float32))
+    return out
+
+
+def tiles(name, arrays, out, whole_rows=False, scalars=0):
+    """One instruction over arrays of [rows, columns] or [rows, 1]."""
+    rows, columns = max(a.shape for a in (*arrays, out))
+    n = len(arrays)
+    code = bytes([kernels().OPS.index(name), n, *(*range(n), 0, 0, 0)[:3], scalars])
+    room = np.empty((n + 1) * kernels().tile_floats(rows, columns, whole_rows), np.float32)
+    kernels().tiles(code, (*arrays, out), n, n + 1, rows, columns, whole_rows, room)
+    return out
+
+
+def units(actual, exact):
+    """The largest error in units in the last place, where the exact value is a finite float."""
+    near = exact.astype(np.float32)
+    use = np.isfinite(near) & (np.abs(near) >= np.finfo(np.float32).tiny)
+    return float(np.max(np.abs(actual[use] - exact[use]) / np.spacing(np.abs(near[use])).astype(float), initial=0))
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(0, 300),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_products_of_all_sizes_and_strides(batch, m, n, k, left, right, seed):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((batch, k, m) if left else (batch, m, k)).astype(np.float32)
+    b = rng.standard_normal((batch, n, k) if right else (batch, k, n)).astype(np.float32)
+    a, b = a.swapaxes(1, 2) if left else a, b.swapaxes(1, 2) if right else b
+    exact = a.astype(float) @ b.astype(float)
+    scale = np.abs(a).astype(float) @ np.abs(b).astype(float)
+    assert (np.abs(product(a, b) - exact) <= (k + 1) * 2.0**-24 * scale).all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("m,n,k", [(6, 16, 256), (97, 1030, 257), (96, 1024, 512), (1, 2000, 3), (200, 1, 600)])
+def test_products_across_block_boundaries(m, n, k):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((1, m, k), (1, k, n)))
+    np.testing.assert_allclose(product(a, b), a.astype(float) @ b.astype(float), rtol=0, atol=k * 1e-6)
+
+
+@needs_kernels
+def test_products_with_shared_and_special_operands():
+    a = np.array([[[1, np.inf], [np.nan, 1]]], np.float32)
+    b = np.broadcast_to(np.array([[1, 2, 0], [1, 0, 1]], np.float32), (2, 2, 3))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(product(np.concatenate([a, a]), b), np.concatenate([a, a]) @ b)
+
+
+UNARY = {
+    "neg": (np.negative, 0),
+    "abs": (np.abs, 0),
+    "exp": (np.exp, 2),
+    "log": (np.log, 2),
+    "tanh": (np.tanh, 7),
+    "erf": (ERF, 7),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 2),
+    "reciprocal": (lambda x: 1 / x, 1),
+}
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-45,
+    -1e-45,
+    1e-39,
+    1.2e-38,
+    3.4e38,
+    -3.4e38,
+    88.72,
+    88.73,
+    -87.4,
+    -103.9,
+    -104.1,
+]
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_are_within_their_error(name):
+    exact, limit = UNARY[name]
+    grid = [np.linspace(-110, 110, 20001), np.linspace(-1, 1, 20001), np.logspace(-38, 38, 5001), SPECIAL]
+    x = np.concatenate(grid).astype(np.float32)[None]
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype(float))
+        actual = tiles(name, [x], np.empty_like(x))
+        assert units(actual, wanted) <= limit
+        rounded = wanted.astype(np.float32)
+        extreme = ~np.isfinite(rounded)
+        np.testing.assert_array_equal(actual[extreme], rounded[extreme])
+        tiny = np.abs(rounded) < np.finfo(np.float32).tiny
+        assert (np.abs(actual[tiny] - wanted[tiny]) <= 2**-148).all()
+
+
+BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "compare_lt": np.less,
+    "compare_le": np.less_equal,
+    "compare_eq": np.equal,
+    "compare_ge": np.greater_equal,
+    "compare_gt": np.greater,
+    "compare_ne": np.not_equal,
+}
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("left,right", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("rows,columns", [(16, 16), (3, 5000), (300, 7)])
+def test_binary_instructions_with_values_per_row(name, left, right, rows, columns):
+    rng = np.random.default_rng(1)
+    x, y = (rng.choice(np.array([*SPECIAL, 1.5, -2.5], np.float32), (rows, 1 if one else columns)) for one in (left, right))
+    out = np.empty((rows, 1 if left and right else columns), np.float32)
+    with np.errstate(all="ignore"):
+        wanted = np.broadcast_to(BINARY[name](x, y), out.shape).astype(np.float32)
+    np.testing.assert_array_equal(tiles(name, [x, y], out, scalars=(left and right) | left << 1 | right << 2), wanted)
+
+
+@needs_kernels
+@pytest.mark.parametrize("rows,columns", [(1, 1), (5, 31), (7, 32), (3, 33), (40, 100), (2, 5000)])
+def test_row_reductions(rows, columns):
+    x = np.random.default_rng(2).standard_normal((rows, columns)).astype(np.float32)
+    out = [tiles(f"reduce_{k}", [x], np.empty((rows, 1), np.float32), True, 1) for k in ("sum", "max", "min")]
+    np.testing.assert_allclose(out[0], x.astype(float).sum(1, keepdims=True), rtol=0, atol=columns * 1e-7)
+    np.testing.assert_array_equal(out[1], x.max(1, keepdims=True))
+    np.testing.assert_array_equal(out[2], x.min(1, keepdims=True))
+    x[0, -1] = np.nan
+    for kind in ("sum", "max", "min"):
+        found = tiles(f"reduce_{kind}", [x], np.empty((rows, 1), np.float32), True, 1)
+        assert np.isnan(found[0, 0]) and not np.isnan(found[1:]).any()
+
+
+@needs_kernels
+def test_arrays_of_any_strides_and_flags():
+    x = np.arange(60, dtype=np.float32).reshape(10, 6)
+    np.testing.assert_array_equal(tiles("neg", [x.T[:, ::2]], np.empty((6, 5), np.float32)), -x.T[:, ::2])
+    row = np.broadcast_to(x[0], (10, 6))
+    np.testing.assert_array_equal(tiles("add", [x, row], np.empty_like(x)), x + row)
+    flags = np.empty((10, 6), np.bool_)
+    np.testing.assert_array_equal(tiles("compare_gt", [x, row], flags), x > row)
+    np.testing.assert_array_equal(tiles("select", [flags, x, row], np.empty_like(x)), np.where(flags, x, row))
+
+
+@needs_kernels
+def test_the_module_refuses_what_does_not_fit():
+    lib, x = kernels(), np.zeros((4, 4), np.float32)
+    room = np.empty(lib.GEMM_SCRATCH, np.float32)
+    stack = x[None]
+    with pytest.raises(ValueError, match="do not multiply"):
+        lib.gemm(stack, stack, np.zeros((1, 5, 4), np.float32), room)
+    with pytest.raises(ValueError, match="wrong dtype"):
+        lib.gemm(stack, stack, np.zeros((1, 4, 4)), room)
+    with pytest.raises(ValueError, match="too small"):
+        lib.gemm(stack, stack, stack, room[:10])
+    with pytest.raises(ValueError, match="too small"):
+        lib.tiles(bytes([0, 1, 0, 0, 0, 0]), (x, x.copy()), 1, 2, 4, 4, False, room[:8])
+    with pytest.raises(ValueError, match="out of range"):
+        lib.tiles(bytes([0, 9, 0, 0, 0, 0]), (x, x.copy()), 1, 2, 4, 4, False, room)
+    with pytest.raises(ValueError, match="shape of the domain"):
+        lib.tiles(bytes([0, 1, 0, 0, 0, 0]), (x[:, :2], x.copy()), 1, 2, 4, 4, False, room)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    with pytest.raises((ValueError, BufferError), match="read-only"):
+        lib.tiles(bytes([0, 1, 0, 0, 0, 0]), (x, frozen), 1, 2, 4, 4, False, room)
+
+
+def softmax():
+    program, b = single_function(load_dialect("ptir"))
+    x = b.param(tensor(F32, (5, 40)), "x")
+    high = b.op("broadcast_to", b.op("reduce_max", x, axes=(1,), keepdims=True), result_shape=(5, 40))
+    e = b.op("exp", b.op("sub", x, high))
+    b.results(b.op("div", e, b.op("broadcast_to", b.op("reduce_sum", e, axes=(1,), keepdims=True), result_shape=(5, 40))))
+    return program
+
+
+def test_a_softmax_is_one_cluster():
+    assert [len(step) for step in clusters.partition(softmax().main)] == [7]
+
+
+def test_a_cluster_ends_where_the_shape_changes():
+    program, b = single_function(load_dialect("ptir"))
+    x, y = b.param(tensor(F32, (4, 4)), "x"), b.param(tensor(F32, (8,)), "y")
+    z = b.op("exp", b.op("add", x, x))
+    w = b.op("transpose", z, perm=(1, 0))
+    b.results(b.op("neg", w), b.op("tanh", b.op("neg", y)))
+    assert [[op.defn.short for op in step] for step in clusters.partition(program.main)] == [
+        ["add", "exp"],
+        ["transpose"],
+        ["neg"],
+        ["neg", "tanh"],
+    ]
+
+
+def test_without_the_extension_the_engine_is_a_usage_error(monkeypatch):
+    monkeypatch.setattr(native, "available", lambda: False)
+    data = np.zeros((5, 40), np.float32)
+    with pytest.raises(UsageError, match="was not built"):
+        run(softmax(), [data], RunOptions(engine="native"))
+    assert run(softmax(), [data])
