@@ -186,8 +186,17 @@ class Assembly:
         self.violation(Violation(CODES.undefined, f"%{name} is not defined here", at=shown, help=help), at)
 
     def operand(self, name: str, index: int | None, at: Loc) -> Operand:
+        """The value called `name`, or its element; one that is not there is reported, and in error."""
         value = self.value(name, at)
-        return value if index is None else Element(value, index)
+        if index is None:
+            return value
+        element = Element(value, index)
+        try:
+            operand_type(element)
+        except Violation as violation:
+            self.violation(violation, at)
+            return Value(POISON, name)
+        return element
 
     def literal(self, payload: str, t: Type, at: Loc) -> Literal | None:
         try:

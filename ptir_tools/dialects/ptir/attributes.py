@@ -59,7 +59,7 @@ _NESTED_INTEGERS = re.compile(r"[-0-9\s,\[\]]*")
 
 def flat_values(text: str) -> list[Any] | None:
     """The values in a plain bracket text: atoms, and nested lists of integers; None when it needs the grammar."""
-    if not text or text.isspace():
+    if not (text := text.strip(" \t")):
         return []
     if "[" in text:
         if not _NESTED_INTEGERS.fullmatch(text):
@@ -69,7 +69,7 @@ def flat_values(text: str) -> list[Any] | None:
         except ValueError:
             return None
         return found
-    values = [atom(x.strip()) for x in text.split(",")]
+    values = [atom(x.strip(" \t")) for x in text.split(",")]
     return None if None in values else values
 
 
@@ -128,6 +128,13 @@ def _integers(attr: Attr, values: list[Any]) -> tuple[int, ...]:
     if not all(type(v) is int for v in found):
         raise _wrong(attr, "integers, separated by commas")
     return tuple(found)
+
+
+def _floats(attr: Attr, values: list[Any]) -> tuple[float, ...]:
+    found = _unwrap(values)
+    if not all(type(v) in (int, float) for v in found):
+        raise _wrong(attr, "numbers, separated by commas")
+    return tuple(map(float, found))
 
 
 def _pairs(attr: Attr, values: list[Any]) -> tuple[tuple[int, int], ...]:
@@ -262,6 +269,7 @@ _FROM_TEXT: dict[str, Callable[[Attr, list[Any]], Any]] = {
     "DType": _dtype,
     "DType | None": _optional(_dtype),
     "tuple[int, ...]": _integers,
+    "tuple[float, ...]": _floats,
     "tuple[tuple[int, int], ...]": _pairs,
     "Shape": _extents,
     "NewShape": _extents,
@@ -328,6 +336,7 @@ _TO_TEXT: dict[str, Callable[[Any], str]] = {
     "int | None": lambda v: "" if v is None else str(v),
     "DType | None": lambda v: "" if v is None else str(v),
     "tuple[int, ...]": _list_text,
+    "tuple[float, ...]": lambda v: ", ".join(map(float_text, v)),
     "tuple[tuple[int, int], ...]": lambda v: ", ".join(f"[{a}, {b}]" for a, b in v),
     "Shape": lambda v: ", ".join(map(dim_text, v)),
     "NewShape": lambda v: ", ".join(map(dim_text, v)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Element, Hint, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.ir import Hint, Op, Operand, Program, Value, collector_paused
 from ptir_tools.core.source import JsonPath, Source, pack_json
 from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
@@ -149,7 +149,7 @@ class _Reader:
             return self.assembly.value(str(value), at)
         if variant == "TupleElement":
             whole, index = (get(value, k, int, "a tuple element") for k in ("tuple", "index"))
-            return Element(self.assembly.value(str(whole), at), index)
+            return self.assembly.operand(str(whole), index, at)
         if variant == "Literal":
             return read_literal(value)
         raise Malformed("an operand is Value, TupleElement or Literal")

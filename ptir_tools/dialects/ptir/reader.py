@@ -8,7 +8,7 @@ import re
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value, collector_paused
-from ptir_tools.core.opdef import Derived, OpDef
+from ptir_tools.core.opdef import Derived, OpDef, operand_type
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
 from ptir_tools.dialects.jsonc import blank_comments
@@ -118,8 +118,8 @@ class _Reader:
         assembly = self.assembly
         if m := _CLOSE.match(self.text, pos):
             assembly.close(pack(*m.span()))
-        elif m := _RETURN.match(self.text, pos):
-            assembly.returns(self.operands(m[1], at := pack(*m.span())) or (), at)
+        elif (m := _RETURN.match(self.text, pos)) and (returned := self.operands(m[1])) is not None:
+            assembly.returns(returned, pack(*m.span()))
         elif (m := _HEADER.match(self.text, pos)) and (header := self.header(m)):
             name, params, results = header
             open_block = assembly.open_function if m[1] else assembly.open_region
@@ -167,7 +167,7 @@ class _Reader:
                     operands = tuple([values[n] for n in listed[1:].split(", %")])
             except KeyError:
                 operands = None
-            if operands is None and (operands := self.operands(listed or "", at)) is None:
+            if operands is None and (operands := self.operands(listed or "")) is None:
                 break
             key = (short, given, t, *map(type_of_operand, operands[:1])) if defn in self.contextual else (short, given)
             attrs = cached.get(key)
@@ -201,30 +201,34 @@ class _Reader:
             self.attrs[key] = attrs
         return True
 
-    def operands(self, text: str, at: int) -> tuple[Operand, ...] | None:
-        """The operands in a plain list, or None when it needs the grammar."""
+    def operands(self, text: str) -> tuple[Operand, ...] | None:
+        """The operands in a plain list; None when the grammar is needed, to read them or to say what is wrong."""
         found: list[Operand] = []
         pos, size = 0, len(text)
         while pos < size:
             m = _OPERAND.match(text, pos)
             if m is None or (m.end() == size and text[-1] == ","):
                 return None
-            operand = self.operand(m, at)
+            operand = self.operand(m)
             if operand is None:
                 return None
             found.append(operand)
             pos = m.end()
         return tuple(found)
 
-    def operand(self, m: re.Match[str], at: int) -> Operand | None:
-        if m[1]:
-            t = self.type_of(m[2])
-            try:
+    def operand(self, m: re.Match[str]) -> Operand | None:
+        try:
+            if m[1]:
+                t = self.type_of(m[2])
                 return read_payload(m[1][6:-1], t) if isinstance(t, TensorType) else None
-            except Violation:  # the grammar says where
-                return None
-        index = None if m[4] is None else read_extent(m[4])
-        return self.assembly.operand(m[3], index, at)
+            value = self.assembly.values.get(m[3])
+            if value is None or m[4] is None:
+                return value
+            element = Element(value, read_extent(m[4]))
+            operand_type(element)
+        except Violation:  # the grammar says where
+            return None
+        return element
 
     def type_of(self, text: str) -> Type | None:
         """A type without nesting; None when it needs the grammar, to be read or to say what is wrong."""

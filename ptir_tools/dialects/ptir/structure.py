@@ -216,6 +216,7 @@ class _Items:
             message = "an element of a tuple is an operand in parentheses only"
             shown = f"{children[0]}[{children[1]}]"
             self.assembly.error(CODES.syntax, message, self.at(children[0], children[-1]), help=f"write ({shown})")
+            return _Operand("", None, children[-1], None, True)
         return self.operand(children)
 
     def literal(self, children: list[Token]) -> _Operand:
