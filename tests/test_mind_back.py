@@ -183,13 +183,13 @@ def test_parameters_that_mind_does_not_have() -> None:
 @given(st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_there_and_back(seed: int) -> None:
-    """MIND to PTIR and back: what PTIR has more ops for and no pattern finds again is refused; the rest computes the same."""
+    """MIND to PTIR and back computes the same, and no op is refused on the way back but for empty tensors."""
     before = random_program(seed)
     there = translate(before, "ptir", Diagnostics())
     assert there is not None
     back, diagnostics = to_mind(there)
     if back is None:
-        assert {d.code for d in diagnostics if d.severity is Severity.ERROR} == {"NotTranslatable"}
+        assert any(0 in op.result.type.static_shape for op in there.main.body), [d.message for d in diagnostics]
         return
     inputs = inputs_of(before, seed)
     with np.errstate(all="ignore"):

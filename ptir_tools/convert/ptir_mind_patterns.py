@@ -89,13 +89,61 @@ def mean(op: Op, options: Options) -> Match | None:
         return None
     x, named = reduce.operands[0], reduce.defn.named(reduce.attrs)
     t = type_of(x)
-    if not t.is_static or not named["axes"] or {named["accum_dtype"], named["out_dtype"]} - {None, t.dtype}:
+    if not t.is_static or (t.rank and not named["axes"]) or {named["accum_dtype"], named["out_dtype"]} - {None, t.dtype}:
         return None
     n = prod(t.static_shape[a] for a in named["axes"])
     if not n or splat_of(count) != n:
         return None
     attrs = {"axes": named["axes"], "keepdims": named["keepdims"]}
     return Match((x,), lambda emit: emit.last("Mean", emit.value(x), **attrs))
+
+
+def strided_slice(op: Op, options: Options) -> Match | None:
+    """A window cut into rows of a step each, of which the first column stays, is a Slice with steps."""
+    firsts = defined_by(op.operands[0], "slice")
+    rows = defined_by(firsts.operands[0], "reshape") if firsts else None
+    padded = defined_by(rows.operands[0], "pad") if rows else None
+    if firsts is None or rows is None or padded is None or any(padded.attr("low")) or any(padded.attr("interior")):
+        return None
+    cut, counts = type_of(rows.result), type_of(op.result)
+    if not (cut.is_static and counts.is_static and type_of(padded.result).is_static):
+        return None
+    shape, steps = cut.static_shape[::2], cut.static_shape[1::2]
+    whole = tuple(n * s for n, s in zip(shape, steps, strict=False))
+    if len(shape) != len(steps) or whole != type_of(padded.result).static_shape or shape != counts.static_shape:
+        return None
+    if any(firsts.attr("starts")) or firsts.attr("sizes") != tuple(d for n in shape for d in (n, 1)):
+        return None
+    x = padded.operands[0]
+    if any(h >= s for h, s in zip(padded.attr("high"), steps, strict=True)):
+        return None  # a first column would come from the padding
+    if (window := defined_by(x, "slice")) is not None:
+        x, starts = window.operands[0], window.attr("starts")
+    else:
+        starts = (0,) * len(steps)
+    ends = tuple(a + d for a, d in zip(starts, type_of(padded.operands[0]).static_shape, strict=True))
+    return Match((x,), lambda emit: emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=steps))
+
+
+def conv2d(op: Op, options: Options) -> Match | None:
+    """Patches of an NHWC image times a reshaped HWCF filter is Conv2d."""
+    patches, matrix = defined_by(op.operands[0], "extract_patches"), defined_by(op.operands[1], "reshape")
+    axes = op.attr("batch_lhs"), op.attr("contract_lhs"), op.attr("contract_rhs")
+    if patches is None or matrix is None or axes != ((), (3,), (0,)):
+        return None
+    x, f = patches.operands[0], matrix.operands[0]
+    image, filter = type_of(x), type_of(f)
+    if image.rank != 4 or filter.rank != 4 or not (image.is_static and filter.is_static):
+        return None
+    window = filter.static_shape[:2]
+    plain = {op.attr("accum_dtype"), op.attr("out_dtype")} <= {None, image.dtype} and not patches.attr("pad_value").value
+    if not plain or patches.attr("window") != window or patches.attr("dilation") != (1, 1) or filter.shape[2] != image.shape[3]:
+        return None
+    if type_of(matrix.result).shape != (prod(filter.static_shape[:3]), filter.shape[3]):
+        return None
+    pairs = patches.attr("padding")
+    attrs = {"strides": patches.attr("strides"), "padding": pairs if any(map(any, pairs)) else "Valid"}
+    return Match((x, f), lambda emit: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
 
 
 def division(op: Op, options: Options) -> Match | None:
@@ -166,6 +214,8 @@ def maximum(op: Op, options: Options) -> Match | None:
 
 PATTERNS: dict[str, tuple[Callable[[Op, Options], Match | None], ...]] = {
     "select": (relu,),
+    "reshape": (strided_slice,),
+    "dot_general": (conv2d,),
     "div": (mean, division),
     "maximum": (maximum,),
     "abs": (_lossy(_abs, "NaN becomes 0"),),
