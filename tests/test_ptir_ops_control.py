@@ -8,12 +8,15 @@ from ptir_oracle import DTYPES, FLOATS, INTEGERS, NUMPY, code, program, region, 
 
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Element, Literal
 from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.source import Source
 from ptir_tools.core.types import tuple_of
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir import DIALECT, dump
+from ptir_tools.dialects.ptir.text import FORMAT
 
 F = ty("f32", 3)
 S = ty("f32")
@@ -286,3 +289,69 @@ def test_quantization_is_a_cast():
     same(run("dequantize", np.array([3, -4], np.int8)), np.array([3, -4], np.float32))
     big = np.array([2**24 + 1], np.int32)
     same(run("dequantize", big, output_dtype=DTYPES["bf16"]), np.array([2**24]).astype(NUMPY["bf16"]))
+
+
+X = np.array([[0.26, -1.0, 0.75], [100.0, np.nan, -np.inf]], np.float32)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+@pytest.mark.parametrize("dtype", ["si8", "ui4", "si16", "fp8_e4m3"])
+def test_quantization_with_scales(axis, dtype):
+    count = 1 if axis is None else X.shape[axis]
+    scales = (0.5, 0.1, 2.0)[:count]
+    points = () if dtype == "fp8_e4m3" else (3, 0, 1)[:count]
+    got = run("quantize", X, output_dtype=DTYPES[dtype], axis=axis, scales=scales, zero_points=points)
+    back = run("dequantize", got, axis=axis, scales=scales, zero_points=points) if points else None
+    for i, j in np.ndindex(X.shape):
+        k = 0 if axis is None else (i, j)[axis]
+        step = float(X[i, j]) / scales[k]
+        if not points:
+            same(got[i : i + 1, j], rounded(np.array([step]), dtype))
+            continue
+        low, high = DTYPES[dtype].min, DTYPES[dtype].max
+        exact = 0 if math.isnan(step) else step if math.isinf(step) else round(step) + points[k]
+        want = int(min(max(exact, low), high))
+        assert int(got[i, j]) == want
+        assert back[i, j] == np.float32((want - points[k]) * scales[k])
+
+
+def test_requantization_with_scales():
+    q = np.array([[10, -10], [127, 0]], np.int8)
+    to = {"output_dtype": DTYPES["ui8"], "output_scales": (0.1,), "output_zero_points": (50,)}
+    got = run("requantize", q, scales=(0.5,), zero_points=(2,), **to)
+    same(got, np.array([[90, 0], [255, 40]], np.uint8))
+    wide = run("requantize", q, output_dtype=DTYPES["si32"], axis=1, scales=(2.0, 3.0))
+    same(wide, np.array([[20, -30], [254, 0]], np.int32))
+
+
+Q = ty("si8", 2, 3)
+WRONG_STEPS = [
+    ("quantize", ty("f32", 2, 3), {"scales": (0.0,)}),
+    ("quantize", ty("f32", 2, 3), {"scales": (float("nan"),)}),
+    ("quantize", ty("f32", 2, 3), {"scales": (1.0, 2.0)}),
+    ("quantize", ty("f32", 2, 3), {"scales": (1.0, 2.0), "axis": 1}),
+    ("quantize", ty("f32", 2, 3), {"scales": (1.0,), "zero_points": (128,)}),
+    ("quantize", ty("f32", 2, 3), {"zero_points": (1,)}),
+    ("requantize", Q, {"output_scales": (-1.0,)}),
+    ("requantize", Q, {"scales": (1.0,), "zero_points": (300,)}),
+]
+
+
+@pytest.mark.parametrize(("name", "t", "attrs"), WRONG_STEPS, ids=str)
+def test_scales_and_zero_points_are_checked(name, t, attrs):
+    assert code(name, t, output_dtype=DTYPES["si8"], **attrs) == "InvalidAttributeValue"
+    assert code("dequantize", Q, scales=(1.0, 2.0), axis=0) is None
+
+
+def test_scales_in_text_and_not_in_dumps():
+    text = """func @main(%x: tensor<f32, 2x3>) -> tensor<f32, 2x3> {
+  %q = quantize(%x) output_dtype[si8] axis[0] scales[0.5, 1e-5] zero_points[3, -1] -> tensor<si8, 2x3>
+  %y = dequantize(%q) axis[0] scales[0.5, 1e-5] zero_points[3, -1] -> tensor<f32, 2x3>
+  return %y
+}
+"""
+    diagnostics = Diagnostics(Source("x.ptir", text))
+    p = FORMAT.read(diagnostics.source, diagnostics, Options())
+    assert verify(p, diagnostics) and "".join(FORMAT.write(p, diagnostics, Options())) == text
+    list(dump.FORMAT.write(p, diagnostics, Options()))
+    assert [d.code for d in diagnostics] == ["NotTranslatable"] * 2

@@ -46,6 +46,7 @@ VALUES = {
     "DType": lambda r, k: DTYPES[r.choice(ALL)],
     "DType | None": lambda r, k: r.choice((None, None, DTYPES[r.choice(ALL)])),
     "tuple[int, ...]": lambda r, k: tuple(r.choice((0, 1, 1, 2, 2, -1)) for _ in range(k)),
+    "tuple[float, ...]": lambda r, k: r.choice(((), (0.5,), (0.5,) * k, (-1.0,))),
     "tuple[tuple[int, int], ...]": lambda r, k: tuple((r.choice((0, 0, 1)), r.choice((0, 1, 2))) for _ in range(k)),
     "Shape": lambda r, k: tuple(r.choice((0, 1, 2, 3, N, -1)) for _ in range(k)),
     "NewShape": lambda r, k: tuple(r.choice((1, 2, 3, 4, N, -1)) for _ in range(k)),

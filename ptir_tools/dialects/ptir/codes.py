@@ -169,6 +169,8 @@ ADVICE = (
         ("pad(%x) low[1] high[0] pad_value[-1e+30]", "tensor<f32, 5>")),
     _op("LostStream", "Dump and JSON have no place for the stream of a random op: when read back it is the ordinal of the op "
         "among the random ops of the program.", "", ("rng_uniform() stream[7]", _F4), ("rng_uniform()", _F4)),
+    _op("Decomposed", "gpt.rs has no layer_norm and no clamp: the writers of dump and JSON write them as smaller ops, as the "
+        "pass decompose does.", f"%x: {_F4}", ("clamp(%x, %x, %x)", _F4), ("neg(%x)", _F4)),
     Code("ResultForwarded", "Dump and JSON can only return instructions, and regions only their last ones: the writer appends "
          "stop_gradient ops to say the rest.", _main(_PX, _BRANCH, _F4, _FORWARDED.format("return %a")),
          _main(_PX, _BRANCH, _F4, _FORWARDED.format(f"%n = neg(%a) -> {_F4}\n  return %n")), "ptir"),

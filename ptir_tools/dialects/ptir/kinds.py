@@ -88,7 +88,10 @@ KIND: dict[str, Kind] = {k.name: k for k in KINDS}
 SPELLED: dict[str, tuple[Kind, str]] = {op: (k, sub) for k in KINDS for sub, op in k.ops.items()}
 NOT_UPSTREAM = ("layer_norm", "clamp")
 # Attributes that gpt.rs's payloads have no field for.
-_OURS = frozenset({("rng_uniform", "stream"), ("rng_normal", "stream")})
+_STEPS = ("scales", "zero_points", "output_scales", "output_zero_points")
+_OURS = frozenset({("rng_uniform", "stream"), ("rng_normal", "stream")}) | {
+    (op, name) for op in ("quantize", "requantize", "dequantize") for name in _STEPS
+}
 
 # Axes that gpt.rs stores unsigned, and the operand whose axes they are; None is the result. `axis` of other ops is signed.
 UNSIGNED_AXES: dict[str, int | None] = {

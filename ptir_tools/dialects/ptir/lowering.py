@@ -12,6 +12,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.ptir.kinds import NOT_UPSTREAM, UNSIGNED_AXES, UNSIGNED_AXIS, ops
+from ptir_tools.dialects.ptir.ops.quantize import scaled
 
 rules = lazy("ptir_tools.dialects.ptir.rules.decompose")
 
@@ -57,7 +58,10 @@ def refuse(program: Program, diagnostics: Diagnostics) -> bool:
     for op in found:
         message = f"gpt.rs has no {op.defn.short}"
         diagnostics.error("NotTranslatable", message, op.loc, help="run the pass decompose first: ptir opt -p decompose")
-    return bool(found)
+    stepped = [op for b in program.blocks() for op in b.body if scaled(op)]
+    for op in stepped:
+        diagnostics.error("NotTranslatable", f"gpt.rs's {op.defn.short} has no scale and no zero point", op.loc)
+    return bool(found or stepped)
 
 
 def note_streams(program: Program, diagnostics: Diagnostics) -> None:

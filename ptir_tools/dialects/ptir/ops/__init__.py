@@ -8,6 +8,7 @@ The attributes of an op are the fields of gpt.rs's payload. An attribute's annot
 | `int \\| None` | an integer, or None when absent | `1` |
 | `DType`, `DType \\| None` | a dtype of the contract | `f32` |
 | `tuple[int, ...]` | one integer per axis, or a list of axes | `0, 1` |
+| `tuple[float, ...]` | a list of numbers | `0.5, 1e-5` |
 | `tuple[tuple[int, int], ...]` | a pair per axis | `[0, 0], [1, 1]` |
 | `Shape` | extents: integers and `Sym` | `?N, 4` |
 | `NewShape` | extents, of which one may be -1 (inferred) | `?N, -1` |

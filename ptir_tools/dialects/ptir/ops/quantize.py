@@ -1,76 +1,176 @@
-"""Quantization (contract: Quantize, Dequantize, Requantize). There is no scale or zero point: each is a cast."""
+"""Quantization (contract: Quantize, Dequantize, Requantize).
+
+As in gpt.rs, an op without scales is a cast. With `scales` (and `zero_points`), which are of this toolkit and which dump and
+JSON cannot carry, an integer q stands for the number (q - zero_point) * scale: one pair for the tensor, or one per index
+of `axis`.
+"""
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.opdef import ELEMENTWISE, PURE, op
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
-from ptir_tools.dialects.ptir.ops.typerules import FLOATS, INTEGERS, ORDERED, axis_of, rule, want
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, INTEGERS, ORDERED, agree, attribute, axis_of, rule, want
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+Floats = tuple[float, ...]
+Ints = tuple[int, ...]
 
 
-def _axis(x: TensorType, axis: int | None) -> None:
+def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType, prefix: str = "") -> None:
+    """A positive scale, and a zero point of the integer `dtype`, for the tensor or for each index of `axis`.
+
+    Raises Violation: "InvalidAttributeValue", "DynamicDimensionMismatch".
+    """
     if axis is not None:
         axis_of(axis, x.rank)
+    name = f"{prefix}scales"
+    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points has not an entry per scale", name)
+    attribute(all(isfinite(s) and s > 0 for s in scales), f"{name} {list(scales)} has one that is no positive number", name)
+    inside = all(dtype.is_integer and dtype.min <= z <= dtype.max for z in zero_points)
+    attribute(inside, f"{prefix}zero_points {list(zero_points)} has one that {dtype} has not", f"{prefix}zero_points")
+    if axis is None:
+        attribute(len(scales) <= 1, f"{len(scales)} {name} and no axis", name)
+    elif scales:
+        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} has not an entry per index of axis {axis}")
+
+
+def along(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:
+    """`values` in float64, laid along `axis` of `x`; `missing` when there are none."""
+    laid = np.asarray(values or (missing,), np.float64)
+    return laid.reshape([-1 if axis is not None and i == axis % x.ndim else 1 for i in range(x.ndim)])
+
+
+def to_steps(real: Array, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType) -> Array:
+    """Numbers in float64 as the nearest steps, ties to even, saturated; NaN is 0. A float `dtype` is rounded to."""
+    with np.errstate(all="ignore"):
+        scaled = real / along(scales, real, axis, 1)
+        if dtype.is_float:
+            return arrays.round_float(scaled, dtype)
+        return arrays.saturate_float(np.rint(scaled) + along(zero_points, real, axis, 0), dtype)
+
+
+def from_steps(q: Array, axis: int | None, scales: Floats, zero_points: Ints) -> Array:
+    """What steps stand for, in float64."""
+    wide = arrays.widen(q).astype(np.float64)
+    return np.asarray((wide - along(zero_points, wide, axis, 0)) * along(scales, wide, axis, 1))
 
 
 @rule
-def quantized(x: TensorType, *, output_dtype: DType, axis: int | None) -> TensorType:
+def quantized(x: TensorType, *, output_dtype: DType, axis: int | None, scales: Floats, zero_points: Ints) -> TensorType:
     """A float operand, an integer or float result."""
     want(x.dtype, FLOATS)
     want(output_dtype, ORDERED, "output_dtype", at="output_dtype")
-    _axis(x, axis)
+    steps(x, axis, scales, zero_points, output_dtype)
     return x.with_dtype(output_dtype)
 
 
 @rule
-def requantized(x: TensorType, *, output_dtype: DType, axis: int | None) -> TensorType:
+def requantized(
+    x: TensorType,
+    *,
+    output_dtype: DType,
+    axis: int | None,
+    scales: Floats,
+    zero_points: Ints,
+    output_scales: Floats,
+    output_zero_points: Ints,
+) -> TensorType:
     """An integer operand, an integer result."""
     want(x.dtype, INTEGERS)
     want(output_dtype, INTEGERS, "output_dtype", at="output_dtype")
-    _axis(x, axis)
+    steps(x, axis, scales, zero_points, x.dtype)
+    steps(x, axis, output_scales, output_zero_points, output_dtype, "output_")
     return x.with_dtype(output_dtype)
 
 
 @rule
-def dequantized(x: TensorType, *, axis: int | None, output_dtype: DType | None) -> TensorType:
+def dequantized(x: TensorType, *, axis: int | None, output_dtype: DType | None, scales: Floats, zero_points: Ints) -> TensorType:
     """An integer operand, a float result."""
     want(x.dtype, INTEGERS)
     want(output_dtype or F32, FLOATS, "output_dtype", at="output_dtype")
-    _axis(x, axis)
+    steps(x, axis, scales, zero_points, x.dtype)
     return x.with_dtype(output_dtype or F32)
 
 
-@op("ptir.quantize", infer=quantized, traits=PURE | ELEMENTWISE)
-def quantize(x: Array, *, output_dtype: DType, axis: int | None = None) -> Array:
-    """A float tensor as `output_dtype` by the cast table: truncated toward zero, saturated, NaN to 0. Contract: Quantize.
+@op("ptir.quantize", infer=quantized, traits=PURE)
+def quantize(
+    x: Array,
+    *,
+    output_dtype: DType,
+    axis: int | None = None,
+    scales: tuple[float, ...] = (),
+    zero_points: tuple[int, ...] = (),
+) -> Array:
+    """A float tensor as `output_dtype`. Contract: Quantize.
 
-    `axis` is checked and otherwise without effect, as there is no scale.
-    DTypeNotSupported: `x` is not a float, or `output_dtype` is i1 or complex. InvalidAttributeValue: `axis` is out of range.
+    With scales: `round(x / scale) + zero_point`, ties to even, saturated, NaN to 0, computed in float64. Without: by the cast
+    table, truncated toward zero. A scale and zero point are the tensor's, or one for each index of `axis`.
+    DTypeNotSupported: `x` is not a float, or `output_dtype` is i1 or complex. InvalidAttributeValue: `axis` is out of range, a
+    scale is not positive, a zero point not of the dtype, or there is not one of each per index.
     """
-    return arrays.cast(x, dtype_of(x), output_dtype)
+    if not scales:
+        return arrays.cast(x, dtype_of(x), output_dtype)
+    return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@op("ptir.requantize", infer=requantized, traits=PURE | ELEMENTWISE)
-def requantize(x: Array, *, output_dtype: DType, axis: int | None = None) -> Array:
-    """An integer tensor as another integer dtype, saturated. Contract: Requantize.
+@op("ptir.requantize", infer=requantized, traits=PURE)
+def requantize(
+    x: Array,
+    *,
+    output_dtype: DType,
+    axis: int | None = None,
+    scales: tuple[float, ...] = (),
+    zero_points: tuple[int, ...] = (),
+    output_scales: tuple[float, ...] = (),
+    output_zero_points: tuple[int, ...] = (),
+) -> Array:
+    """An integer tensor as another integer dtype. Contract: Requantize.
 
-    DTypeNotSupported: `x` or `output_dtype` is not an integer. InvalidAttributeValue: `axis` is out of range.
+    With scales on either side: what `x` stands for, quantized by the output's (1 and 0 where a side has none), computed in
+    float64. Without: saturated.
+    DTypeNotSupported: `x` or `output_dtype` is not an integer. InvalidAttributeValue: as in `quantize`.
     """
-    return arrays.cast(x, dtype_of(x), output_dtype)
+    if not scales and not output_scales:
+        return arrays.cast(x, dtype_of(x), output_dtype)
+    return to_steps(from_steps(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@op("ptir.dequantize", infer=dequantized, traits=PURE | ELEMENTWISE)
-def dequantize(x: Array, *, axis: int | None = None, output_dtype: DType | None = None, result: Result) -> Array:
-    """An integer tensor as the nearest floats of `output_dtype` (f32). Contract: Dequantize.
+@op("ptir.dequantize", infer=dequantized, traits=PURE)
+def dequantize(
+    x: Array,
+    *,
+    axis: int | None = None,
+    output_dtype: DType | None = None,
+    scales: tuple[float, ...] = (),
+    zero_points: tuple[int, ...] = (),
+    result: Result,
+) -> Array:
+    """An integer tensor as floats of `output_dtype` (f32). Contract: Dequantize.
 
-    DTypeNotSupported: `x` is not an integer, or `output_dtype` not a float. InvalidAttributeValue: `axis` is out of range.
+    With scales: `(x - zero_point) * scale` in float64, rounded once. Without: the nearest float.
+    DTypeNotSupported: `x` is not an integer, or `output_dtype` not a float. InvalidAttributeValue: as in `quantize`.
     """
-    return arrays.cast(x, dtype_of(x), result.dtype)
+    if not scales:
+        return arrays.cast(x, dtype_of(x), result.dtype)
+    return arrays.round_float(from_steps(x, axis, scales, zero_points), result.dtype)
+
+
+def scaled(op: Op) -> bool:
+    """Whether a quantization op has scales, for which gpt.rs has no field."""
+    names = ("scales", "output_scales")
+    return op.defn.short.endswith("quantize") and any(op.attr(n) for n in names if n in op.defn.attr_index)
