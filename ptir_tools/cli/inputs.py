@@ -16,7 +16,7 @@ from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import MemRefType, TensorType, Type, memref
 from ptir_tools.engines import require_memory
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.ports import Port, entry, signature
@@ -54,16 +54,28 @@ class Inputs:
         files = self._from_file(ports) | {n: _from_path(s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         numbers = _numbers(program, ports, ready, self.bindings or {})
-        asked = [p for p in ports if p.name not in files and (p.name in specs or self.random is not None)]
-        require_memory(sum(_nbytes(p, numbers) for p in asked), self.limits)
-        for position, p in enumerate(ports):
-            if p.name not in files and (spec := specs.get(p.name, "random")) != "random":
-                static = replace(p, type=symbols.substitute(p.type, symbols.lookup_in(program, numbers)))
-                ready[p.name] = generated(static, spec, numbers, position, self.random or 0)
-        if self.random is not None or "random" in specs.values():
+        lookup = symbols.lookup_in(program, numbers)
+        wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
+        static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]
+        require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in files), self.limits)
+        for position, p in enumerate(static):
+            if p.name in wanted and p.name not in files and (wanted[p.name] != "random" or isinstance(p.type, MemRefType)):
+                ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
+        if "random" in wanted.values():
             drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings)
-            ready |= {n: a for n, a in drawn.items() if self.random is not None or n in specs}
+            ready |= {n: a for n, a in drawn.items() if n in wanted}
         return {p.name: ready[p.name] for p in ports if p.name in ready}
+
+    def _shaped(self, port: Port, t: Type) -> Type:
+        """`t`, with the extents that `--shape` gives."""
+        if (text := (self.shapes or {}).get(port.name)) is None:
+            return t
+        extents = tuple(int(n) for n in text.split(",") if n.strip().isdecimal())
+        if not isinstance(t, MemRefType) or len(extents) != len(t.shape) or text.count(",") != len(extents) - 1:
+            raise UsageError(f"--shape {port.name}={text} does not fit {t}")
+        made = memref(t.dtype, extents, t.space, t.layout, t.strides, t.offset)
+        require_shape(port, extents)
+        return made
 
     def _specs(self, program: Program, ports: Sequence[Port]) -> dict[str, str]:
         """What `--input` says, by the port's name."""
@@ -101,8 +113,8 @@ def resolve(program: Program, ports: Sequence[Port], name: str, function: str | 
     return found
 
 
-def _nbytes(port: Port, numbers: Mapping[str, int]) -> int:
-    return math.prod(shape_of(port, numbers)) * dtype_of(port.type).size
+def _nbytes(port: Port) -> int:
+    return math.prod(shape_of(port)) * dtype_of(port.type).size
 
 
 def _from_path(spec: str) -> Array:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays, symbols
+from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type
+from ptir_tools.engines.inputs import random_array
 from ptir_tools.engines.ports import Port
 
 if TYPE_CHECKING:
@@ -34,15 +35,15 @@ def dtype_of(t: Type) -> DType:
     return t.dtype
 
 
-def shape_of(port: Port, numbers: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of a port, symbols replaced. Raises Violation("UnboundSymbol") when one stays open."""
-    t = symbols.substitute(port.type, lambda s: numbers.get(s.name, s))
+def shape_of(port: Port) -> tuple[int, ...]:
+    """The shape of a port. Raises Violation("UnboundSymbol") when an extent is no number."""
+    t = port.type
     if not isinstance(t, (TensorType, MemRefType)):
         return ()
     if left := [str(d) for d in t.shape if not isinstance(d, int)]:
-        raise Violation(
-            "UnboundSymbol", f"input `{port.name}` has no number for {', '.join(left)}", help="give it with --bind NAME=INT"
-        )
+        message = f"input `{port.name}` has no number for {', '.join(left)}"
+        way = "--bind NAME=INT" if isinstance(t, TensorType) else f"--shape {port.name}=INT,…"
+        raise Violation("UnboundSymbol", message, help=f"give it with {way}")
     return tuple(d for d in t.shape if isinstance(d, int))
 
 
@@ -53,14 +54,16 @@ def require_shape(port: Port, shape: tuple[int, ...]) -> None:
         raise UsageError(f"input `{port.name}` is {port.type}, got shape {list(shape)}")
 
 
-def generated(port: Port, spec: str, numbers: Mapping[str, int], position: int, seed: int) -> Array:
-    """The array that a SPEC other than a file describes: a number, a list, `iota`, `random(lo,hi)`."""
+def generated(port: Port, spec: str, position: int, seed: int) -> Array:
+    """The array that a SPEC other than a file describes: a number, a list, `iota`, `random`, `random(lo,hi)`."""
     dtype = dtype_of(port.type)
     if spec.startswith("["):
         listed = _from_text(port, spec, dtype)
         require_shape(port, listed.shape)
         return listed
-    shape = shape_of(port, numbers)
+    shape = shape_of(port)
+    if spec == "random":
+        return random_array(dtype, shape, seed, position)
     if spec == "iota":
         count = math.prod(shape)
         return arrays.narrow(arrays.widen(np.arange(count)), dtype).reshape(shape)

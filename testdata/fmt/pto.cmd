@@ -1,0 +1,1 @@
+# RUN: ptir fmt testdata/pto/12_elementwise_chain.pto

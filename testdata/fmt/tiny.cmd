@@ -1,0 +1,1 @@
+# RUN: ptir fmt testdata/tiny/seed_5_1_gemm.json

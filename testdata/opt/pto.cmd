@@ -1,0 +1,1 @@
+# RUN: ptir opt testdata/pto/13_canonicalize_me.pto

@@ -1,0 +1,1 @@
+# RUN: ptir opt -p pto-insert-events testdata/pto/12_elementwise_chain.pto

@@ -1,0 +1,1 @@
+# RUN: ptir opt testdata/tiny/16_unordered_nodes.json

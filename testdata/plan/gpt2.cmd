@@ -1,0 +1,1 @@
+# RUN: ptir plan testdata/ptir/dump/d04_gpt2_block_prefill.json --to csv

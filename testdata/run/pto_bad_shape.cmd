@@ -1,0 +1,1 @@
+# FAIL[2]: ptir run testdata/run/data/open.pto --random 0 --shape a=3

@@ -1,0 +1,1 @@
+# FAIL[1]: ptir run testdata/run/data/open.pto --random 0
