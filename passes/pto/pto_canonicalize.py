@@ -82,7 +82,15 @@ def _computed(op: Op, rw: Rewriter) -> Value | None:
 
 
 # Per op: the operand that is the result when the other is this integer; None is either side.
-_NEUTRAL = {"addi": (0, None), "subi": (0, 1), "muli": (1, None), "divsi": (1, 1), "ori": (0, None), "xori": (0, None), "shli": (0, 1)}
+_NEUTRAL = {
+    "addi": (0, None),
+    "subi": (0, 1),
+    "muli": (1, None),
+    "divsi": (1, 1),
+    "ori": (0, None),
+    "xori": (0, None),
+    "shli": (0, 1),
+}
 
 
 def _neutral(op: Op) -> Operand | None:

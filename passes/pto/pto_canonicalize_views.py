@@ -4,7 +4,7 @@ in its type (seed 8, step 2)."""
 from __future__ import annotations
 
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Op, Operand, Program, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import MemRefType
 from ptir_tools.dialects.pto.affine import constant
@@ -63,11 +63,16 @@ def _sum(rw: Rewriter, at: Op, a: Operand, b: Operand) -> Operand:
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
         return integer(x + y, INDEX)
-    return b if x == 0 else a if y == 0 else rw.build(at, "addi", a, b)
+    return b if x == 0 else a if y == 0 else rw.build(at, "addi", _value(rw, at, a), _value(rw, at, b))
 
 
 def _times(rw: Rewriter, at: Op, a: Operand, b: Operand) -> Operand:
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
         return a if y == 1 else b if x == 1 else integer(x * y, INDEX)
-    return b if x == 1 else a if y == 1 else rw.build(at, "muli", a, b)
+    return b if x == 1 else a if y == 1 else rw.build(at, "muli", _value(rw, at, a), _value(rw, at, b))
+
+
+def _value(rw: Rewriter, at: Op, x: Operand) -> Operand:
+    """`x` as a value: arithmetic takes no literals."""
+    return rw.build(at, "constant", value=x) if isinstance(x, Literal) else x

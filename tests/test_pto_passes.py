@@ -1,0 +1,162 @@
+"""PTO passes: what they leave, and that every order of completion gives the same numbers as before."""
+
+import numpy as np
+import pytest
+from pto_programs import SAMPLES, check, good, module, pattern, printed, run
+
+from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.machine import ORDERS
+from ptir_tools.passes import run_pipeline
+
+INDEX = {"01_vector_add_subview": {"bi": 2, "bj": 3}, "09_dynamic_valid": {"vr": 5, "vc": 7}}
+LEGAL = sorted(p.stem for p in SAMPLES.glob("*.pto") if "_bad_" not in p.name and "a3_bf16" not in p.name)
+M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
+
+
+def optimized(source, pipeline=DIALECT.pipeline):
+    program = good(source)
+    run_pipeline(program, pipeline)
+    return printed(program)
+
+
+@pytest.mark.parametrize("name", [n for n in LEGAL if n != "40_control_flow"])
+def test_the_pipeline_keeps_the_numbers(name):
+    source = (SAMPLES / f"{name}.pto").read_text()
+    before = good(source)
+    inputs = pattern(before, INDEX.get(name))
+    want = run(before, inputs)
+    after = optimized(source)
+    for order in ORDERS:
+        got = run(after, inputs, order=order, seed=5)
+        assert all(got[n].tobytes() == want[n].tobytes() for n in want)
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_the_pipeline_is_idempotent_and_its_text_is_clean(name):
+    once = optimized((SAMPLES / f"{name}.pto").read_text())
+    assert optimized(once) == once
+    _, found = check(once)
+    assert [d.code for d in found] == []
+
+
+def test_canonicalize():
+    text = optimized((SAMPLES / "13_canonicalize_me.pto").read_text(), "pto-canonicalize,pto-canonicalize-views")
+    lines = [line.strip() for line in text.splitlines()]
+    assert not any("muli" in line or "dead" in line for line in lines)
+    assert sum("subview" in line for line in lines) == 1 and sum("tile.load" in line for line in lines) == 1
+    assert "strided<[128, 1], offset: 5156>" in text
+
+
+def canonical(*lines):
+    source = module(f"%a: {M}, %out: {M}, %n: index, %e: !pto.event<producer = #pto.op<TLOAD>>", *lines)
+    text = optimized(source, "pto-canonicalize")
+    return [line.strip() for line in text.splitlines()[2:-3]]
+
+
+LOAD = "%{0} = pto.tile.load %a[%c0, %c0] : " + f"{M}, {T}"
+STORE = "pto.tile.store %{0}, %{1}[%c0, %c0] : " + f"{M}, {T}"
+
+
+def test_index_arithmetic_is_folded():
+    lines = (
+        "%x = pto.addi %n, %c0 : index",
+        "%c3 = pto.constant 3 : index",
+        "%y = pto.muli %c3, %c3 : index",
+        "%z = pto.divsi %y, %c0 : index",  # stays: it fails when it runs
+        f"%t = pto.tile.load %a[%x, %y] {{valid = [1, 1]}} : {M}, {T}",
+        f"%u = pto.tile.load %a[%x, %z] {{valid = [1, 1]}} : {M}, {T}",
+        STORE.format("t", "out"),
+        STORE.format("u", "out"),
+    )
+    got = canonical(*lines)
+    assert "%y = pto.constant 9 : index" in got and "%z = pto.divsi %y, %c0 : index" in got
+    assert any("%a[%n, %y]" in line for line in got)
+
+
+def test_loads_are_merged_until_something_is_written():
+    lines = (
+        LOAD.format("x"),
+        LOAD.format("y"),
+        f"%s = pto.tile.add %x, %y : {T}",
+        STORE.format("s", "a"),
+        LOAD.format("z"),
+        STORE.format("z", "out"),
+    )
+    got = canonical(*lines)
+    assert sum("tile.load" in line for line in got) == 2 and any("tile.add %x, %x" in line for line in got)
+
+
+def test_what_orders_others_stays():
+    asynchronous = f"%t, %f = pto.tile.load %a[%c0, %c0] : {M}, {T}, !pto.event<producer = #pto.op<TLOAD>>"
+    lines = asynchronous, LOAD.format("u"), STORE.format("t", "out"), "pto.sync wait(%f)"
+    assert sum("tile.load" in line for line in canonical(*lines)) == 2
+    lines = f"%u = pto.tile.load %a[%c0, %c0] wait(%e) : {M}, {T}", LOAD.format("t"), STORE.format("t", "out")
+    assert sum("tile.load" in line for line in canonical(*lines)) == 2
+
+
+def test_dead_loops_go():
+    lines = "%c1 = pto.constant 1 : index", "scf.for %i = %c0 to %n step %c1 {", "  " + LOAD.format("t"), "}"
+    assert canonical(*lines) == ["return"] or canonical(*lines) == []
+
+
+def test_views_compose_with_steps_and_unknown_offsets():
+    source = module(
+        "%a: pto.memref<64x64xf32>, %out: pto.memref<4x4xf32>, %n: index",
+        "%v = pto.memref.subview %a[%n, 3] [20, 20] [2, 3] : pto.memref<64x64xf32> to pto.memref<20x20xf32, strided<[128, 3], offset: ?>>",
+        "%w = pto.memref.subview %v[2, %n] [4, 4] [3, 1] : pto.memref<20x20xf32, strided<[128, 3], offset: ?>> to pto.memref<4x4xf32, strided<[384, 3], offset: ?>>",
+        "%t = pto.tile.load %w[0, 0] : pto.memref<4x4xf32, strided<[384, 3], offset: ?>>, tile<4x4xf32>",
+        "pto.tile.store %t, %out[0, 0] : pto.memref<4x4xf32>, tile<4x4xf32>",
+    )
+    text = optimized(source, "pto-canonicalize-views")
+    assert text.count("subview") == 1 and "[4, 4] [6, 3]" in text
+    a = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    for program in (source, text):
+        got = run(program, {"a": a, "out": np.zeros((4, 4), np.float32), "n": np.int64(5)})["out"]
+        assert (got == a[5:, 3:][::2, ::3][2::3, 5:][:4, :4]).all()
+
+
+def test_tile_info_is_written_out():
+    plain = "tile<16x16xf16>"
+    source = module(
+        "%a: pto.memref<16x16xf16>, %c: pto.memref<16x16xf32>",
+        f"%m = pto.tile.load %a[0, 0] {{valid = [8, 16]}} : pto.memref<16x16xf16>, {plain}",
+        f"%l = pto.tile.mov.m2l %m : {plain} -> {plain}",
+        f"%r = pto.tile.mov.m2r %m : {plain} -> {plain}",
+        f"%s = pto.tile.load %a[0, 0] : pto.memref<16x16xf16>, {plain}",
+        f"%x = pto.tile.exp %s : {plain}",
+        f"pto.tile.store %x, %a[0, 0] : pto.memref<16x16xf16>, {plain}",
+        target="a3",
+    )
+    text = optimized(source, "pto-infer-tile-info")
+    for expected in (
+        "%l = pto.tile.mov.m2l %m : tile<16x16xf16, #pto.tile_info<loc=Mat, layout=Nz, valid=[8, 16]>> -> tile<16x16xf16, #pto.tile_info<loc=Left, layout=Zz, valid=[8, 16]>>",
+        "#pto.tile_info<loc=Right, layout=Zn, valid=[8, 16]>>",
+        "%x = pto.tile.exp %s : tile<16x16xf16, #pto.tile_info<loc=Vec, layout=ND>>",
+    ):
+        assert expected in text
+    assert "layout=Nz, valid" in optimized(source.replace("<a3>", "<a5>"), "pto-infer-tile-info").partition("-> ")[2]
+
+
+def test_events_are_inserted_where_they_are_needed():
+    source = module(
+        f"%a: {M}, %out: {M}",
+        LOAD.format("x"),
+        f"%y = pto.tile.exp %x : {T}",
+        f"%z = pto.tile.add %y, %x : {T}",
+        STORE.format("z", "out"),
+        f"%w = pto.tile.load %out[%c0, %c0] : {M}, {T}",
+        STORE.format("w", "a"),
+    )
+    text = optimized(source, "pto-insert-events")
+    assert "%y = pto.tile.exp %x wait(%e0) :" in text  # nobody on another pipe needs it: no event
+    assert "%w, %e3 = pto.tile.load %out[%c0, %c0] wait(%e2)" in text
+    a = np.ones((32, 32), np.float32)
+    want = run(source, {"a": a, "out": a})
+    for order in ORDERS:
+        got = run(text, {"a": a, "out": a}, order=order)
+        assert all((got[n] == want[n]).all() for n in want)
+
+
+def test_functions_with_events_of_their_own_are_left_alone():
+    text = (SAMPLES / "08_async_pipeline.pto").read_text()
+    assert optimized(text, "pto-insert-events") == printed(good(text))

@@ -1,0 +1,239 @@
+"""Running PTO programs: samples, valid regions, undefined elements, orders, loops and calls."""
+
+import numpy as np
+import pytest
+from pto_programs import SAMPLES, event, good, module, pattern, run
+
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.dialects.pto.machine import ORDERS
+
+M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
+
+# Sums of the last memref after a run on the inputs of `pattern`, and how many of its elements change.
+SUMS = {
+    "01_vector_add_subview": (-7.75, 1024, {"bi": 2, "bj": 3}),
+    "03_matmul_moves_a3": (-25.75, None, {}),
+    "04_matmul_bias_a3": (-92.6875, None, {}),
+    "08_async_pipeline": (-0.75, None, {}),
+    "09_dynamic_valid": (-5.25, None, {"vr": 5, "vc": 7}),
+    "11_target_a5_bf16_add": (-2.25, None, {}),
+    "12_elementwise_chain": (590, None, {}),
+    "13_canonicalize_me": (898.5, None, {}),
+    "16_ub_exact_fit_a3": (0, None, {}),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", SUMS)
+def test_samples(name, order):
+    program = good((SAMPLES / f"{name}.pto").read_text())
+    total, changed, index = SUMS[name]
+    inputs = pattern(program, index)
+    made = run(program, inputs, order=order, seed=3)
+    last = [p.name for p in program.main.params if p.name not in index][-1]
+    assert made[last].astype(np.float64).sum() == total
+    if changed is not None:
+        assert (made[last] != inputs[last]).sum() == changed
+    for name, array in inputs.items():
+        assert name in index or name == last or made[name].tobytes() == array.tobytes()
+
+
+def test_inputs_are_not_written():
+    program = good((SAMPLES / "08_async_pipeline.pto").read_text())
+    inputs = pattern(program)
+    before = {n: a.copy() for n, a in inputs.items()}
+    run(program, inputs)
+    assert all((inputs[n] == before[n]).all() for n in inputs)
+
+
+def code_of(source, inputs, **options):
+    with pytest.raises(Violation) as error:
+        run(source, inputs, **options)
+    return error.value.code
+
+
+def square(fill=1.0):
+    return np.full((32, 32), fill, np.float32)
+
+
+@pytest.mark.parametrize("valid", [0, -1, 33])
+def test_valid_is_checked_when_it_is_known(valid):
+    source = module(f"%a: {M}, %v: index", f"%t = pto.tile.load %a[0, 0] {{valid = [%v, 4]}} : {M}, {T}")
+    assert code_of(source, {"a": square(), "v": np.int64(valid)}) == "InvalidValid"
+
+
+@pytest.mark.parametrize("at", [1, -1])
+def test_windows_are_not_clipped(at):
+    source = module(f"%a: {M}, %i: index", f"%t = pto.tile.load %a[%i, 0] : {M}, {T}")
+    assert code_of(source, {"a": square(), "i": np.int64(at)}) == "OutOfBounds"
+    source = module(
+        f"%a: {M}, %i: index",
+        f"%v = pto.memref.subview %a[%i, 0] [32, 32] [1, 1] : {M} to pto.memref<32x32xf32, strided<[32, 1], offset: ?>>",
+    )
+    assert code_of(source, {"a": square(), "i": np.int64(at)}) == "OutOfBounds"
+
+
+def test_a_store_touches_only_what_is_valid():
+    source = module(
+        f"%a: {M}, %out: {M}",
+        f"%t = pto.tile.load %a[0, 0] {{valid = [3, 5]}} : {M}, {T}",
+        f"%u = pto.tile.add %t, %t : {T}",  # valid flows: the intersection of the operands'
+        f"pto.tile.store %u, %out[2, 1] : {M}, {T}",
+    )
+    want = square(7)
+    want[2:5, 1:6] = 2
+    assert (run(source, {"a": square(), "out": square(7)})["out"] == want).all()
+
+
+UNDEFINED = module(
+    f"%a: {M}, %out: {M}",
+    f"%t = pto.tile.load %a[0, 0] {{valid = [2, 2]}} : {M}, {T}",
+    f"%u = pto.tile.add %t, %t {{valid = [2, 4]}} : {T}",
+    f"pto.tile.store %u, %out[0, 0] : {M}, {T}",
+)
+
+
+def test_undefined_elements():
+    inputs = {"a": square(), "out": square(7)}
+    assert code_of(UNDEFINED, inputs) == "UndefinedElement"
+    made = {u: run(UNDEFINED, inputs, undef=u, seed=1)["out"][:2, :4] for u in ("nan", "zero", "random")}
+    assert (made["zero"] == [[2, 2, 0, 0]] * 2).all()
+    assert np.isnan(made["nan"][:, 2:]).all() and (made["nan"][:, :2] == 2).all()
+    assert (made["random"] == run(UNDEFINED, inputs, undef="random", seed=1)["out"][:2, :4]).all()
+
+
+def test_a_reduction_refuses_undefined_elements():
+    source = UNDEFINED.replace(f"pto.tile.store %u, %out[0, 0] : {M}, {T}", f"%r = pto.tile.rowsum %u : {T} -> tile<32x1xf32>")
+    assert code_of(source, {"a": square(), "out": square()}) == "UndefinedElement"
+
+
+RACE = (SAMPLES / "26_bad_missing_wait.pto").read_text()
+
+
+def test_a_missing_wait_shows_when_ops_complete_late():
+    program = good(RACE, Options(hazards=False))
+    inputs = pattern(program)
+    assert (run(program, inputs)["out"] == inputs["a"] + inputs["b"]).all()
+    with pytest.raises(Violation) as error:
+        run(program, inputs, order="adversarial")
+    assert error.value.code == "UndefinedElement"
+    outcomes = set()
+    for seed in range(20):
+        try:
+            outcomes.add(run(program, inputs, order="random", seed=seed)["out"].tobytes())
+        except Violation as violation:
+            outcomes.add(violation.code)
+    assert len(outcomes) > 1
+
+
+def test_an_unordered_store_shows_when_ops_complete_late():
+    source = module(
+        f"%a: {M}, %out: {M}, %b: {M}",
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"%e = pto.tile.store %t, %out[0, 0] : {M}, {T}, {event('TSTORE_VEC')}",
+        f"%u = pto.tile.load %out[0, 0] : {M}, {T}",
+        f"pto.tile.store %u, %b[0, 0] wait(%e) : {M}, {T}",
+    )
+    program = good(source, Options(hazards=False))
+    inputs = {"a": square(1), "out": square(2), "b": square(3)}
+    assert (run(program, inputs)["b"] == 1).all()
+    assert (run(program, inputs, order="adversarial")["b"] == 2).all()
+
+
+LOOP = module(
+    "%a: pto.memref<?x8xf32>, %out: pto.memref<8x8xf32>, %n: index, %p: i1",
+    "%c1 = pto.constant 1 : index",
+    "%c8 = pto.constant 8 : index",
+    "%z = pto.constant 0.0 : f32",
+    "%s0 = pto.tile.expands %z : f32, tile<8x8xf32>",
+    "%s = scf.for %i = %c0 to %n step %c1 iter_args(%x = %s0) -> (tile<8x8xf32>) {",
+    "  %o = pto.muli %i, %c8 : index",
+    "  %t = pto.tile.load %a[%o, %c0] : pto.memref<?x8xf32>, tile<8x8xf32>",
+    "  %y = pto.tile.add %x, %t : tile<8x8xf32>",
+    "  scf.yield %y : tile<8x8xf32>",
+    "}",
+    "%r = scf.if %p -> (tile<8x8xf32>) {",
+    "  %q = pto.tile.neg %s : tile<8x8xf32> -> tile<8x8xf32>",
+    "  scf.yield %q : tile<8x8xf32>",
+    "} else {",
+    "  scf.yield %s : tile<8x8xf32>",
+    "}",
+    "pto.tile.store %r, %out[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>",
+)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+@pytest.mark.parametrize("negative", [False, True])
+def test_loops_and_branches(trips, negative):
+    a = np.random.default_rng(0).integers(-9, 9, (32, 8)).astype(np.float32)
+    made = run(LOOP, {"a": a, "out": np.ones((8, 8), np.float32), "n": np.int64(trips), "p": np.bool_(negative)})
+    want = a[: 8 * trips].reshape(trips, 8, 8).sum(0)
+    assert (made["out"] == (-want if negative else want)).all()
+
+
+def test_a_loop_may_not_run_for_ever():
+    with pytest.raises(LimitExceeded):
+        run(
+            LOOP,
+            {"a": np.zeros((8, 8), np.float32), "out": np.ones((8, 8), np.float32), "n": np.int64(9), "p": np.bool_(1)},
+            limits=Limits(iterations=8),
+        )
+
+
+def test_a_step_is_positive():
+    source = module("%n: index", "scf.for %i = %c0 to %n step %n {", "}")
+    assert code_of(source, {"n": np.int64(-1)}) == "InvalidStep"
+
+
+def test_calls_pass_memory_by_reference():
+    source = f"""
+    func.func @fill(%m: {M}, %k: f32) -> f32 {{
+      %t = pto.tile.expands %k : f32, {T}
+      pto.tile.store %t, %m[0, 0] : {M}, {T}
+      %r = arith.addf %k, %k : f32
+      return %r : f32
+    }}
+    func.func @main(%a: {M}, %b: {M}) -> f32 {{
+      %k = pto.constant 3.0 : f32
+      %j = func.call @fill(%a, %k) : ({M}, f32) -> f32
+      %l = func.call @fill(%b, %j) : ({M}, f32) -> f32
+      return %l : f32
+    }}"""
+    made = run(source, {"a": square(), "b": square()})
+    assert (made["a"] == 3).all() and (made["b"] == 6).all() and made["l"] == 12
+
+
+def test_inputs_must_fit():
+    source = module(f"%a: {M}")
+    for inputs in ({}, {"a": np.zeros((32, 31), np.float32)}, {"a": np.zeros((32, 32), np.float16)}):
+        with pytest.raises(UsageError):
+            run(source, inputs)
+
+
+def test_a_tile_of_unknown_extent_is_refused():
+    source = module("%a: pto.memref<?x8xf32>", "%t = pto.tile.load %a[0, 0] : pto.memref<?x8xf32>, tile<?x8xf32>")
+    assert code_of(source, {"a": np.zeros((8, 8), np.float32)}) == "UnboundSymbol"
+
+
+def test_matmul_takes_its_extents_from_the_valid_regions():
+    left, right, acc = (f"tile<16x16xf32, #pto.tile_info<loc={loc}>>" for loc in ("Left", "Right", "Acc"))
+    mat = "tile<16x16xf32, #pto.tile_info<loc=Mat>>"
+    memory = "pto.memref<16x16xf32>"
+    source = module(
+        f"%a: {memory}, %b: {memory}, %out: {memory}",
+        f"%ma = pto.tile.load %a[0, 0] {{valid = [3, 5]}} : {memory}, {mat}",
+        f"%mb = pto.tile.load %b[0, 0] {{valid = [5, 2]}} : {memory}, {mat}",
+        f"%l = pto.tile.mov.m2l %ma : {mat} -> {left}",
+        f"%r = pto.tile.mov.m2r %mb : {mat} -> {right}",
+        f"%c = pto.tile.matmul %l, %r : {left}, {right} -> {acc}",
+        f"pto.tile.store %c, %out[0, 0] : {memory}, {acc}",
+    )
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-5, 5, (16, 16)).astype(np.float32) for _ in range(2))
+    want = np.zeros((16, 16))
+    want[:3, :2] = a[:3, :5] @ b[:5, :2]
+    assert (run(source, {"a": a, "b": b, "out": np.zeros((16, 16), np.float32)})["out"] == want).all()
+    wrong = source.replace("[5, 2]", "[4, 2]")
+    assert code_of(wrong, {"a": a, "b": b, "out": a}) == "InvalidValid"
