@@ -62,7 +62,9 @@ class Extents:
     symbols: Callable[[Program], list[str]]
     value: Callable[[Sym, Mapping[str, int]], Dim]
     bind: Callable[[Program, Mapping[str, int]], None]
+    infer: Callable[[Program, dict[str, int]], object]
     specialize: Callable[[Program, dict[str, int]], object]
+    sizes: Callable[[Program, Mapping[str, int]], dict[str, int]]
 
 
 @dataclass(slots=True, eq=False)

@@ -33,6 +33,15 @@ def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
     return (lambda s: numbers.get(s.name, s)) if extents is None else (lambda s: extents.value(s, numbers))
 
 
+def infer(program: Program, numbers: dict[str, int]) -> None:
+    """Add to `numbers` what they determine in `program`, where a dialect can tell before it runs.
+
+    Raises Violation when they break a rule.
+    """
+    if program.dialect.extents is not None:
+        program.dialect.extents.infer(program, numbers)
+
+
 def mentioned(x: Any) -> Iterator[Sym]:
     """The symbols in an attribute value or a type, in order."""
     if isinstance(x, Sym):

@@ -7,7 +7,8 @@ from ptir_tools.dialects.tiny.codes import EXPLAIN
 from ptir_tools.dialects.tiny.expressions import put
 from ptir_tools.dialects.tiny.legalize import legalize
 from ptir_tools.dialects.tiny.ops.rules import type_text
-from ptir_tools.dialects.tiny.symbols import bind, specialize, symbols
+from ptir_tools.dialects.tiny.sizes import choose
+from ptir_tools.dialects.tiny.symbols import bind, complete, specialize, symbols
 
 __all__ = ["DIALECT", "ops"]
 
@@ -28,5 +29,5 @@ DIALECT = Dialect(
     legalize=legalize,
     check=check,
     explain=EXPLAIN,
-    extents=Extents(symbols, put, bind, specialize),
+    extents=Extents(symbols, put, bind, complete, specialize, choose),
 )

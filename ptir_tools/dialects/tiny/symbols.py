@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.ir import Function, Op, Program, Value
+from ptir_tools.core.ir import Function, Op, Program, Value, clone
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import POISON, Dim, Sym, TensorType
@@ -119,6 +119,11 @@ def put_dims(program: Program, numbers: dict[str, int]) -> list[Inferred]:
     return inferred
 
 
+def complete(program: Program, numbers: dict[str, int]) -> None:
+    """Add to `numbers` what follows from them and from "dims"; the program stays as it is. Raises Violation."""
+    put_dims(clone(program), numbers)
+
+
 def recheck(op: Op, numbers: Mapping[str, int]) -> None:
     """Put numbers into `op` and check its type rule on them. Raises Violation, located."""
     try:
@@ -184,8 +189,13 @@ def _sides(op: Op, source: TensorType, numbers: Mapping[str, int]) -> tuple[list
 
 
 def _solve_reshape(op: Op, source: TensorType, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """A lone unknown is a quotient."""
-    before, after, unknown = _sides(op, source, numbers)
+    """A lone unknown is a quotient, once equal extents have canceled."""
+    before, after, _ = _sides(op, source, numbers)
+    for d in list(before):
+        if d in after:
+            before.remove(d)
+            after.remove(d)
+    unknown = {n for d in after if isinstance(d, Sym) for n in ex.names(d.name)}
     if len(unknown) == 1:
         yield from _divide(op, before, after)
 
