@@ -99,6 +99,7 @@ GOOD: dict[str, tuple[Body, str]] = {
     "slice": (lambda b, x: b.op("slice", x, starts=(0, 1), sizes=(2, 2)), "{ends=[2, 3], starts=[0, 1], steps=[1, 1]}"),
     "tile": (lambda b, x: b.op("tile", x, repeats=(2, 3)), "ExpandDims"),
     "take": (lambda b, x: b.op("take", x, b.op("constant", value=constant([1, 0, 1], SI32))), "Gather"),
+    "cast to itself": (lambda b, x: b.op("neg", b.op("cast", x, dtype=F32)), "Neg (%x)"),
     "stop_gradient": (lambda b, x: b.op("neg", b.op("stop_gradient", x)), "Neg (%x)"),
     "iota": (lambda b, x: b.op("iota", shape=(2, 3), dtype=F32, axis=1), "[[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]"),
     "matmul": (lambda b, x: dot(b, x, b.op("transpose", x, perm=(1, 0)), (1,), (0,)), "MatMul (%x"),
@@ -147,7 +148,7 @@ def test_division_by_a_subnormal_reciprocal_is_not_exact() -> None:
 
 REFUSED: dict[str, tuple[Body, str]] = {
     "no such op": (lambda b, x: b.op("tanh", x), "no `tanh`"),
-    "cast": (lambda b, x: b.op("cast", x, dtype=F64), "no `cast`"),
+    "cast": (lambda b, x: b.op("cast", x, dtype=F64), "`cast`: MIND converts nothing, f32 to f64"),
     "max": (lambda b, x: b.op("reduce_max", x, axes=(0,)), "no `reduce_max`"),
     "tuple": (lambda b, x: b.op("top_k", x, k=1), "no `top_k`"),
     "select": (lambda b, x: b.op("select", b.op("compare_gt", x, b.op("neg", x)), x, x), "no `compare_gt`"),

@@ -118,6 +118,7 @@ class Gradients:
         return [self.found[v] if v in self.found else self.filled(shape(v), 0.0, v) for v in self.chosen]
 
     def add(self, v: Value, part: Value) -> None:
+        """Add a part to the gradient by `v`, summed to its shape."""
         part = self.reduced_to(part, shape(v))
         self.found[v] = self("Add", self.found[v], part) if v in self.found else part
 
@@ -131,6 +132,7 @@ class Gradients:
         return self("ConstTensor", value=to_literal(np.full(extents, value, numpy_dtype(t.dtype)), t))
 
     def reshaped(self, x: Value, extents: Shape) -> Value:
+        """`x` under another shape; itself when it has it."""
         return x if shape(x) == extents else self("Reshape", x, new_shape=extents)
 
     def reduced_to(self, g: Value, extents: Shape) -> Value:
@@ -147,6 +149,7 @@ class Gradients:
 
 
 def shape(v: Value) -> Shape:
+    """The shape of a value."""
     t: Any = v.type
     found: Shape = t.static_shape
     return found

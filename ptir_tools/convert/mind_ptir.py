@@ -61,6 +61,7 @@ class Emit:
 
     @property
     def dtype(self) -> DType:
+        """The element type of the result."""
         return self.type.dtype
 
     def __call__(self, name: str, *operands: Operand, **attrs: Any) -> Value:
@@ -86,6 +87,7 @@ class Emit:
 
 
 def constant(emit: Emit, value: Literal) -> Value:
+    """The same literal."""
     return emit.last("constant", value=value)
 
 
@@ -105,10 +107,12 @@ def unary(name: str) -> Callable[..., Value]:
 
 
 def reshaped(emit: Emit, **_: Any) -> Value:
+    """Reshape, ExpandDims and Squeeze to the shape that they give."""
     return emit.last("reshape", emit.operands[0], new_shape=emit.type.static_shape)
 
 
 def transpose(emit: Emit, permutation: tuple[int, ...]) -> Value:
+    """The same permutation."""
     return emit.last("transpose", emit.operands[0], perm=permutation)
 
 
@@ -127,6 +131,7 @@ def reduction(emit: Emit, axes: tuple[int, ...], keepdims: bool) -> tuple[Value,
 
 
 def sum_(emit: Emit, axes: tuple[int, ...], keepdims: bool) -> Value:
+    """A sum in the dtype of its operand; the empty list of axes means all of them."""
     x, attrs = reduction(emit, axes, keepdims)
     return emit.last("reduce_sum", x, **attrs)
 
@@ -141,6 +146,7 @@ def mean(emit: Emit, axes: tuple[int, ...], keepdims: bool) -> Value:
 
 
 def index(emit: Emit, indices: tuple[int, ...]) -> Value:
+    """A window of one element, as a scalar. E6001 when it is out of bounds."""
     x = emit.operands[0]
     if (violation := out_of_bounds(emit.shape(x), indices)) is not None:
         raise violation
@@ -176,6 +182,7 @@ def gather(emit: Emit) -> Value:
 
 
 def dot(emit: Emit) -> Value:
+    """The last axis of the left side with the first of the right."""
     lhs, rhs = emit.operands
     return contraction(emit, lhs, rhs, (len(emit.shape(lhs)) - 1,), (0,))
 

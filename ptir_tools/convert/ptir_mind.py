@@ -36,7 +36,6 @@ _LOSSY = "--lossy translates it, within rounding and but for NaN and range"
 HELP = {
     "layer_norm": "`ptir opt -p decompose` makes it smaller ops",
     "clamp": "`ptir opt -p decompose` makes it smaller ops",
-    "cast": "MIND converts nothing: give the inputs the dtype that is needed",
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
     "scan": _NO_CONTROL_FLOW,
@@ -76,14 +75,18 @@ class Translation:
         self.taken = {spelled(v.name) for v in (*self.function.params, *(v for op in self.function.body for v in op.results))}
 
     def refuse(self, message: str, loc: int, help: str | None = None) -> None:
+        """Report what cannot be translated."""
         self.diagnostics.error(NOT_TRANSLATABLE, message, loc, help=help)
 
     def parameters(self) -> None:
+        """An Input for each parameter, under its name."""
         names = self.function.attrs.get("input_names") or [p.name for p in self.function.params]
         for p in self.function.params:
-            if (reason := unfit(p.type)) or 0 in p.type.shape:  # type: ignore[attr-defined]
-                self.refuse(f"parameter %{p.name}: {reason or 'an extent is 0'}", self.function.loc)
-            self.values[p] = self.builder.param(p.type, spelled(p.name))
+            reason = unfit(p.type) or ("an extent is 0" if 0 in p.type.shape else "")  # type: ignore[attr-defined]
+            made = self.builder.param(p.type, spelled(p.name))
+            self.values[p] = None if reason else made
+            if reason:
+                self.refuse(f"parameter %{p.name}: {reason}", self.function.loc)
         self.program.main.attrs["input_names"] = list(names)
 
     def body(self) -> None:
@@ -101,6 +104,7 @@ class Translation:
                 self.op(op, planned[op])
 
     def op(self, op: Op, match: Match | None) -> None:
+        """Translate one op, unless an operand is in error or the op has no counterpart."""
         self.builder.loc = op.loc
         emit = Emit(self, op)
         needs = match.needs if match else op.operands
@@ -117,6 +121,7 @@ class Translation:
             self.build(emit, op, match)
 
     def build(self, emit: Emit, op: Op, match: Match | None) -> None:
+        """Run the rule of an op, or the pattern that matched; a constraint of MIND that it breaks is a refusal."""
         try:
             if match is None:
                 self.values[op.result] = RULES[op.defn.short](emit, *op.operands, **op.defn.named(op.attrs))
@@ -128,6 +133,7 @@ class Translation:
             self.refuse(f"`{op.defn.short}`: {violation.message}", op.loc, violation.help)
 
     def results(self) -> Program:
+        """The module, its outputs set when all of them are there."""
         results = self.function.results
         if not results:
             self.refuse("a MIND module has an output", self.function.loc)
@@ -136,6 +142,7 @@ class Translation:
         return self.program
 
     def known(self, x: Operand) -> bool:
+        """Whether an operand was translated."""
         return isinstance(x, Literal) or (isinstance(x, Value) and (x in self.narrow or self.values.get(x) is not None))
 
 
@@ -162,15 +169,18 @@ class Emit:
 
     @property
     def type(self) -> TensorType:
+        """The type of the result."""
         t: Any = self.result.type if self.result else None
         return tensor(t.dtype, t.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
         return self.type.static_shape
 
     @property
     def limits(self) -> Limits:
+        """What may be asked of the tool."""
         return self.to.options.limits
 
     def __call__(self, opcode: str, *operands: Value, **attrs: Any) -> Value:
@@ -242,6 +252,7 @@ def unary(opcode: str) -> Callable[..., Value]:
 
 
 def constant(emit: Emit, value: Literal) -> Value:
+    """The same literal."""
     return emit.constant(value, last=True)
 
 
@@ -257,6 +268,13 @@ def stop_gradient(emit: Emit, x: Operand) -> Value:
     return emit.value(x)
 
 
+def cast(emit: Emit, x: Operand, dtype: DType) -> Value:
+    """To the dtype that the operand has: the operand."""
+    message = f"MIND converts nothing, {_dtype(x)} to {dtype} neither"
+    require(_dtype(x) is dtype, NOT_TRANSLATABLE, message, help="give the inputs the dtype that is needed")
+    return emit.value(x)
+
+
 def broadcast_to(emit: Emit, x: Operand, result_shape: Any) -> Value | None:
     """Kept back until an operation needs it in full."""
     assert emit.result is not None
@@ -266,14 +284,17 @@ def broadcast_to(emit: Emit, x: Operand, result_shape: Any) -> Value | None:
 
 
 def reshape(emit: Emit, x: Operand, new_shape: tuple[int, ...]) -> Value:
+    """The same list, -1 too; resolved where PTIR keeps an extent 0."""
     return emit.last("Reshape", emit.value(x), new_shape=emit.shape if 0 in new_shape else new_shape)
 
 
 def transpose(emit: Emit, x: Operand, perm: tuple[int, ...]) -> Value:
+    """The permutation, not negative."""
     return emit.last("Transpose", emit.value(x), permutation=tuple(p % len(perm) for p in perm))
 
 
 def slice_(emit: Emit, x: Operand, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Value:
+    """The window from its starts to its ends, step 1."""
     ends = tuple(a + n for a, n in zip(starts, sizes, strict=True))
     return emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=(1,) * len(starts))
 
@@ -288,6 +309,7 @@ def tile(emit: Emit, x: Operand, repeats: tuple[int, ...]) -> Value:
 
 
 def take(emit: Emit, x: Operand, indices: Operand) -> Value:
+    """Gather, which indexes the first axis too."""
     return emit.last("Gather", emit.value(x), emit.value(indices))
 
 
@@ -337,6 +359,7 @@ RULES: dict[str, Callable[..., Value | None]] = {
     "exp": unary("Exp"),
     "log": unary("Log"),
     "stop_gradient": stop_gradient,
+    "cast": cast,
     "broadcast_to": broadcast_to,
     "reshape": reshape,
     "transpose": transpose,

@@ -60,6 +60,7 @@ def scalar_literal(literal: Literal) -> Literal:
 
 
 def type_of(x: Operand) -> TensorType:
+    """The tensor type of an operand."""
     t: Any = x.type  # type: ignore[union-attr]
     return tensor(t.dtype, t.shape)
 

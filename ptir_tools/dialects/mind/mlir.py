@@ -140,6 +140,7 @@ def _broadcast_map(shape: Sequence[int], rank: int, result: Sequence[int]) -> li
 
 
 def constant(to: Lowering, op: Op) -> None:
+    """`arith.constant` with a dense literal."""
     literal: Literal = op.attr("value")
     element = element_text(literal.type)
     width = {"f32": "<f", "f64": "<d"}.get(element)
@@ -174,6 +175,7 @@ def binary(name: str) -> Callable[[Lowering, Op], None]:
 
 
 def neg(to: Lowering, op: Op) -> None:
+    """`arith.negf`; of integers, the difference from zero."""
     x, t = next(op.values()), op.result.type
     if element_text(t).startswith("f"):
         to.let(f"arith.negf %{x.name} : {tensor_text(t)}", op.result.name)
@@ -246,12 +248,14 @@ def reshape(to: Lowering, op: Op) -> None:
 
 
 def transpose(to: Lowering, op: Op) -> None:
+    """`linalg.transpose`."""
     x, t = next(op.values()), op.result.type
     types = f"ins(%{x.name} : {tensor_text(x.type)}) outs({to.empty(t)} : {tensor_text(t)})"
     to.let(f"linalg.transpose {types} permutation = {list(op.attr('permutation'))}", op.result.name)
 
 
 def index(to: Lowering, op: Op) -> None:
+    """The element at constant indices, as a tensor of rank 0."""
     x = next(op.values())
     at = ", ".join(to.let(f"arith.constant {i} : index") for i in op.attr("indices"))
     element = to.let(f"tensor.extract %{x.name}[{at}] : {tensor_text(x.type)}")
@@ -259,6 +263,7 @@ def index(to: Lowering, op: Op) -> None:
 
 
 def slice_(to: Lowering, op: Op) -> None:
+    """`tensor.extract_slice`, the bounds clamped."""
     x, t = next(op.values()), op.result.type
     low = [lo for lo, _ in clamped(_shape(x.type), op.attr("starts"), op.attr("ends"))]
     bounds = f"{low} {list(_shape(t))} {list(op.attr('steps'))}"
