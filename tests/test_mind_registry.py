@@ -5,10 +5,15 @@ from mind_programs import good
 
 from ptir_tools import convert
 from ptir_tools.convert import ConversionTarget, get_conversion_target, register_conversion_target, route, translate
+from ptir_tools.convert.codes import EXPLAIN
 from ptir_tools.convert.legality import Legality, check_program_legality, entry_point_name, walk_program
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
+from ptir_tools.core.source import Source
 from ptir_tools.core.types import sym, tensor
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir.text import FORMAT
 
 TEXT = "%0 = Input {name=x} : tensor<f32[2]>\n%1 = ConstI64(3)\n%2 = Neg (%0)\n%3 = Neg (%1)\noutputs: %2, %3\n"
 
@@ -61,3 +66,13 @@ def test_walk() -> None:
 @pytest.mark.parametrize(("entry", "want"), [("main", "main"), ("a.b", "a_b"), ("1st", "_1st"), ("", "entry")])
 def test_entry_point_names(entry, want) -> None:
     assert entry_point_name(entry, "0123456789abcdef0123") == f"{want}__0123456789abcdef"
+
+
+@pytest.mark.parametrize("entry", EXPLAIN, ids=lambda c: c.code)
+def test_every_code_of_translation_is_provoked(entry) -> None:
+    for text, wanted in ((entry.wrong, [entry.code]), (entry.right, [])):
+        diagnostics = Diagnostics(Source("t.ptir", text))
+        program = FORMAT.read(diagnostics.source, diagnostics, Options())
+        assert program is not None and verify(program, diagnostics)
+        translate(program, "mind", diagnostics)
+        assert [d.code for d in diagnostics] == wanted

@@ -11,6 +11,7 @@ import click
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
+from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.dialect import Code
 from ptir_tools.dialects import DIALECTS, load_dialect
 from ptir_tools.dialects.sniff import EXPLAIN
@@ -47,7 +48,7 @@ def command(session: Session, code: str, markdown: bool) -> None:
 
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
-    found = [("any", c) for c in EXPLAIN]
+    found = [("any", c) for c in (*EXPLAIN, *TRANSLATION)]
     found += [(name, c) for name in DIALECTS for c in load_dialect(name).explain]
     return sorted(found, key=lambda row: (row[0], row[1].code))
 
