@@ -14,6 +14,7 @@ from ptir_tools.core.ir import clone
 from ptir_tools.core.types import sym
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.rules import type_text
+from ptir_tools.dialects.tiny.sizes import choose
 
 NAMES = "abcd"
 
@@ -169,3 +170,15 @@ def test_symbols_of_a_program() -> None:
     program = good(graph(source(["H*D", "N"]), node("PAD", pad=[[0, "p"], [0, 0]])))
     assert symbols.symbols(program) == ["D", "H", "N", "p"]
     assert sym("D*H") in program.main.params[0].type.shape
+
+
+@pytest.mark.parametrize("name", ["seed_5_1_gemm", "seed_5_2_conv2d", "07_conv2d_view", "05_attention_full"])
+def test_chosen_sizes_let_a_graph_run(name: str) -> None:
+    program = good(sample(name))
+    sizes = choose(program, {"N": 3})
+    assert "N" not in sizes and all(0 < n < 40 for n in sizes.values())
+    numbers = sizes | {"N": 3}
+    symbols.specialize(clone(program), numbers)
+    assert set(symbols.symbols(program)) <= set(numbers)
+    if "conv" not in name:
+        assert len(set(numbers.values())) == len(numbers)
