@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Valu
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.symbols import unify
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TileType, TupleType, Type, tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ def signature(program: Program, function: str | None = None) -> list[Port]:
 
 
 def results(program: Program, function: str | None = None) -> list[Port]:
-    """The outputs of a function, in order.
+    """The outputs of a function, in order: what its memref parameters hold at the end, then what it returns.
 
     Names: the returned value's; `t.0` for element 0 of `t`; a tuple returned whole is flattened so; `result_K` for what has
     no name; a repeated name gets `_1`, `_2`, …; those of a PTO function are first its memref parameters.
@@ -124,7 +124,7 @@ def _listed(ports: Sequence[Port]) -> str:
 
 def _require_fit(port: Port, array: Array) -> None:
     t = port.type
-    if not isinstance(t, (TensorType, ScalarType, MemRefType)):
+    if not isinstance(t, (TensorType, ScalarType, MemRefType, TileType)):
         raise UsageError(f"input `{port.name}` is {t}, which cannot be given")
     if array.dtype != arrays.numpy_dtype(t.dtype):
         raise UsageError(f"input `{port.name}` is {t}, got an array of {array.dtype}")
