@@ -19,7 +19,6 @@ from ptir_tools.core.opdef import exact
 from ptir_tools.core.patterns import Effect, FrozenPatternSet, Pattern, has_floats
 from ptir_tools.core.rewriter import Rewriter
 
-_FOLD_DEPTH = 2  # folding looks at the definitions of operands
 CostModel = Callable[[Op, Pattern, Rewriter], int]
 Fold = Callable[[Op, Rewriter], Operand | None]
 
@@ -79,7 +78,6 @@ class _Driver:
         self.failed: dict[Op, list[Pattern]] = {}
         self.inserted: list[Op] = []
         self.recent: deque[str] = deque(maxlen=16)
-        self.depth = max(patterns.depth, _FOLD_DEPTH)
         self.random = None if config.seed is None else random.Random(config.seed)
 
     def run(self) -> GreedyStats:
@@ -113,21 +111,33 @@ class _Driver:
         if changed:
             self.inserted.append(op)
             self.requeue(op, 0)
-        elif sum(map(self.rw.uses, op.results)) <= 1:
-            self.requeue(op, 0)
+            return
+        uses = sum(map(self.rw.uses, op.results))
+        if uses == 0:
+            self.queue(op)
+        elif uses == 1:
+            self.requeue_users(op, 0)
+
+    def queue(self, op: Op) -> None:
+        if op not in self.queued:
+            self.queued.add(op)
+            self.stack.append(op)
 
     def requeue(self, op: Op, distance: int) -> None:
-        """Put `op` on the worklist, and its users as far up as patterns look; what failed there may match now."""
-        if distance < max(self.patterns.depths.get(op.defn, 1), _FOLD_DEPTH):
-            if (failed := self.failed.get(op)) is not None:
-                self.failed[op] = [p for p in failed if p.depth <= distance]
-            if op not in self.queued:
-                self.queued.add(op)
-                self.stack.append(op)
-        if distance + 1 < self.depth:
-            for v in op.results:
-                for user in self.rw.users_of(v):
-                    self.requeue(user, distance + 1)
+        """Put `op` on the worklist, and what looks at it, as far up as patterns look; what failed there may match now."""
+        if failed := self.failed.get(op):
+            self.failed[op] = [p for p in failed if p.depth <= distance]
+        self.queue(op)
+        self.requeue_users(op, distance)
+
+    def requeue_users(self, op: Op, distance: int) -> None:
+        if distance + 1 < self.patterns.depth:
+            watchers = self.patterns.watchers.get(op.defn, self.patterns.any_watchers)
+            if watchers:
+                for v in op.results:
+                    for user in self.rw.users_of(v):
+                        if user.defn in watchers:
+                            self.requeue(user, distance + 1)
 
     def visit(self, op: Op) -> None:
         if op.defn.is_pure and self.config.enable_dce and self.rw.unused(op):

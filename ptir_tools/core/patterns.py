@@ -46,6 +46,10 @@ class Pattern:
         """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
         return True
 
+    def looks_through(self) -> Iterable[tuple[OpDef | None, OpDef]]:
+        """The pairs (op, user of it) along which it looks down; None is any op."""
+        return [(None, d) for root in self.roots for d in named(root)] if self.depth > 1 else []
+
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         """Rewrite at `root` through `rw`, or change nothing and return False."""
         raise NotImplementedError(type(self).__name__)
@@ -129,12 +133,21 @@ class FunctionPattern(Pattern):
     name: str
     roots: tuple[str, ...]
     operands: frozenset[str]
+    every: bool
     benefit: int
     depth: int
     effect: Effect
 
     def admits(self, origins: Sequence[Origin]) -> bool:
-        return not self.operands or any(o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in origins)
+        if not self.operands:
+            return True
+        found = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in origins]
+        return all(found) if self.every else any(found)
+
+    def looks_through(self) -> Iterable[tuple[OpDef | None, OpDef]]:
+        if not self.operands or self.depth > 2:
+            return Pattern.looks_through(self)  # a dataclass with slots has no super()
+        return [(inner, d) for o in self.operands for inner in named(o) for root in self.roots for d in named(root)]
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         return self.function(OpView(root, rw))
@@ -143,19 +156,28 @@ class FunctionPattern(Pattern):
 def rewrites(
     *roots: str,
     operands: Iterable[str] = (),
+    every: bool = False,
     benefit: int = 1,
     depth: int = 2,
     effect: Effect = Effect.EXACT,
 ) -> Callable[[Callable[[OpView], bool]], FunctionPattern]:
     """Make a pattern of a function of the root's view; its name is the function's with hyphens.
 
-    `operands`: names of ops one of which must define an operand (or an operand is a literal), else it is not called.
+    `operands`: names of ops one of which must define an operand (or an operand is a literal), else it is not called;
+    `every`: they must define all operands.
     """
 
     def declare(function: Callable[[OpView], bool]) -> FunctionPattern:
         name = function.__name__.replace("_", "-")
         return FunctionPattern(
-            function=function, name=name, roots=roots, operands=frozenset(operands), benefit=benefit, depth=depth, effect=effect
+            function=function,
+            name=name,
+            roots=roots,
+            operands=frozenset(operands),
+            every=every,
+            benefit=benefit,
+            depth=depth,
+            effect=effect,
         )
 
     return declare
@@ -178,9 +200,10 @@ class PatternSet:
 
 
 class FrozenPatternSet:
-    """Patterns by root op. `depth` is the deepest pattern's, `depths` the deepest of each root."""
+    """Patterns by root op. `depth` is the deepest pattern's; `watchers[d]` are the ops at which a pattern looks at the
+    definition of an operand made by `d`."""
 
-    __slots__ = ("_memo", "by_root", "depth", "depths", "patterns")
+    __slots__ = ("_memo", "any_watchers", "by_root", "depth", "patterns", "watchers")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
@@ -189,24 +212,26 @@ class FrozenPatternSet:
             for root in p.roots:
                 for d in named(root):
                     self.by_root.setdefault(d, []).append(p)
-        self.depths = {d: max(p.depth for p in ps) for d, ps in self.by_root.items()}
-        self.depth = max(self.depths.values(), default=1)
+        self.depth = max((p.depth for p in self.patterns), default=1)
+        pairs = {pair for p in self.patterns for pair in p.looks_through()}
+        self.any_watchers = frozenset(user for op, user in pairs if op is None)
+        self.watchers: dict[OpDef, frozenset[OpDef]] = {
+            d: self.any_watchers.union(user for op, user in pairs if op is d) for d in {op for op, _ in pairs if op is not None}
+        }
         self._memo: dict[tuple[Any, ...], tuple[Pattern, ...]] = {}
 
     def candidates(self, op: Op) -> tuple[Pattern, ...]:
         """The patterns that may match `op`, judged by what defines its operands; highest benefit first."""
-        key: list[Any] = [op.defn]
-        if len(op.operands) > 4:
-            key.append(len(op.operands))
+        operands = op.operands
+        if len(operands) > 4:
+            key: tuple[Any, ...] = (op.defn, len(operands))
         else:
-            for x in op.operands:
-                v = x if isinstance(x, Value) else None
-                key.append(origin(x) if v is None else v.op and v.op.defn)
-        found = self._memo.get(tuple(key))
+            key = (op.defn, *[v.defn if isinstance(x, Value) and (v := x.op) else origin(x) for x in operands])
+        found = self._memo.get(key)
         if found is None:
             patterns = self.by_root.get(op.defn, ())
-            origins = [origin(x) for x in op.operands]
-            found = self._memo[tuple(key)] = tuple(p for p in patterns if len(origins) > 4 or p.admits(origins))
+            origins = [origin(x) for x in operands]
+            found = self._memo[key] = tuple(p for p in patterns if len(origins) > 4 or p.admits(origins))
         return found
 
 

@@ -98,11 +98,15 @@ class Rewriter:
 
     def unused(self, op: Op) -> bool:
         """Whether nothing uses any result of `op`."""
-        return not any(map(self._uses.count, op.results))
+        count = self._uses.count
+        for v in op.results:  # noqa: SIM110  (asked for every op, several times)
+            if count(v):
+                return False
+        return True
 
     def users_of(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
-        return [u for u in self._uses.of(v) if isinstance(u, Op)]
+        return self._uses.ops(v)
 
     def is_result(self, v: Value) -> bool:
         """Whether a block returns `v` or an element of it."""
@@ -139,7 +143,8 @@ class Rewriter:
 
     def accepts(self, v: Value, by: Operand) -> bool:
         """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
-        return all(_legal(u, v, by) for u in self.users_of(v) if u.defn.check is not None)
+        checked = [u for u in self.users_of(v) if u.defn.check is not None]
+        return all(_legal(u, v, by) for u in checked)
 
     # Edits
 

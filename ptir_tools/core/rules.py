@@ -75,6 +75,7 @@ class RulePattern(Pattern):
     depth: int
     effect: Effect
     wants: Sequence[frozenset[OpDef | type[Literal]] | None]
+    pairs: Sequence[tuple[OpDef, OpDef]]
     match: Callable[[Op, Env], bool]
     condition: Callable[[Env], Any]
     build: Callable[[Env, _Site], Operand]
@@ -82,6 +83,9 @@ class RulePattern(Pattern):
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         return len(origins) == len(self.wants) and all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
+
+    def looks_through(self) -> Sequence[tuple[OpDef, OpDef]]:
+        return self.pairs
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         env: Env = {"root": root, "rw": rw}
@@ -147,7 +151,7 @@ class _Compiler:
             build = self.right(_parse(m["right"]), top=True)
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
-                wants=wants, match=match, condition=condition, build=build, text=m.group(),
+                wants=wants, pairs=list(self.pairs(call)), match=match, condition=condition, build=build, text=m.group(),
             )  # fmt: skip
 
     # Left sides
@@ -178,6 +182,15 @@ class _Compiler:
         if isinstance(node, ast.Call):
             return frozenset(self.defns(node))
         return None if isinstance(node, ast.Name) else frozenset((Literal, *self.constants()))
+
+    def pairs(self, call: ast.Call) -> Iterator[tuple[OpDef, OpDef]]:
+        """(op, user of it) for every op that the left side looks at."""
+        for a in call.args:
+            inner = a.value if isinstance(a, ast.NamedExpr) else a
+            below = self.wanted(inner) or ()
+            yield from ((d, user) for d in below if isinstance(d, OpDef) for user in self.defns(call))
+            if isinstance(inner, ast.Call):
+                yield from self.pairs(inner)
 
     def constants(self) -> list[OpDef]:
         broadcast = OPS.get(f"{self.dialect.name}.broadcast_to")

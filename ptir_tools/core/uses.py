@@ -49,7 +49,17 @@ class Uses:
 
     def count(self, v: Value) -> int:
         """How many uses `v` has."""
-        return len(self._entries.get(v, ())) - self._stale.get(v, 0)
+        entries = self._entries.get(v)
+        return len(entries) - self._stale.get(v, 0) if entries else 0
+
+    def ops(self, v: Value) -> list[Op]:
+        """The ops that use `v`, each once."""
+        entries = self._entries.get(v)
+        if not entries:
+            return []
+        if len(entries) == 1 and v not in self._stale:
+            return [u for u in entries if isinstance(u, Op)]
+        return [u for u in self.of(v) if isinstance(u, Op)]
 
     def values(self) -> Iterable[Value]:
         """The values that are or were used."""

@@ -34,7 +34,7 @@ def _compute(op: Op, elements: list[Literal]) -> object:
     return result
 
 
-@rewrites(*(d.name for family in _FAMILIES for d in named(family)), operands=_ORIGINS, benefit=3)
+@rewrites(*(d.name for family in _FAMILIES for d in named(family)), operands=_ORIGINS, every=True, benefit=3)
 def uniform_operands(op: OpView) -> bool:
     """An elementwise op on constants of equal elements is such a constant."""
     t = op.result.type
