@@ -10,6 +10,7 @@ from mind_programs import SAMPLES, codes, good, random_program, read, run, show
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind import DIALECT, records, syntax
 from ptir_tools.dialects.mind.text import format_text
@@ -316,3 +317,14 @@ def test_the_short_way_and_the_grammar_read_the_same(seed) -> None:
         short, long = Diagnostics(source), Diagnostics(source)
         assert syntax.parse(line, 0, short) == syntax.parse_by_grammar(line, 0, long)
         assert short.items == long.items
+
+
+def test_hostile_numbers_and_nesting() -> None:
+    many = "9" * 6000
+    assert codes(f"%{many} = ConstI64(1)\noutputs: %{many}\n") == []
+    assert codes(f"%0 = ConstI64({many})\noutputs: %0\n") == ["E1005"]
+    with pytest.raises(LimitExceeded):
+        read(f"{X}%1 = Neg(%0) {{a={'[' * 3000}{']' * 3000}}}\noutputs: %1\n")
+    deep = "[" * 200 + "]" * 200
+    text = f"{X}%1 = Neg (%0) {{a={deep}}} : tensor<f32[2, 3]>\noutputs: %1\n"
+    assert show(good(text)) == text

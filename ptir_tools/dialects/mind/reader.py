@@ -19,7 +19,7 @@ from ptir_tools.dialects.mind import given as given_values
 from ptir_tools.dialects.mind.attributes import BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.codes import CODES
 from ptir_tools.dialects.mind.given import Given
-from ptir_tools.dialects.mind.statements import Alias, Instruction, Name, Outputs, Statement, TypeText, split_comment
+from ptir_tools.dialects.mind.statements import ID_DIGITS, Alias, Instruction, Name, Outputs, Statement, TypeText, split_comment
 from ptir_tools.dialects.mind.types import DTYPES
 
 _DEFINES = re.compile(r"%([0-9A-Za-z_]+)\s*=")
@@ -162,7 +162,7 @@ class Reader:
         return value
 
     def watch_order(self, name: Name) -> None:
-        if not name.text.isdecimal() or name.text in self.scope.values:
+        if not name.text.isdecimal() or len(name.text) > ID_DIGITS or name.text in self.scope.values:
             return
         if int(name.text) < self.last_id:
             message = f"%{name.text} is defined after %{self.last_id}; canonical ids ascend"

@@ -13,7 +13,7 @@ from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal, Op, Program, Value
 from ptir_tools.dialects.mind.attributes import SCALARS
-from ptir_tools.dialects.mind.statements import Call, Range
+from ptir_tools.dialects.mind.statements import ID_DIGITS, Call, Range
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 from ptir_tools.dialects.mind.writer import input_names
 
@@ -22,7 +22,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     """A record for each Input and each operation. Value ids that are no numbers become dense numbers, with a note."""
     function = program.main
     values = [*function.params, *(op.result for op in function.body)]
-    ids = {v: int(v.name) for v in values if v.name.isdecimal()}
+    ids = {v: int(v.name) for v in values if v.name.isdecimal() and len(v.name) <= ID_DIGITS}
     if len(set(ids.values())) < len(values):
         ids = {v: i for i, v in enumerate(values)}
         diagnostics.note("ValuesRenumbered", "a record's value id is an integer: the values are numbered from 0")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ptir_tools.core.source import Span
 
+ID_DIGITS = 18  # a longer value id is a name, not a number
 # Words that are values.
 WORDS: dict[str, Any] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
 _CODE = re.compile(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Span
 from ptir_tools.dialects.mind import usual
 from ptir_tools.dialects.mind.statements import (
@@ -79,6 +79,8 @@ def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
 
 def parse_by_grammar(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     """As `parse`, for a line of any form."""
+    if (depth := _depth(code)) > LIMITS.nesting:
+        raise LimitExceeded(f"brackets are nested {depth} deep, the limit is {LIMITS.nesting}", "--max-nesting")
     parser, actions = _parser()
     actions.start = start
     try:
@@ -93,6 +95,17 @@ def parse_by_grammar(code: str, start: int, diagnostics: Diagnostics) -> Stateme
         found: Statement = statement
         return found
     return None
+
+
+def _depth(code: str) -> int:
+    """How deep brackets are nested, at most."""
+    if code.count("[") + code.count("(") <= LIMITS.nesting:
+        return 0
+    depth = deepest = 0
+    for c in code:
+        depth += (c in "([") - (c in ")]")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _bad_character(code: str, at: int, start: int, diagnostics: Diagnostics) -> None:
