@@ -51,7 +51,7 @@ class _Reader:
         functions = self.array(raw, "functions", "a program", ())
         regions = self.array(raw, "regions", "a program", ())
         entry = self.guarded((), get, raw, "entry", str, "a program")
-        if not isinstance(raw, dict):
+        if self.diagnostics.errors:  # nothing can be said of what is not there
             return None
         version = raw.get("spec_version")
         at = self.source.json_span(("spec_version",)) if self.source.json_span else None

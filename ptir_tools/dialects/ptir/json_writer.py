@@ -145,8 +145,12 @@ class _Writer:
     def type(self, t: Type, pad: str) -> str:
         found = self.types.get((t, pad))
         if found is None:
-            found = self.types[t, pad] = self.value(_type(t), pad)
+            found = self.types[t, pad] = self.tuple(t, pad) if isinstance(t, TupleType) else self.value(_type(t), pad)
         return found
+
+    def tuple(self, t: TupleType, pad: str) -> str:
+        inner = pad + STEP
+        return f'{{\n{inner}"Tuple": {_array([self.type(e, inner + STEP) for e in t.elements], inner)}\n{pad}}}'
 
     def value(self, x: Any, pad: str) -> str:
         """A plain value as serde_json's pretty printer writes it, its first line without indent."""
@@ -184,8 +188,6 @@ def float_text(value: float) -> str:
 
 
 def _type(t: Type) -> Any:
-    if isinstance(t, TupleType):
-        return {"Tuple": [_type(e) for e in t.elements]}
     return {"Tensor": _spec(t)} if isinstance(t, TensorType) else None
 
 

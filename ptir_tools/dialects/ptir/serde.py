@@ -91,7 +91,14 @@ def read_type(raw: Any, depth: int = 0) -> Type:
         raise LimitExceeded(f"types nested deeper than {LIMITS.nesting}", "--max-nesting")
     if not isinstance(payload, list):
         _fail("a tuple type is an array", "Tuple")
-    return inside("Tuple", lambda: tuple_of([inside(i, read_type, x, depth + 1) for i, x in enumerate(payload)]))
+    parts: list[Type] = []
+    for i, x in enumerate(payload):
+        try:
+            parts.append(read_type(x, depth + 1))
+        except Malformed as bad:
+            bad.path = ("Tuple", i, *bad.path)
+            raise
+    return tuple_of(parts)
 
 
 def read_spec(raw: Any) -> TensorType:

@@ -1,0 +1,173 @@
+"""gpt.rs's dump: what its notation loses, what is refused, what the writer has to add."""
+
+import pytest
+from ptir_texts import clean, errors, read, write
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Literal
+from ptir_tools.core.types import sym
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_format
+
+
+def dump(*body: str, params: tuple[str, ...] = ("%0 : tensor<F32 x 2>",), results: tuple[str, ...] = ()) -> str:
+    def section(title: str, lines: tuple[str, ...]) -> str:
+        return f"    {title}:\n" + "".join(f"      {line}\n" for line in lines) if lines else ""
+
+    function = section("params", params) + section("body", body) + section("results", results)
+    return f"program @f (spec_version = ptir.v0.4) {{\n  func @f {{\n{function}  }}\n}}\n"
+
+
+def notes(text: str, form: str) -> list[tuple[str, str]]:
+    """What writing the text's program in `form` says."""
+    diagnostics = Diagnostics()
+    writer = load_format(form).write
+    assert writer is not None
+    "".join(writer(clean(text), diagnostics, Options()))
+    return [(d.code, d.message) for d in diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%1 = ElementwiseUnary(Neg)(%7) -> tensor<F32 x 2>", (6, 34, "UndefinedValue", "%7 is not defined here")),
+        ("%1 = ElementwiseUnary(Negg)(%0) -> tensor<F32 x 2>",
+         (6, 7, "UnknownOp", "ElementwiseUnary has no kind `Negg` (it has: Neg, Abs, Exp, Log, Tanh, Erf, Rsqrt, Reciprocal)")),
+        ("%1 = Foo(%0) -> tensor<F32 x 2>", (6, 7, "UnknownOp", "there is no operation kind `Foo`")),
+        ("%1 = Gather(GatherSpec { axes: 1 })(%0, %0) -> tensor<F32 x 2>",
+         (6, 7, "MissingAttribute", "Gather has no field `axis`")),
+        ("%1 = Transpose(TransposeSpec { perm: [-1] })(%0) -> tensor<F32 x 2>",
+         (6, 7, "InvalidAttributeValue", "`perm` is an integer, not negative")),
+        ("%1 = Select(%0 -> tensor<F32 x 2>", (6, 22, "SyntaxError", "found `->`, expected `)`, `,` or `[`")),
+        ("%1 = Select(%0) -> tensor<F33 x 2>", (6, 7, "DTypeNotSupported", "there is no dtype `F33`")),
+        ("%1 = StopGradient(%0[1]) -> tensor<F32 x 2>", (6, 25, "TupleIndexOutOfRange", "%0 is tensor<f32, 2>, not a tuple")),
+    ],
+)  # fmt: skip
+def test_refused(line: str, expected: tuple[int, int, str, str]) -> None:
+    after = "%9 = ElementwiseUnary(Exp)(%1) -> tensor<F32 x 2>"  # silent: its operand is in error
+    _, diagnostics = read(dump(line, after), "ptir-dump")
+    assert errors(diagnostics) == [expected]
+
+
+def test_the_payload_of_an_inline_literal_is_not_there() -> None:
+    program = clean(dump("%1 = ElementwiseBinary(Add)(%0, literal(dtype=F32, shape=2)) -> tensor<F32 x 2>"), "ptir-dump")
+    literal = program.main.body[0].operands[1]
+    assert isinstance(literal, Literal)
+    assert literal.data is None
+    text = write(program)
+    assert "add(%0, dense<?> : tensor<f32, 2>)" in text
+    assert verify(program, read("")[1])
+    assert [code for code, _ in notes(text, "ptir-json")] == ["MissingPayload"]
+    assert notes(text, "ptir-dump") == []
+
+
+def test_where_a_symbol_ends() -> None:
+    program, diagnostics = read(
+        dump(
+            "%1 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x ?axx2>",
+            '%2 = BroadcastTo(BroadcastToSpec { result_shape: Shape { dims: [Dynamic(DimSymbol("ax2"))] } })(%0)'
+            " -> tensor<F32 x ?ax2>",
+            "%3 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x ?Bx2x?C>",
+            params=("%0 : tensor<F32 x 1>",),
+        ),
+        "ptir-dump",
+    )
+    shapes = [op.results[0].type.shape for op in program.main.body]
+    assert shapes == [(sym("ax"), 2), (sym("ax2"),), (sym("B"), 2, sym("C"))]
+    assert [(d.code, d.where[1]) for d in diagnostics] == [("AmbiguousSymbol", 6)]
+
+
+def test_results_that_are_no_values_are_forwarded() -> None:
+    text = """\
+program @f (spec_version = ptir.v0.4) {
+  func @f(%p: tensor<i1>, %x: tensor<f32, 4>) -> (tensor<f32, 2>, tensor<f32>, tensor<f32, 4>) {
+    %t = top_k(%x) k[2] -> (tensor<f32, 2>, tensor<si32, 2>)
+    %z = cond(%p, %x) true_region[^a] false_region[^b] -> tensor<f32, 4>
+    return %t[0], dense<1.0> : tensor<f32>, %z
+  }
+  region ^a(%v: tensor<f32, 4>) -> tensor<f32, 4> {
+    return %v
+  }
+  region ^b(%v: tensor<f32, 4>) -> tensor<f32, 4> {
+    %e = exp(%v) -> tensor<f32, 4>
+    return %e
+  }
+}
+"""
+    assert verify(*read(text))
+    printed = write(clean(text), "ptir-dump")
+    assert "%4 = StopGradient(%2[0]) -> tensor<F32 x 2>" in printed
+    assert "%5 = StopGradient(literal(dtype=F32, shape=[])) -> tensor<F32 x []>" in printed
+    assert "%1 = StopGradient(%0) -> tensor<F32 x 4>" in printed
+    assert "CondSpec { true_region: RegionId(0), false_region: RegionId(1) }" in printed
+    assert [code for code, _ in notes(text, "ptir-dump")] == ["ResultForwarded", "ResultForwarded"]
+    again = clean(printed, "ptir-dump")
+    assert verify(again, read("")[1])
+    assert write(again, "ptir-dump") == printed
+
+
+def test_value_ids_are_the_digits_of_names_and_else_the_smallest_free() -> None:
+    lines = ("%7 = neg(%x)", "%a = exp(%7)", "%0 = neg(%a)", "%007 = exp(%0)", "%b = neg(%007)")
+    statements = "".join(f"  {line} -> tensor<f32>\n" for line in lines)
+    text = f"func @f(%x: tensor<f32>) -> tensor<f32> {{\n{statements}  return %b\n}}\n"
+    program = clean(write(clean(text), "ptir-dump"), "ptir-dump")
+    assert [p.name for p in program.main.params] == ["1"]
+    assert [op.results[0].name for op in program.main.body] == ["7", "2", "0", "3", "4"]
+
+
+def test_axes_are_not_negative_where_gpt_rs_stores_them_unsigned() -> None:
+    text = """\
+func @f(%x: tensor<f32, 2x3>, %s: tensor<si8, 2x3>) -> tensor<f32, 3x2> {
+  %a = reduce_sum(%x) axes[-1] -> tensor<f32, 2>
+  %b = argmax(%x) axis[-1] -> tensor<si32, 2>
+  %c = dot_general(%x, %x) batch_lhs[-2] batch_rhs[-2] contract_lhs[-1] contract_rhs[-1] -> tensor<f32, 2>
+  %d = iota() axis[-1] -> tensor<si32, 2x3>
+  %e = dequantize(%s) axis[-1] -> tensor<f32, 2x3>
+  %y = transpose(%x) perm[-1, 0] -> tensor<f32, 3x2>
+  return %y
+}
+"""
+    printed = write(clean(text), "ptir-dump")
+    for piece in (
+        "axes: [1]", "axis: -1, keepdims", "batch_lhs: [0], batch_rhs: [0], contract_lhs: [1], contract_rhs: [1]",
+        "dtype: Si32, axis: 1", "axis: Some(1)", "perm: [1, 0]",
+    ):  # fmt: skip
+        assert piece in printed
+
+
+def test_composites_are_decomposed_with_a_note() -> None:
+    text = """\
+func @f(%x: tensor<f32, 4>, %lo: tensor<f32, 4>, %hi: tensor<f32, 4>) -> tensor<f32, 4> {
+  %y = clamp(%x, %lo, %hi) -> tensor<f32, 4>
+  return %y
+}
+"""
+    printed = write(clean(text), "ptir-dump")
+    assert "Clamp" not in printed
+    assert "ElementwiseBinary(Maximum)" in printed
+    assert [code for code, _ in notes(text, "ptir-dump")] == ["Decomposed"]
+
+
+def test_a_stream_that_is_not_the_ordinal_is_noted() -> None:
+    text = "func @f() -> tensor<f32, 2> {\n  %y = rng_uniform() stream[S] -> tensor<f32, 2>\n  return %y\n}\n"
+    assert notes(text.replace("S", "0"), "ptir-dump") == []
+    assert [code for code, _ in notes(text.replace("S", "3"), "ptir-dump")] == ["LostStream"]
+
+
+def test_strings_floats_and_scalars_as_rust_prints_them() -> None:
+    text = r"""
+func @f(%x: tensor<f32, 2>, %c: tensor<cf32, 2>) -> tensor<f32, 2> {
+  %a = custom_call(%x) target["a.b.v1"]
+    attrs[{"k y" = "q\"\n\u{7f}é'", f = [0.0001, 1e-5, 1e15, 1e16, -0.0, nan, inf]}] -> tensor<f32, 2>
+  %b = pad(%c) low[0] high[1] pad_value[(1.0, -2.0)] -> tensor<cf32, 3>
+  %y = pad(%x) low[0] high[0] pad_value[unsigned(3)] -> tensor<f32, 2>
+  return %y
+}
+"""
+    printed = write(clean(text), "ptir-dump")
+    assert "F64Array([0.0001, 1e-5, 1000000000000000.0, 1e16, -0.0, NaN, inf])" in printed
+    assert r""""k y": String("q\"\n\u{7f}é'")""" in printed
+    assert "pad_value: Complex { re: 1.0, im: -2.0 }" in printed
+    assert "pad_value: Unsigned(3)" in printed
+    assert write(clean(printed, "ptir-dump"), "ptir-dump") == printed
