@@ -350,7 +350,10 @@ def test_extract_transpose_reshape_fillpad():
     mat, left = tile("f32", 8, 8, "Mat"), tile("f32", 4, 4, "Left")
     load = f"%y = pto.tile.load %m0[0, 0] : {memref('f32', 8, 8)}, {mat}"
     extract = f"%r = pto.tile.extract %y[%s0, 4] : {mat} -> {left}"
-    source = module(f"%m0: {memref('f32', 8, 8)}, %s0: index, %out: {memref('f32', 4, 4)}", load, extract, f"%e = pto.tile.trans %r : {left} -> {tile('f32', 4, 4)}", f"pto.tile.store %e, %out[0, 0] : {memref('f32', 4, 4)}, {tile('f32', 4, 4)}")  # fmt: skip
+    trans = f"%e = pto.tile.trans %r : {left} -> {tile('f32', 4, 4)}"
+    store = f"pto.tile.store %e, %out[0, 0] : {memref('f32', 4, 4)}, {tile('f32', 4, 4)}"
+    parameters = f"%m0: {memref('f32', 8, 8)}, %s0: index, %out: {memref('f32', 4, 4)}"
+    source = module(parameters, load, extract, trans, store)
     same(run(source, {"m0": x, "s0": np.int64(2), "out": np.zeros((4, 4), np.float32)})["out"], x[2:6, 4:].T.copy())
     got = evaluate(f"%r = pto.tile.reshape %x0 : {tile('f32', 8, 8)} -> {tile('f32', 4, 16)}", [("f32", x)], ("f32", 4, 16))
     same(got, x.reshape(4, 16))
@@ -472,6 +475,11 @@ SCALARS = [
 
 @pytest.mark.parametrize("text, a, b, want", SCALARS)
 def test_scalar_integers(text, a, b, want):
-    source = module("%a: i32, %b: i32, %out: pto.memref<1x1xi32>", f"%r = arith.{text} : i32", "%t = pto.tile.expands %r : i32, tile<1x1xi32>", "pto.tile.store %t, %out[0, 0] : pto.memref<1x1xi32>, tile<1x1xi32>")  # fmt: skip
+    lines = (
+        f"%r = arith.{text} : i32",
+        "%t = pto.tile.expands %r : i32, tile<1x1xi32>",
+        "pto.tile.store %t, %out[0, 0] : pto.memref<1x1xi32>, tile<1x1xi32>",
+    )
+    source = module("%a: i32, %b: i32, %out: pto.memref<1x1xi32>", *lines)
     made = run(good(source), {"a": np.int32(a), "b": np.int32(b), "out": np.zeros((1, 1), np.int32)})
     assert made["out"][0, 0] == want

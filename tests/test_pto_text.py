@@ -109,16 +109,27 @@ def test_reading_goes_on_at_the_next_statement():
     [
         ("%x = arith.addi %c0, %c0 : index", "%y = pto.divi %x, %x : index", "%z = arith.index_cast %y : index to i32"),
         ("%p = arith.cmpi slt, %c0, %c0 : index", "%s = arith.select %p, %c0, %c0 : index"),
-        ('%x = pto.constant 1 : i32 loc("kernel.py":3:1)', "%y = pto.constant 0x7F : i8 ; a comment", "%z = pto.constant true : i1"),
+        (
+            '%x = pto.constant 1 : i32 loc("kernel.py":3:1)',
+            "%y = pto.constant 0x7F : i8 ; a comment",
+            "%z = pto.constant true : i1",
+        ),
         ("%n = pto.constant 0x7FC00000 : f32", "%m = pto.constant -1.5e-3 : bf16", "%o = pto.constant 0.1 : f16"),
         (LOAD, "%u = pto.tile.add %t, %t", f"    : {T}, {T} -> {T}"),
         (LOAD, f"%u = pto.tile.exp %t : {T} -> {T}"),
         (f"%t = pto.tile.load %a[0, 4] {{valid = [32, 28], loc = #pto.loc<Vec>}} wait(%e) : !{M}, !pto.tile<32x32xf32>",),
-        (f"%t, %f = pto.tile.load %a[0, 0] wait(%e) {{layout = #pto.layout<ND>}} : {M}, {T}, {event('TLOAD')}", "pto.sync wait(%f)"),
+        (
+            f"%t, %f = pto.tile.load %a[0, 0] wait(%e) {{layout = #pto.layout<ND>}} : {M}, {T}, {event('TLOAD')}",
+            "pto.sync wait(%f)",
+        ),
         ("pto.sync.op #pto.op<TADD>",),
         ("%k = pto.constant 2.0 : f32", LOAD, f"%d = pto.tile.divs %k, %t : f32, {T}", f"%g = pto.tile.divs %t, %k : {T}, f32"),
-        (LOAD, f"%m = pto.tile.cmp %t, %t {{cmpMode = #pto.cmp<LT>}} : {T} -> tile<32x32xi8>", f"%s = pto.tile.sel %m, %t, %t : {T}"),
-        (f"%i = pto.tile.ci %one {{descending = true}} : tile<1x32xi32>",),
+        (
+            LOAD,
+            f"%m = pto.tile.cmp %t, %t {{cmpMode = #pto.cmp<LT>}} : {T} -> tile<32x32xi8>",
+            f"%s = pto.tile.sel %m, %t, %t : {T}",
+        ),
+        ("%i = pto.tile.ci %one {descending = true} : tile<1x32xi32>",),
     ],
 )
 def test_spellings(lines):

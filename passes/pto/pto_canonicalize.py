@@ -12,7 +12,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES
+from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, operand_type
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import EventType, ScalarType, tensor
 from ptir_tools.dialects.pto.pipes import pipe_of
@@ -95,7 +95,7 @@ _NEUTRAL = {
 
 def _neutral(op: Op) -> Operand | None:
     """An operand that equals the result: `x + 0`, `x * 1`, a cast to the same type, a select on a constant."""
-    if op.defn.short == "index_cast" and op.operands[0].type is op.result.type:
+    if op.defn.short == "index_cast" and operand_type(op.operands[0]) is op.result.type:
         return _value(op.operands[0])
     if op.defn.short == "select" and (condition := constant_of(op.operands[0])) is not None:
         return _value(op.operands[1 if arrays.from_literal(condition) else 2])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
-from ptir_tools.core.types import TileType
 from ptir_tools.dialects.pto.info import infer
 from ptir_tools.dialects.pto.legality import tile_bytes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target

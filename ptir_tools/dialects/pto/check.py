@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.verify import compatible
 from ptir_tools.dialects.pto import capacity, hazards, legality
 from ptir_tools.dialects.pto.targets import target_of
@@ -46,7 +47,7 @@ def _call(op: Op, callee: Function | None) -> None:
     if callee is None:
         raise Violation("UndefinedValue", f"there is no function @{op.attr('callee')}", at=f"@{op.attr('callee')}")
     takes, gives = [p.type for p in callee.params], callee.result_types
-    given, taken = [x.type for x in op.operands if not isinstance(x, tuple)], op.attr("to")
+    given, taken = [operand_type(x) for x in op.operands], op.attr("to")
     for what, mine, theirs in (("arguments", given, takes), ("results", taken, gives)):
         same = len(mine) == len(theirs)
         require(same, "TypeMismatch", f"@{callee.name} has {len(theirs)} {what}, the call {len(mine)}")

@@ -109,7 +109,7 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "MemoryHazard",
-        "Two accesses of one memory, one of them a store, are not ordered; an error where they overlap, a warning where they may.",
+        "Accesses of one memory, one of them a store, are not ordered; an error where they overlap, a warning where they may.",
         _program(_LOAD_ASYNC, _STORE_ASYNC, _LOAD.replace("%t", "%u").replace("%a", "%out"), f"pto.sync wait(%f) : {_TSTORE}"),
         _program(_LOAD_ASYNC, _STORE_ASYNC, f"pto.sync wait(%f) : {_TSTORE}", _LOAD.replace("%t", "%u").replace("%a", "%out")),
     ),

@@ -116,8 +116,8 @@ ELSEWHERE = frozenset({"to", "order", "counts", "event", "segments", "predicate"
 
 # Names that mean the same op: those of `arith` are those of `pto`.
 ALIASES = {
-    "divi": "divsi", "remi": "remsi", "mini": "minsi", "maxi": "maxsi", "shri": "shrsi", "cmp": "cmpi", "index_castui": "index_cast",
-    "min": "minsi", "max": "maxsi",
+    "divi": "divsi", "remi": "remsi", "mini": "minsi", "maxi": "maxsi", "shri": "shrsi", "cmp": "cmpi",
+    "index_castui": "index_cast", "min": "minsi", "max": "maxsi",
 }  # fmt: skip
 
 

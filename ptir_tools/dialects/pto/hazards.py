@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Program, Value
-from ptir_tools.core.opdef import ASYNC
+from ptir_tools.core.opdef import ASYNC, operand_type
 from ptir_tools.core.types import EventType, TileType
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.traces import Key, Step, traces
@@ -120,7 +120,7 @@ class _Run:
         """`clock`, joined with those of the events that the op waits for; notes which waits order something."""
         before = clock
         for i, (x, key) in enumerate(zip(step.op.operands, step.operands, strict=True)):
-            if not isinstance(x.type, EventType) or not isinstance(x, Value):
+            if not isinstance(operand_type(x), EventType) or not isinstance(x, Value):
                 continue
             self.found.waits.setdefault((step.op, i), x)
             done = self.made.get(key)
@@ -155,7 +155,7 @@ class _Run:
     def uses(self, step: Step, clock: Clock) -> None:
         """Every tile operand is complete."""
         for x, key in zip(step.op.operands, step.operands, strict=True):
-            done = self.made.get(key) if isinstance(x.type, TileType) else None
+            done = self.made.get(key) if isinstance(operand_type(x), TileType) else None
             if done is not None and clock[done.pipe] < done.place:
                 assert isinstance(x, Value)
                 self.found.missing.setdefault((step.op, done.op), x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TileType
 from ptir_tools.dialects.pto.info import extents, infer
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -55,9 +56,13 @@ def _element_types(op: Op, target: Target) -> None:
 
 def _computed(op: Op) -> list[TileType]:
     """The tiles whose element type the table speaks of: the first operand's, for a conversion the result's too."""
-    types = [x.type for x in op.operands if isinstance(x.type, TileType)][:1]
+    types = _tiles_of(op)[:1]
     results = [v.type for v in op.results if isinstance(v.type, TileType)]
     return types + results if op.defn.short == "tile.cvt" else types or results
+
+
+def _tiles_of(op: Op) -> list[TileType]:
+    return [t for x in op.operands if isinstance(t := operand_type(x), TileType)]
 
 
 def _elsewhere(name: str, spelled: str, target: Target) -> str:
@@ -66,7 +71,7 @@ def _elsewhere(name: str, spelled: str, target: Target) -> str:
 
 
 def _products(op: Op, target: Target) -> None:
-    tiles = [x.type for x in op.operands if isinstance(x.type, TileType)]
+    tiles = _tiles_of(op)
     a, b = tiles[1:3] if op.defn.short == "tile.matmul.acc" else tiles[:2]
     pair = (DTYPE_TEXT[a.dtype], DTYPE_TEXT[b.dtype])
     known = ", ".join(sorted(f"{x} x {y}" for x, y in target.products))
@@ -95,7 +100,7 @@ def _locations(op: Op, tiles: Tiles, target: Target) -> None:
     elif short == "tile.store":
         loc, known = operands[0].loc, " or ".join(target.stores)
         require(loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {known}, not {loc}")
-        same = loc == "Acc" or getattr(op.operands[1].type, "dtype", None) is operands[0].dtype
+        same = loc == "Acc" or getattr(operand_type(op.operands[1]), "dtype", None) is operands[0].dtype
         require(
             same, "IllegalOnTarget", f"a store from {loc} does not convert elements on {target.name}", help="use pto.tile.cvt"
         )

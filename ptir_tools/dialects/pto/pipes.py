@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ptir_tools.core.ir import Op
-from ptir_tools.core.opdef import ASYNC, OPS
+from ptir_tools.core.opdef import ASYNC, OPS, operand_type
 from ptir_tools.core.types import TileType
 
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
@@ -43,7 +43,7 @@ def opcodes_of(short: str) -> tuple[str, ...]:
 
 def opcodes(op: Op) -> tuple[str, ...]:
     """The producers that an event of `op` may name; that of a store tells the location of its tile."""
-    t = op.operands[0].type if op.operands else None
+    t = operand_type(op.operands[0]) if op.operands else None
     if op.defn.short == "tile.store" and isinstance(t, TileType) and t.loc is not None:
         return (_STORES.get(t.loc, "TSTORE_VEC"), "TSTORE")
     return opcodes_of(op.defn.short)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import OPS, OpDef
+from ptir_tools.core.opdef import OPS, OpDef, operand_type
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type
 from ptir_tools.dialects.pto import literals, operands
@@ -163,7 +163,7 @@ class Reader:
         if any(a is POISON or (isinstance(a, tuple) and POISON in a) for a in op.attrs):
             self.poison(s)
             return None
-        types = tuple(x.type for x in op.operands)
+        types = tuple(operand_type(x) for x in op.operands)
         if POISON not in types and UNTYPED not in types:
             self.type_results(op, types)
         for value, token in zip(op.results, s.results, strict=True):
@@ -231,7 +231,7 @@ def _for(r: Reader, s: Statement) -> Op | None:
     body = Region("body", isolated=False, loc=s.loc, result_types=list(types))
     assert s.induction is not None
     with r.inside():
-        first = bounds[0].type
+        first = operand_type(bounds[0])
         index = Value(INDEX_TYPE if first is UNTYPED or isinstance(bounds[0], Literal) else first, str(s.induction)[1:])
         for token, t in [(s.induction, None), *[(token, t) for (token, _), t in zip(s.carried, types, strict=True)]]:
             value = index if t is None else Value(t, str(token)[1:])

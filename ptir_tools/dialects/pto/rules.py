@@ -8,6 +8,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import (
     UNKNOWN,
     EventType,
@@ -132,7 +133,7 @@ def need_events(wait: Types) -> None:
 
 def valid_shape(op: Op) -> Shape:
     """The shape that the `valid` of a tile op speaks of."""
-    to = op.attr("to") if "to" in op.defn.attr_index else op.operands[0].type
+    to = op.attr("to") if "to" in op.defn.attr_index else operand_type(op.operands[0])
     assert isinstance(to, TileType)
     return to.shape
 
@@ -149,7 +150,7 @@ def check_tile_op(op: Op) -> None:
     """0 < valid <= shape where it is known, and the event carries the op's opcode (seed 3.2, 5.1)."""
     shape = valid_shape(op)
     check_valid(shape, [constant(x) for x in group(op, "valid")])
-    for t in (*[v.type for v in op.results], *[x.type for x in op.operands]):
+    for t in (*[v.type for v in op.results], *[operand_type(x) for x in op.operands]):
         if isinstance(t, TileType) and t.valid is not None:
             check_declared(t)
     producers = opcodes(op)

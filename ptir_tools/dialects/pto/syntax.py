@@ -14,6 +14,7 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.dialects.pto import recovery
 
 if TYPE_CHECKING:
     import lark
@@ -206,7 +207,7 @@ class _Transform:
     def number(self, items: list[Any]) -> Any:
         return items[0]
 
-    def list(self, items: list[Any]) -> list[Any]:
+    def values(self, items: list[Any]) -> list[Any]:
         return items
 
     def item(self, items: list[Any]) -> Any:
@@ -250,27 +251,10 @@ def _transformer() -> lark.visitors.Transformer_NonRecursive[Any, Any]:
 
         return lark.v_args(meta=True)(wrapper)
 
-    renamed = {"scf_for": "for", "scf_if": "if"}
+    renamed = {"scf_for": "for", "scf_if": "if", "values": "list"}
     methods = {renamed.get(n, n): located(getattr(base, n)) for n in dir(_Transform) if not n.startswith("_")}
-    made: Any = type("Transform", (lark.visitors.Transformer_NonRecursive,), methods)()
+    made: lark.visitors.Transformer_NonRecursive[Any, Any] = type("T", (lark.visitors.Transformer_NonRecursive,), methods)()
     return made
-
-
-# Recovery: where statements begin at a line's start. What follows an error up to the next such line is blanked out.
-_START = re.compile(
-    r"^[ \t]*(?:%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
-    r"(?:return|call|module)\b|\})",
-    re.M,
-)
-_HEADER = re.compile(r"\s*(?:module|func\.func)\b")
-_DEFINED = re.compile(r"\s*((?:%[\w$.-]+\s*,?\s*)+)=")
-
-_NAMES = {
-    "COLON": "`:`", "COMMA": "`,`", "EQUAL": "`=`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`",
-    "RBRACE": "`}`", "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "WAIT": "`wait`",
-    "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
-}  # fmt: skip
-_QUIET = ("__ANON", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
 
 
 def parse(source: Source, diagnostics: Diagnostics) -> File | None:
@@ -283,16 +267,16 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
         try:
             found = _transformer().transform(_parser().parse(text, start="file"))
         except lark.exceptions.UnexpectedInput as error:
-            at = len(text) if error.pos_in_stream is None or _at_end(error) else error.pos_in_stream
+            at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
             again = at in seen
             if not again:
-                _report(error, diagnostics, at)
+                recovery.report(error, diagnostics, at)
             seen.add(at)
-            chunk = _broken(text, at, again)
+            chunk = recovery.broken(text, at, again)
             if chunk is None:
                 return None
             start, end = chunk
-            if (names := _DEFINED.match(text, start, end)) is not None:
+            if (names := recovery.DEFINED.match(text, start, end)) is not None:
                 lost.update(re.findall(r"%([\w$.-]+)", names[1]))
             text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
         else:
@@ -300,46 +284,3 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
             found.lost = lost
             return found
     return None
-
-
-def _at_end(error: Exception) -> bool:
-    return isinstance(error, lark.exceptions.UnexpectedToken) and error.token.type == "$END"
-
-
-def _report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
-    accepted = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
-    token = getattr(error, "token", None)
-    if token is not None and token.type == "TYPE" and "COLON" in accepted:
-        diagnostics.error(
-            "ParseError", "expected `:` before the type", pack(at, at + len(token)), help="write `: " + str(token) + "`"
-        )
-        return
-    for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
-        if isinstance(words, set) and len(words) > 1:
-            words -= {w for w in words if w.startswith(_QUIET)}
-    grammars.report(error, diagnostics, "ParseError", _NAMES)
-
-
-def _broken(text: str, at: int, again: bool) -> tuple[int, int] | None:
-    """The range of the statement with the error at `at`, or None when it is a header or nothing is left to go on with.
-
-    An error at the very start of a statement belongs to the one before, until it shows `again`.
-    """
-    starts = [m.end() - len(m[0].lstrip()) for m in _START.finditer(text)]
-    before = [b for b in starts if b < at or (b == at and again)]
-    if not before or at >= len(text) or _HEADER.match(text, before[-1]):
-        return None
-    start = before[-1]
-    end = next((b for b in starts if b >= at and b > start), len(text))
-    return start, _balanced(text, start, end)
-
-
-def _balanced(text: str, start: int, end: int) -> int:
-    """`end`, moved behind the brace that closes what text[start:end] leaves open."""
-    depth = text.count("{", start, end) - text.count("}", start, end)
-    if text[start] == "}":
-        return start + 1
-    while depth > 0 and end < len(text):
-        depth += (text[end] == "{") - (text[end] == "}")
-        end += 1
-    return end

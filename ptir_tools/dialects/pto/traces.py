@@ -13,6 +13,7 @@ from itertools import islice, product
 from typing import Any
 
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import MemRefType
 from ptir_tools.dialects.pto.affine import Linear, linear
 from ptir_tools.dialects.pto.windows import ACCESSES, Access, View, accessed, composed, whole
@@ -51,7 +52,7 @@ def traces(function: Function, program: Program) -> Iterator[list[Step]]:
     first = _Choices({})
     yield _Tracer(program, first).function(function)
     places = list(first.seen)
-    combinations = product(*(range(first.seen[p]) for p in places))
+    combinations: Iterator[tuple[int, ...]] = product(*(range(first.seen[p]) for p in places))
     count = 1
     for p in places:
         count *= first.seen[p]
@@ -95,7 +96,7 @@ class _Tracer:
 
     def bound(self, x: Operand) -> Any:
         """What a block passes on: what the trace knows of a value, and its number if it is an index."""
-        return self.look(x), linear(x, self.index) if not isinstance(x.type, MemRefType) and _is_index(x) else None
+        return self.look(x), linear(x, self.index) if not isinstance(operand_type(x), MemRefType) and _is_index(x) else None
 
     def bind(self, v: Value, passed: tuple[Any, Linear | None]) -> None:
         self.known[v] = passed[0]
@@ -124,7 +125,7 @@ class _Tracer:
     def access(self, op: Op) -> Access | None:
         if op.defn.short not in ACCESSES:
             return None
-        view = self.look(next(x for x in op.operands if isinstance(x.type, MemRefType)))
+        view = self.look(next(x for x in op.operands if isinstance(operand_type(x), MemRefType)))
         return accessed(op, view, self.index) if isinstance(view, View) else None
 
     def view(self, op: Op) -> None:
@@ -184,5 +185,5 @@ _HANDLERS = {
 
 
 def _is_index(x: Operand) -> bool:
-    dtype = getattr(x.type, "dtype", None)
-    return dtype is not None and dtype.is_integer and not getattr(x.type, "shape", ())
+    dtype = getattr(operand_type(x), "dtype", None)
+    return dtype is not None and dtype.is_integer and not getattr(operand_type(x), "shape", ())

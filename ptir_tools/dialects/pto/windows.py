@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.dialects.pto.affine import Linear, linear, number
 from ptir_tools.dialects.pto.ops.memory import window
@@ -59,7 +60,8 @@ def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
 
 def accessed(op: Op, view: View, known: Known) -> Access:
     """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
-    tile = next(t for x in (*op.operands, *op.results) if isinstance(t := x.type, TileType))
+    types = [*map(operand_type, op.operands), *(v.type for v in op.results)]
+    tile = next(t for t in types if isinstance(t, TileType))
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple(_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True))
     sizes = window(op)
@@ -79,7 +81,7 @@ def view_of(v: Value) -> View | None:
 
 def access_of(op: Op) -> Access | None:
     """The window of a load or store, or None when it is not known."""
-    target = next(x for x in op.operands if isinstance(x.type, MemRefType))
+    target = next(x for x in op.operands if isinstance(operand_type(x), MemRefType))
     view = view_of(target) if isinstance(target, Value) else None
     return accessed(op, view, {}) if view is not None else None
 

@@ -14,6 +14,7 @@ from ptir_tools.core.types import EventType, TileType, Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.types import type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,13 +125,13 @@ def same(*tiles: Type, to: TileType, **_: Any) -> None:
 def floats(*tiles: Type, to: TileType, **_: Any) -> None:
     """As `same`, of floats."""
     rules.same_tiles(to, *tiles)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {rules.type_text(to)}, expected floats")
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
 
 
 def integers(*tiles: Type, to: TileType, **_: Any) -> None:
     """As `same`, of integers."""
     rules.same_tiles(to, *tiles)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {rules.type_text(to)}, expected integers")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
 
 
 def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
@@ -143,4 +144,4 @@ def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
 def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:
     """As `tile_scalar`, of integers."""
     tile_scalar(a, b, to=to)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {rules.type_text(to)}, expected integers")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, Many, op
+from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, Many, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
 from ptir_tools.core.verify import compatible, same_extents
 from ptir_tools.dialects.pto import rules
@@ -133,7 +133,7 @@ def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, 
     require(atomic in _ATOMICS, "TypeMismatch", f"atomic is {atomic}, expected one of {', '.join(_ATOMICS)}", at="atomic")
 
 
-_ATOMICS = {
+_ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
     "AtomicNone": lambda old, new: new,
     "AtomicAdd": lambda old, new: n.apply(lambda a, b: a + b, n.dtype_of(old), old, new),
     "AtomicMax": lambda old, new: np.maximum(old, new),
@@ -144,7 +144,7 @@ _ATOMICS = {
 def check_access(op: Op) -> None:
     """The window of a load or store lies within the memref, as far as it is known (facts 3.1.5)."""
     rules.check_tile_op(op)
-    parent = next(t for x in op.operands if isinstance(t := x.type, MemRefType))
+    parent = next(t for x in op.operands if isinstance(t := operand_type(x), MemRefType))
     for d, (i, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), parent.shape, strict=True)):
         check_window(d, constant(i), size, 1, extent, op.defn.short.removeprefix("tile."))
 
@@ -156,7 +156,7 @@ def window(op: Op) -> list[int | None]:
     """
     if valid := rules.group(op, "valid"):
         return [constant(x) for x in valid]
-    tile = op.results[0].type if op.defn.short == "tile.load" else op.operands[0].type
+    tile = op.results[0].type if op.defn.short == "tile.load" else operand_type(op.operands[0])
     assert isinstance(tile, TileType)
     known = tile.valid if tile.valid is not None else tile.shape if op.defn.short == "tile.load" else static_valid(op.operands[0])
     return [d if isinstance(d, int) else None for d in known]

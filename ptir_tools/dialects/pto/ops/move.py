@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
@@ -9,7 +10,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, Many, op
+from ptir_tools.core.opdef import MOVEMENT, Many, op, operand_type
 from ptir_tools.core.types import EventType, TileType, Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.affine import constant
@@ -119,7 +120,7 @@ def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 def check_extract(op: Op) -> None:
     """offset + extent <= the source's, in both dimensions (seed 7)."""
     rules.check_tile_op(op)
-    source, to = op.operands[0].type, op.attr("to")
+    source, to = operand_type(op.operands[0]), op.attr("to")
     assert isinstance(source, TileType)
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), to.shape, source.shape, strict=True)):
         if isinstance(size, int):
@@ -182,7 +183,7 @@ def reshaped(x: Type, *, to: TileType) -> None:
     tile = rules.need_tile("operand 0", x)
     rules.at_loc("the result", to, tile.loc or to.loc or "Vec")
     if all(isinstance(d, int) for d in (*tile.shape, *to.shape)):
-        sizes = [int(np.prod(t.shape)) * t.dtype.size for t in (tile, to)]
+        sizes = [prod(static_shape(t)) * t.dtype.size for t in (tile, to)]
         message = f"{type_text(tile)} has {sizes[0]} bytes, {type_text(to)} {sizes[1]}"
         require(sizes[0] == sizes[1], "ShapeMismatch", message)
 
@@ -192,8 +193,8 @@ def reshape(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType 
 
     def made(box: tuple[slice, ...]) -> kit.Made:
         values = np.ascontiguousarray(x.values).view(arrays.numpy_dtype(to.dtype)).reshape(whole)
-        per = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(-1, to.dtype.size).all(-1)
-        return values[box], per.reshape(whole)[box]
+        defined = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(*whole, to.dtype.size)
+        return values[box], np.all(defined, axis=-1)[box]
 
     return kit.compute(context, to, event, valid, wait, [x], made, default=whole)
 

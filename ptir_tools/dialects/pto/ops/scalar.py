@@ -108,8 +108,8 @@ for _name, (_fn, _doc) in _FLOAT.items():
     binary(_name, floats, _fn, _doc)
 
 _PREDICATES = {
-    "eq": "EQ", "ne": "NE", "slt": "LT", "sle": "LE", "sgt": "GT", "sge": "GE", "ult": "LT", "ule": "LE", "ugt": "GT", "uge": "GE",
-    "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE",
+    "eq": "EQ", "ne": "NE", "slt": "LT", "sle": "LE", "sgt": "GT", "sge": "GE", "ult": "LT", "ule": "LE", "ugt": "GT",
+    "uge": "GE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE",
     "oeq": "EQ", "one": "NE", "une": "NE", "olt": "LT", "ole": "LE", "ogt": "GT", "oge": "GE",
 }  # fmt: skip
 

@@ -1,0 +1,75 @@
+"""How reading goes on after a syntax error: at the next statement, the broken one left out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ptir_tools import grammars
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Span
+
+if TYPE_CHECKING:
+    import lark
+else:
+    lark = lazy("lark")
+
+# Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
+_START = re.compile(
+    r"^[ \t]*(?:%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
+    r"(?:return|call|module)\b|\})",
+    re.M,
+)
+_HEADER = re.compile(r"\s*(?:module|func\.func)\b")
+DEFINED = re.compile(r"\s*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*)\s*=")
+
+_NAMES = {
+    "COLON": "`:`", "COMMA": "`,`", "EQUAL": "`=`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`",
+    "RBRACE": "`}`", "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "WAIT": "`wait`",
+    "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
+}  # fmt: skip
+_QUIET = ("__ANON", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
+
+
+def at_end(error: Exception) -> bool:
+    """Whether the text ended too soon."""
+    return isinstance(error, lark.exceptions.UnexpectedToken) and error.token.type == "$END"
+
+
+def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
+    """Tell a syntax error at `at`; a missing colon in so many words."""
+    accepted = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
+    token = getattr(error, "token", None)
+    if token is not None and token.type == "TYPE" and "COLON" in accepted:
+        diagnostics.error("ParseError", "expected `:` before the type", Span(at, at + len(token)), help=f"write `: {token}`")
+        return
+    for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
+        if isinstance(words, set) and len(words) > 1:
+            words -= {w for w in words if w.startswith(_QUIET)}
+    grammars.report(error, diagnostics, "ParseError", _NAMES)
+
+
+def broken(text: str, at: int, again: bool) -> tuple[int, int] | None:
+    """The range of the statement with the error at `at`, or None when it is a header or nothing is left to go on with.
+
+    An error at the very start of a statement belongs to the one before, until it shows `again`.
+    """
+    starts = [m.end() - len(m[0].lstrip()) for m in _START.finditer(text)]
+    before = [b for b in starts if b < at or (b == at and again)]
+    if not before or at >= len(text) or _HEADER.match(text, before[-1]):
+        return None
+    start = before[-1]
+    end = next((b for b in starts if b >= at and b > start), len(text))
+    return start, _balanced(text, start, end)
+
+
+def _balanced(text: str, start: int, end: int) -> int:
+    """`end`, moved behind the brace that closes what text[start:end] leaves open."""
+    depth = text.count("{", start, end) - text.count("}", start, end)
+    if text[start] == "}":
+        return start + 1
+    while depth > 0 and end < len(text):
+        depth += (text[end] == "{") - (text[end] == "}")
+        end += 1
+    return end
