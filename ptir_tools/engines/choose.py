@@ -14,7 +14,7 @@ from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
-PIPELINE = "canonicalize,cse,dce"
+PIPELINE = "canonicalize,raise-contractions,cse,dce"
 
 
 class Executable(Protocol):
