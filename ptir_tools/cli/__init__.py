@@ -15,7 +15,11 @@ from ptir_tools.core.lazy import lazy
 exits = lazy("ptir_tools.cli.exits")
 
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
-COMMANDS = ("verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "info", "explain", "ops")
+COMMANDS = (
+    "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "info", "explain", "ops",
+    "diff", "stats", "graph", "fix", "targets", "completion",
+)  # fmt: skip
+COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
 class Commands(click.Group):
@@ -30,7 +34,7 @@ class Commands(click.Group):
         return cast(click.Command, lazy(f"ptir_tools.cli.{cmd_name}").command)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args:
+        if not args and not ctx.resilient_parsing:
             raise click.UsageError(f"no command\n\n{self.get_help(ctx)}")
         return super().parse_args(ctx, args)
 
@@ -74,6 +78,8 @@ def invoke(args: Sequence[str]) -> int:
 def main() -> int:
     """The console script."""
     _open_standard_streams()
+    if COMPLETE in os.environ:
+        return int(group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
     status = invoke(sys.argv[1:])
     if status == 141:  # nobody reads on: keep the interpreter from flushing into the closed pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,26 @@
+"""`ptir completion`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click.shell_completion import get_completion_class
+
+from ptir_tools import cli
+from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.session import Session
+
+
+@subcommand(click.argument("shell", type=click.Choice(["bash", "zsh", "fish"])), reads=False)
+def command(session: Session, shell: str) -> None:
+    """Print the script that makes a shell complete `ptir` command lines.
+
+    \b
+    Examples:
+      ptir completion bash > ~/.local/share/bash-completion/completions/ptir
+      ptir completion zsh > ~/.zfunc/_ptir
+      ptir completion fish > ~/.config/fish/completions/ptir.fish
+    """
+    if (found := get_completion_class(shell)) is not None:
+        sys.stdout.write(found(cli.group, {}, "ptir", cli.COMPLETE).source() + "\n")

@@ -1,0 +1,95 @@
+"""`ptir stats`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.output import write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.opdef import ELEMENTWISE, operand_type
+from ptir_tools.core.types import MemRefType, TensorType, TileType, Type, leaves
+
+_UNKNOWN = None  # where an extent is a symbol
+_SHAPED = (TensorType, MemRefType, TileType)
+_CONTRACTIONS = ("dot_general", "MatMul", "Dot", "tile.matmul")
+_REDUCTIONS = ("reduce", "sum", "mean", "argmax", "tile.row", "tile.col")
+
+
+@subcommand(file_argument, output_option, click.option("--json", "as_json", is_flag=True, help="The same as JSON."))
+def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
+    """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.
+
+    Regions count once, however often they run. With symbolic extents, bind them; what stays open is `?`.
+
+    \b
+    Examples:
+      ptir stats model.ptir
+      ptir stats --bind N=64 --json graph.json
+    """
+    program, _ = session.load(file)
+    found = count(program)
+    text = json.dumps(found, indent=2) if as_json else "\n".join(_table(found))
+    write_text(output, [text, "\n"])
+
+
+def count(program: Program) -> dict[str, dict[str, int | None]]:
+    """Per kind of op, most frequent first: `ops`, `operations` (a multiply-add is two), `bytes`."""
+    found: dict[str, dict[str, Any]] = defaultdict(lambda: {"ops": 0, "operations": 0, "bytes": 0})
+    for block in program.blocks():
+        for op in block.body:
+            row = found[op.defn.short]
+            row["ops"] += 1
+            for what, n in (("operations", _operations(op)), ("bytes", _bytes(op))):
+                row[what] = _UNKNOWN if n is _UNKNOWN or row[what] is _UNKNOWN else row[what] + n
+    return dict(sorted(found.items(), key=lambda item: (-item[1]["ops"], item[0])))
+
+
+def _operations(op: Op) -> int | None:
+    """One per result element; for a contraction two per product, for a reduction one per operand element; none for a movement."""
+    results, operands = _elements([v.type for v in op.results]), _elements([operand_type(x) for x in op.operands])
+    if results is _UNKNOWN or operands is _UNKNOWN:
+        return _UNKNOWN
+    if op.defn.short in _CONTRACTIONS:
+        left = operand_type(op.operands[0])
+        axes = op.attr("contract_lhs") if "contract_lhs" in op.defn.attr_index else (-1,)
+        return 2 * results * math.prod(left.shape[a] for a in axes)  # type: ignore[attr-defined]
+    if op.defn.traits & ELEMENTWISE:
+        return results
+    return operands if op.defn.short.lower().startswith(_REDUCTIONS) else 0
+
+
+def _bytes(op: Op) -> int | None:
+    """What the op reads and writes when nothing is fused."""
+    total = 0
+    for t in [*(operand_type(x) for x in op.operands), *(v.type for v in op.results)]:
+        if (n := _elements([t])) is _UNKNOWN:
+            return _UNKNOWN
+        total += n * max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, _SHAPED)), default=0)
+    return total
+
+
+def _elements(types: list[Type]) -> int | None:
+    """How many elements values of these types have; None when an extent is a symbol."""
+    shapes = [leaf.shape for t in types for leaf in leaves(t) if isinstance(leaf, _SHAPED)]
+    if not all(isinstance(d, int) for shape in shapes for d in shape):
+        return _UNKNOWN
+    return sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes)
+
+
+def _table(found: dict[str, dict[str, int | None]]) -> Iterator[str]:
+    yield f"{'op':24} {'ops':>8} {'operations':>16} {'bytes':>16}"
+    for name, row in found.items():
+        yield f"{name:24} {row['ops']:>8} " + " ".join(
+            f"{'?' if row[k] is None else row[k]:>16}" for k in ("operations", "bytes")
+        )
+    sums = {k: [row[k] for row in found.values()] for k in ("ops", "operations", "bytes")}
+    total = {k: "?" if None in column else sum(n for n in column if n is not None) for k, column in sums.items()}
+    yield f"{'total':24} {total['ops']:>8} {total['operations']:>16} {total['bytes']:>16}"

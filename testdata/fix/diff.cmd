@@ -1,0 +1,1 @@
+# RUN: ptir fix --diff testdata/fix/function.ptir

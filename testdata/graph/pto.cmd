@@ -1,0 +1,1 @@
+# RUN: ptir graph testdata/pto/40_control_flow.pto

@@ -1,0 +1,1 @@
+# RUN: ptir stats --json testdata/translate/mlp.mind.ir

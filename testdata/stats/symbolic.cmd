@@ -1,0 +1,1 @@
+# RUN: ptir stats testdata/plan/symbolic.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir targets a3

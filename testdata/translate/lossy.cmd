@@ -1,0 +1,1 @@
+# RUN: ptir translate --lossy --to mind testdata/translate/abs.ptir
