@@ -6,34 +6,21 @@ end, or would fail, may go when nobody looks), and a shared region that no op re
 
 from __future__ import annotations
 
+from ptir_tools.core.greedy import erase_dead
 from ptir_tools.core.ir import Program, Region
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
     """Drop ops whose results nobody reads, and regions that no op refers to."""
     for rw in context.rewriters(program):
-        context.count("erased", sweep(rw))
+        context.count("erased", erase_dead(rw))
     live = reachable(program)
     dead = [r for r in program.regions if r not in live]
     if dead:
         program.regions = [r for r in program.regions if r in live]
         context.edits += len(dead)
         context.count("regions erased", len(dead))
-
-
-def sweep(rw: Rewriter) -> int:
-    """Erase dead ops, last to first, so that what only they used is dead in time; inner blocks after outer ones."""
-    erased = 0
-    for block in rw.blocks():
-        if block is not rw.block and block not in rw.owner:
-            continue
-        for op in reversed(list(rw.body(block))):
-            if op.defn.is_pure and rw.unused(op):
-                rw.erase(op)
-                erased += 1
-    return erased
 
 
 def reachable(program: Program) -> set[Region]:

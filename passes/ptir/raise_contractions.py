@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ptir_tools.core.greedy import erase_dead
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patterns import Effect, has_floats
 from ptir_tools.dialects.ptir.rules.contractions import CONTRACTIONS
 from ptir_tools.passes import Floats, PassContext
-from ptir_tools.passes.dce import sweep
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -19,4 +19,4 @@ def run(program: Program, context: PassContext) -> None:
                     continue
                 raised += pattern.match_and_rewrite(op, rw)
         context.count("raised", raised)
-        context.count("erased", sweep(rw) if raised else 0)
+        context.count("erased", erase_dead(rw) if raised else 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ptir_tools.core.greedy import erase_dead
 from ptir_tools.core.ir import Op, Operand, Program, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, TensorType
 from ptir_tools.dialects.tiny.ops.view import axis_name
 from ptir_tools.passes import PassContext
-from ptir_tools.passes.dce import sweep
 from ptir_tools.passes.tiny import normalize
 
 
@@ -28,7 +28,7 @@ def run(program: Program, context: PassContext) -> None:
                 rw.replace_all_uses(op.result, op.operands[0])
                 rw.erase(op)
                 context.count("no-op dropped")
-        context.count("erased", sweep(rw))
+        context.count("erased", erase_dead(rw))
 
 
 def _merge(rw: Rewriter, op: Op, context: PassContext) -> Op:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,15 +81,21 @@ class _Driver:
         self.random = None if config.seed is None else random.Random(config.seed)
 
     def run(self) -> GreedyStats:
-        rw, config = self.rw, self.config
-        self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant or rw.unused(op)]
+        rw, config, stats = self.rw, self.config, self.stats
+        if config.enable_dce:
+            stats.erased += erase_dead(rw)
+        self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
         self.queued = set(self.stack)
         allowed = config.limits.rewrites_per_op * max(len(self.stack), 64)
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         rw.listen = self.touched
-        while self.stack and self.stats.rewrites + self.stats.folds < allowed:
-            op = self.pop()
+        while self.stack and stats.rewrites + stats.folds < allowed:
+            if self.random is not None:
+                at = self.random.randrange(len(self.stack))
+                self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
+            op = self.stack.pop()
+            self.queued.discard(op)
             if rw.alive(op):
                 self.visit(op)
         rw.listen = None
@@ -98,18 +104,11 @@ class _Driver:
             raise LimitExceeded(f"{allowed} rewrites reach no fixpoint: {names} undo each other", "--max-iterations")
         return self.stats
 
-    def pop(self) -> Op:
-        if self.random is not None:
-            at = self.random.randrange(len(self.stack))
-            self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
-        op = self.stack.pop()
-        self.queued.discard(op)
-        return op
-
     def touched(self, op: Op, changed: bool) -> None:
         """The rewriter inserted `op` or changed its operands; or it took away a use, which matters when one or none is left."""
         if changed:
-            self.inserted.append(op)
+            if self.config.log is not None:
+                self.inserted.append(op)
             self.requeue(op, 0)
             return
         uses = sum(map(self.rw.uses, op.results))
@@ -145,21 +144,14 @@ class _Driver:
             self.failed.pop(op, None)
             self.stats.erased += 1
             return
-        if not self.rewrite(op):
-            self.try_fold(op)
+        candidates = self.patterns.candidates(op)
+        if not (candidates and self.rewrite(op, candidates)) and self.fold is not None and op.results:
+            self.try_fold(op, self.fold)
 
-    def candidates(self, op: Op) -> tuple[Pattern, ...] | list[Pattern]:
-        found = self.patterns.candidates(op)
-        if self.config.cost_model is not None:
-            model = self.config.cost_model
-            return sorted(found, key=lambda p: -model(op, p, self.rw))
-        return found
-
-    def rewrite(self, op: Op) -> bool:
+    def rewrite(self, op: Op, candidates: Sequence[Pattern]) -> bool:
         """Apply the first pattern that matches at `op`."""
-        candidates = self.candidates(op)
-        if not candidates:
-            return False
+        if (model := self.config.cost_model) is not None:
+            candidates = sorted(candidates, key=lambda p: -model(op, p, self.rw))
         failed = self.failed.get(op, ())
         for p in candidates:
             if p in failed or (p.effect > self.config.effect and has_floats(op)):
@@ -170,8 +162,7 @@ class _Driver:
                 self.stats.patterns[p.name] += 1
                 self.recent.append(p.name)
                 return True
-            failed = [*failed, p]
-            self.failed[op] = failed
+            failed = self.failed[op] = [*failed, p]
         return False
 
     def attempt(self, op: Op, p: Pattern) -> bool:
@@ -188,15 +179,13 @@ class _Driver:
             self.report(log, p.name, text)
         return success
 
-    def try_fold(self, op: Op) -> None:
+    def try_fold(self, op: Op, fold: Fold) -> None:
         """Replace `op` by an operand that equals its result, or by a constant."""
-        if self.fold is None or not op.results:
+        if (by := fold(op, self.rw)) is None or not self.rw.accepts(op.results[0], by):
             return
         before = fingerprint(self.rw) if self.config.expensive_checks else None
         text = op_text(op) if self.config.log is not None else ""
         self.inserted.clear()
-        if (by := self.fold(op, self.rw)) is None or not self.rw.accepts(op.results[0], by):
-            return
         if isinstance(by, Literal):
             by = self.rw.materialize_constant(op, by)
         self.rw.replace_all_uses(op.results[0], by)
@@ -218,6 +207,19 @@ class _Driver:
     def report(self, log: Callable[[dict[str, Any]], None], name: str, before: str) -> None:
         after = [op_text(op) for op in dict.fromkeys(self.inserted) if self.rw.alive(op)]
         log({"pattern": name, "root": before, "before": before, "after": after})
+
+
+def erase_dead(rw: Rewriter) -> int:
+    """Erase what nobody uses, last to first, so that what only it used is dead in time. Returns how many ops."""
+    erased = 0
+    for block in rw.blocks():
+        if block is not rw.block and block not in rw.owner:
+            continue  # it went with its op
+        for op in reversed(list(rw.body(block))):
+            if op.defn.is_pure and rw.unused(op):
+                rw.erase(op)
+                erased += 1
+    return erased
 
 
 def fingerprint(rw: Rewriter) -> tuple[object, ...]:

@@ -86,7 +86,7 @@ class Rewriter:
 
     def alive(self, op: Op) -> bool:
         """Whether `op` stands in the program."""
-        return op in self.order
+        return op in self.order.slots
 
     def version(self, op: Op) -> int:
         """How often the operands or attributes of `op` have changed."""

@@ -78,7 +78,7 @@ class Uses:
         return dict.fromkeys(live)
 
     def _uses_by(self, user: User, v: Value) -> int:
-        alive = user in self._order if isinstance(user, Op) else user in self._order.heads
+        alive = user in self._order.slots if isinstance(user, Op) else user in self._order.heads
         return len(self.places(user, v)) if alive else 0
 
     def places(self, user: User, v: Value) -> list[int]:
