@@ -15,6 +15,11 @@ def run(program: Program, context: PassContext) -> None:
     """Drop ops whose results nobody reads, and regions that no op refers to."""
     for rw in context.rewriters(program):
         context.count("erased", erase_dead(rw))
+    drop_regions(program, context)
+
+
+def drop_regions(program: Program, context: PassContext) -> None:
+    """Drop the shared regions that no op of a function, or of a region that lives, refers to."""
     live = reachable(program)
     dead = [r for r in program.regions if r not in live]
     if dead:

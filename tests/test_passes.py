@@ -311,6 +311,44 @@ def test_integer_products_are_contracted_only_where_they_wrap_alike():
     assert "mul" in contracted(text("si32"))[0]
 
 
+# ---- regions, hints, training
+
+
+def test_equal_regions_are_merged_and_unused_ones_go():
+    text = REGIONS.replace("BODY", "exp(%a)").replace("    return %e", "    return %d").replace(
+        "  region ^r1(%a: tensor<f32, 3>) -> tensor<f32, 3> {\n    return %a",
+        "  region ^r1(%b: tensor<f32, 3>) -> tensor<f32, 3> {\n    %c = exp(%b) -> tensor<f32, 3>\n    return %c",
+    )  # fmt: skip
+    program = read(text)
+    run_pipeline(program, "dce,simplify-regions")
+    assert [r.name for r in program.regions] == ["r0"]
+    assert {r.name for op in program.main.body for r in op.regions} == {"r0"}
+    run_pipeline(program, "canonicalize,cse,dce")
+    assert shorts(program) == ["exp"] and program.regions == []
+
+
+def test_regions_that_draw_are_not_merged():
+    drawing = "%u = rng_uniform() -> tensor<f32, 3>\n    return %a"
+    program = read(REGIONS.replace("BODY", "rng_uniform()").replace("    return %a", f"    {drawing}"))
+    run_pipeline(program, "simplify-regions")
+    assert [r.name for r in program.regions] == ["r0", "r1"]
+
+
+def test_inference_drops_what_only_training_needs():
+    text = f("%s = stop_gradient(%x) -> tensor<f32, 2x3>", "%t = stop_gradient(%s) -> tensor<f32, 2x3>", "return %t")
+    assert body(text, "canonicalize,cse,dce") == ["stop_gradient", "stop_gradient"]
+    assert body(text, "inference") == []
+
+
+def test_inline_hints_drops_the_hints_and_keeps_the_ops():
+    neg = "%a = neg(%x) -> tensor<f32, 2x3>"
+    hint = "hint 0 ElementwiseDag Required inputs[%x] exports[%a] attrs[{}] {"
+    text = f(neg, "return %a", hint, f"  {neg}", "}")
+    program = read(text)
+    run_pipeline(program, "inline-hints")
+    assert program.main.hints == [] and shorts(program) == ["neg"]
+
+
 # ---- gpt.rs's own examples
 
 

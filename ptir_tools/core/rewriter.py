@@ -217,6 +217,12 @@ class Rewriter:
         v.type = t
         self.edits += 1
 
+    def set_regions(self, op: Op, regions: tuple[Region, ...]) -> None:
+        """Let `op` refer to other isolated regions of the same signatures."""
+        op.regions = regions
+        self.edits += 1
+        self._changed(op)
+
     def set_results(self, block: Region, results: Sequence[Operand]) -> None:
         """Let `block` return other operands; its declared types follow."""
         old = block.results

@@ -1,0 +1,16 @@
+"""What only training needs goes: `stop_gradient` returns its operand."""
+
+from __future__ import annotations
+
+from ptir_tools.core.ir import Program
+from ptir_tools.passes import PassContext
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Drop stop_gradient ops, which mean nothing when a program is only run."""
+    for rw in context.rewriters(program):
+        for op in rw.body():
+            if op.defn.name == "ptir.stop_gradient":
+                rw.replace_all_uses(op.result, op.operands[0])
+                rw.erase(op)
+                context.count("dropped")
