@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
@@ -150,3 +151,20 @@ def test_refused_payloads(dtype: DType, shape: tuple[int, ...], text: str, code:
 def test_a_list_beyond_the_limit() -> None:
     with pytest.raises(LimitExceeded):
         read_payload("[1.0]", tensor(F64, (1 << 40,)))
+
+
+def test_payloads_in_files(tmp_path) -> None:
+    values = np.array([[1.0, -2.5], [0.0, 3.0]], np.float32)
+    save_file({"w": values, "half": values.astype(np.float16)}, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "b.npz", w=values)
+    t = tensor(F32, (2, 2))
+    for reference in ("@a.safetensors:w", "@b.npz:w"):
+        assert read_payload(reference, t, str(tmp_path)).data == values.tobytes()
+    assert read_payload("@a.safetensors:half", tensor(F16, (2, 2)), str(tmp_path)).data == values.astype(np.float16).tobytes()
+    wrong = ("@a.safetensors:half", "@a.safetensors:v", "@b.npz:v", "@c.npz:w", "@b.txt:w", "@a.safetensors")
+    for reference in wrong:
+        with pytest.raises(Violation) as caught:
+            read_payload(reference, t, str(tmp_path))
+        assert caught.value.code == "InvalidLiteral"
+    with pytest.raises(Violation, match="shape"):
+        read_payload("@b.npz:w", tensor(F32, (4,)), str(tmp_path))

@@ -5,6 +5,7 @@ The fast path and the grammar both end here. A value in error is defined with th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class Assembly:
 
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
+        self.folder = os.path.dirname(source.name)
         self.program = Program(DIALECT, source=source)
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
@@ -202,7 +204,7 @@ class Assembly:
         try:
             if not isinstance(t, TensorType):
                 raise Violation("ResultTypeMismatch", f"a literal is a tensor, not {t}")
-            return read_payload(payload, t)
+            return read_payload(payload, t, self.folder)
         except Violation as violation:
             self.violation(violation, at)
             return None
@@ -329,7 +331,7 @@ class Assembly:
         elif not isinstance(result, TensorType):
             raise Violation("ResultTypeMismatch", f"a literal is a tensor, the result is {result}")
         else:
-            named[key] = read_payload(values[0], result)
+            named[key] = read_payload(values[0], result, self.folder)
 
     def returns(self, results: Sequence[Operand | None], at: Loc) -> None:
         self.marks.append(at)

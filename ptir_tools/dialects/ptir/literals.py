@@ -17,6 +17,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir import external
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,8 +48,8 @@ def struct_code(dtype: DType) -> str | None:
 # ---- reading
 
 
-def read_payload(text: str, t: TensorType) -> Literal:
-    """The literal of static type `t` whose payload is `text`, what stands between `dense<` and `>`.
+def read_payload(text: str, t: TensorType, folder: str = "") -> Literal:
+    """The literal of static type `t` whose payload is `text`, what stands between `dense<` and `>`; files are in `folder`.
 
     Raises Violation: "DynamicDimensionMismatch", "InvalidLiteral", "LiteralSizeMismatch", "SyntaxError".
     """
@@ -60,6 +61,8 @@ def read_payload(text: str, t: TensorType) -> Literal:
         raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
     if text.startswith('"'):
         return _read_hex(text, t)
+    if text.startswith("@"):
+        return literal(t, external.load(text, t, folder))
     if text.startswith("["):
         return literal(t, encode(_flatten(text, t), t.dtype))
     require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is no element")

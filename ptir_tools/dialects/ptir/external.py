@@ -1,0 +1,76 @@
+"""Payloads outside the text: `dense<@weights.safetensors:key>`, and `.npz` alike. Paths are relative to the text's file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.types import TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_SAFETENSORS = {
+    I1: "BOOL", SI8: "I8", SI16: "I16", SI32: "I32", SI64: "I64", UI8: "U8", UI16: "U16", UI32: "U32", UI64: "U64",
+    FP8_E4M3: "F8_E4M3", FP8_E5M2: "F8_E5M2", BF16: "BF16", F16: "F16", F32: "F32", F64: "F64", CF32: "C64",
+}  # fmt: skip
+
+
+def load(reference: str, t: TensorType, folder: str) -> bytes:
+    """The bytes of the array that `@file:key` names, which must have the dtype and shape of `t`.
+
+    Raises Violation("InvalidLiteral"), and LimitExceeded for a literal that is too big.
+    """
+    name, _, key = reference.removeprefix("@").rpartition(":")
+    readers = {".safetensors": _safetensors, ".npz": _npz}
+    read = readers.get(os.path.splitext(name)[1])
+    help = "write dense<@weights.safetensors:key>"
+    if read is None or not key:
+        raise Violation("InvalidLiteral", f"`{reference}` names no array in a .safetensors or .npz file", at="value", help=help)
+    if t.count * t.dtype.size > LIMITS.literal_bytes:
+        raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
+    try:
+        return read(os.path.join(folder, name), key, t)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {error}", at="value") from None
+
+
+def _fits(found: object, wanted: object, key: str, what: str) -> None:
+    require(found == wanted, "InvalidLiteral", f"`{key}` has {what} {found}, {wanted} is wanted", at="value")
+
+
+def _safetensors(path: str, key: str, t: TensorType) -> bytes:
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LIMITS.file_bytes:
+            raise ValueError("the header is too long")
+        entry: Any = json.loads(file.read(size)).get(key)
+        if not isinstance(entry, dict):
+            raise ValueError(f"there is no array `{key}`")
+        _fits(entry["dtype"], _SAFETENSORS.get(t.dtype), key, "dtype")
+        _fits(tuple(entry["shape"]), t.static_shape, key, "shape")
+        start, end = entry["data_offsets"]
+        file.seek(8 + size + start)
+        data = file.read(end - start)
+    if len(data) != math.prod(t.static_shape) * t.dtype.size:
+        raise ValueError(f"`{key}` is cut short")
+    return data
+
+
+def _npz(path: str, key: str, t: TensorType) -> bytes:
+    with np.load(path, allow_pickle=False) as archive:
+        if key not in archive.files:
+            raise ValueError(f"there is no array `{key}`")
+        array = archive[key]
+    _fits(array.dtype, arrays.numpy_dtype(t.dtype), key, "dtype")
+    _fits(array.shape, t.static_shape, key, "shape")
+    return arrays.pack(array, t.dtype)

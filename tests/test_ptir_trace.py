@@ -1,0 +1,33 @@
+"""A trace directory of gpt.rs: the dump's structure with the JSON's payloads."""
+
+from ptir_texts import DATA, clean, write
+
+from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.source import Source
+from ptir_tools.dialects.ptir import trace
+
+STEM = DATA / "dump" / "d19_inline_literals"
+
+
+def supplied(raw: str) -> tuple[Program, Diagnostics]:
+    program = clean(STEM.with_suffix(".dump.ptir").read_text(), "ptir-dump")
+    diagnostics = Diagnostics(program.source)
+    trace.supply(program, Source("program.json", raw), diagnostics, Options())
+    return program, diagnostics
+
+
+def test_payloads_come_from_the_json() -> None:
+    raw = STEM.with_suffix(".json").read_text()
+    program, diagnostics = supplied(raw)
+    assert list(diagnostics) == []
+    assert write(program) == write(clean(raw, "ptir-json"))
+    assert "dense<?>" not in write(program)
+
+
+def test_another_program_or_none_supplies_nothing() -> None:
+    for raw in ((DATA / "dump" / "d07_scan_cumsum.json").read_text(), "{"):
+        program, diagnostics = supplied(raw)
+        assert [(d.severity, d.code) for d in diagnostics] == [(Severity.WARNING, "MissingPayload")]
+        assert "dense<?>" in write(program)
