@@ -6,6 +6,7 @@ from pto_programs import SAMPLES, check, codes, good, module
 from ptir_tools.core.dialect import Options
 from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.targets import A3, A5, TARGETS, find
+from ptir_tools.plan import plan
 
 
 def tile(dtype, rows=32, columns=32, **info):
@@ -142,3 +143,12 @@ def test_carried_tiles_take_the_place_of_what_they_start_from():
         "pto.tile.store %r, %m[0, 0] : pto.memref<32x32xf32>, tile<32x32xf32>",
     )
     assert peak(source) == 32 * 32 * 4
+
+
+def test_the_plan_has_an_arena_per_space():
+    made = plan(good((SAMPLES / "16_ub_exact_fit_a3.pto").read_text()))
+    (space,) = made.functions.values()
+    assert space.peak == space.lower_bound == space.capacity == A3.capacity["Vec"]
+    assert not space.faults()
+    names = plan(good((SAMPLES / "04_matmul_bias_a3.pto").read_text())).functions
+    assert [n.split()[1] for n in names] == ["Mat", "Left", "Right", "Bias", "Acc"]

@@ -10,6 +10,7 @@ from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
+from ptir_tools.plan.spaces import arenas
 from ptir_tools.plan.validate import conflicts
 
 ALIGN = 64  # bytes: a cache line, and what vector loads like
@@ -19,7 +20,7 @@ ALIGN = 64  # bytes: a cache line, and what vector loads like
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, parameters and results are placed in the arena, too.
+    In a region, parameters and results are placed in the arena, too. `capacity` is what a PTO target has of the space.
     """
 
     name: str
@@ -27,6 +28,7 @@ class BlockPlan:
     peak: int = 0
     lower_bound: int = 0
     inner: bool = False
+    capacity: int | None = None
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -71,6 +73,10 @@ class Plan:
 def plan(program: Program, *, align: int = ALIGN) -> Plan:
     """Plan every function of `program`. Raises Violation("UnboundSymbol") when an extent is symbolic."""
     found = Plan(align=align)
+    if program.dialect.name == "pto":
+        for name, live, capacity in arenas(program):
+            found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), align)
+        return found
     for f in program.functions:
         found.functions[f.name] = plan_block(f, found)
     return found
@@ -86,9 +92,13 @@ def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None =
         if r not in into.regions:
             into.regions[r] = plan_block(r, into)
     live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)})
-    made = BlockPlan(block.name, live, inner=not isinstance(block, Function))
+    return _placed(BlockPlan(block.name, live, inner=not isinstance(block, Function)), into.align)
+
+
+def _placed(made: BlockPlan, align: int) -> BlockPlan:
+    """`made`, with an offset for every buffer."""
     placed = list(made.placed())
-    wanted = intervals(placed, into.align)
+    wanted = intervals(placed, align)
     offsets = place(wanted)
     for b, at in zip(placed, offsets, strict=True):
         b.offset = at

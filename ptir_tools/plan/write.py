@@ -13,7 +13,8 @@ from ptir_tools.plan.record import BlockPlan, Plan
 def to_text(plan: Plan) -> Iterator[str]:
     """A table per function and region."""
     for title, block in _blocks(plan):
-        yield f"{title}: peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}\n"
+        capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
+        yield f"{title}: peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}\n"
         yield "  " + ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes\n"
         rows = [("value", "bytes", "live", "offset", "usage", "alias"), *map(_row, block.buffers)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -46,7 +47,8 @@ def _block(block: BlockPlan) -> dict[str, Any]:
     sums = {f"{u}_bytes": block.nbytes(u) for u in ("parameter", "constant", "result")}
     numbers = {b: i for i, b in enumerate(block.buffers)}
     head = {"peak": block.peak, "lower_bound": block.lower_bound, "ratio": round(block.ratio, 6), "total": block.total}
-    return head | sums | {"buffers": [_buffer(b, numbers) for b in block.buffers]}
+    space = {"capacity": block.capacity} if block.capacity is not None else {}
+    return head | space | sums | {"buffers": [_buffer(b, numbers) for b in block.buffers]}
 
 
 def _buffer(b: Buffer, numbers: dict[Buffer, int]) -> dict[str, Any]:
