@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.lazy import lazy
 
@@ -70,8 +71,10 @@ def representable(scalar: Scalar, dtype: DType) -> bool:
     return int(v) in (0, 1) if dtype.kind is Kind.BOOL else dtype.min <= int(v) <= dtype.max
 
 
-def as_array(scalar: Scalar) -> Array:
-    """The scalar as a 0-d array in the precision in which the reference computes (see `arrays.widen`)."""
-    if scalar.kind == UNSIGNED:
-        return np.asarray(scalar.value, np.uint64)
-    return np.asarray(scalar.value, {I1: np.bool_, SIGNED: np.int64, FLOAT: np.float64, COMPLEX: np.complex128}[scalar.kind])
+def element(scalar: Scalar, dtype: DType) -> Array:
+    """The scalar as a 0-d array of `dtype`, rounded or wrapped to it."""
+    if dtype.is_float or dtype.is_complex:
+        value = complex(scalar.value)
+        wide = np.asarray(value, np.complex128) if dtype.is_complex else np.asarray(value.real, np.float64)
+        return arrays.narrow(wide, dtype)
+    return arrays.narrow(np.asarray(int(scalar.value.real), np.uint64 if scalar.kind == UNSIGNED else np.int64), dtype)

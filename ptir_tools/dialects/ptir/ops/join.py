@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, Derived, op
@@ -42,16 +41,6 @@ def pad_fits(x: TensorType, pad_value: Scalar) -> None:
     """Raise Violation("InvalidAttributeValue") unless an element of `x` can stand for `pad_value`."""
     fits = scalars.representable(pad_value, x.dtype)
     attribute(fits, f"pad_value {pad_value.value} is not representable in {x.dtype}", "pad_value")
-
-
-def pad_element(pad_value: Scalar, x: Array) -> Array:
-    """`pad_value` as a 0-d array of the dtype of `x`."""
-    dtype = dtype_of(x)
-    value = scalars.as_array(pad_value)
-    if dtype.is_float or dtype.is_complex:
-        value = value.real if dtype.is_float else value
-        return arrays.narrow(np.asarray(value.astype(np.complex128 if dtype.is_complex else np.float64)), dtype)
-    return arrays.narrow(np.asarray(value), dtype)
 
 
 def total(extents: list[Dim]) -> Dim:
@@ -122,7 +111,7 @@ def pad(
     InvalidAttributeValue: a list is not as long as the rank or has a negative entry, or the dtype has no `pad_value`.
     """
     out = np.empty(result.static_shape, x.dtype)
-    out[...] = pad_element(pad_value, x)
+    out[...] = scalars.element(pad_value, dtype_of(x))
     out[tuple(slice(a, a + n * (i + 1), i + 1) for a, n, i in zip(low, x.shape, interior, strict=True))] = x
     return out
 

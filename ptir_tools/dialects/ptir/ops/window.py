@@ -13,8 +13,9 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
+from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.join import ZERO_PAD, pad_element, pad_fits
+from ptir_tools.dialects.ptir.ops.join import ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.typerules import (
     NUMERIC,
@@ -185,7 +186,7 @@ def extract_patches(
     OperandRankMismatch: the rank is under 3. InvalidAttributeValue: a list has not an entry per spatial axis, an entry is
     under 1 (padding: 0), no window fits, or the dtype has no `pad_value`.
     """
-    fill = pad_element(pad_value, x)
+    fill = scalars.element(pad_value, numerics.dtype_of(x))
     return patches(x, fill, window, strides, dilation, padding, result.static_shape)
 
 
