@@ -63,6 +63,7 @@ for _source, _target, _module in (
     ("mind", "ptir", "ptir_tools.convert.mind_ptir"),
     ("tiny", "ptir", "ptir_tools.convert.tiny_ptir"),
     ("ptir", "mind", "ptir_tools.convert.ptir_mind"),
+    ("ptir", "tiny", "ptir_tools.convert.ptir_tiny"),
 ):
     register_conversion_target(ConversionTarget(_source, _target, _module))
 

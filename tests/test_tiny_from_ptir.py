@@ -1,0 +1,122 @@
+"""PTIR to Tiny, proven by running both sides."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_graphs import RandomGraph, codes, good, inputs_of, printed, run
+
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_format
+
+
+def ptir(text: str) -> Program:
+    """The verified program of a PTIR text."""
+    diagnostics = Diagnostics(Source("p.ptir", text))
+    program = load_format("ptir").read(diagnostics.source, diagnostics, Options())
+    assert program is not None and verify(program, diagnostics), [d.message for d in diagnostics]
+    return program
+
+
+def to_tiny(program: Program) -> tuple[Program | None, list[str]]:
+    """The translation, which strict accepts and which reads back from its text, and the errors."""
+    diagnostics = Diagnostics(program.source)
+    after = translate(program, "tiny", diagnostics)
+    errors = [d.code for d in diagnostics if d.severity is Severity.ERROR]
+    if after is not None:
+        assert codes(printed(after), "strict") == []
+        after = good(printed(after), "strict")
+    return after, errors
+
+
+HEAD = "func @main(%x: tensor<{d}, 3x4>, %y: tensor<{d}, 3x4>, %p: tensor<i1, 3x4>, %w: tensor<{d}, 2x4x5>) -> tensor<{r}> {{\n"
+ONE = "%z = {op} -> tensor<{r}>\n  return %z\n}}\n"
+OPS = [
+    ("neg(%x)", "{d}, 3x4"), ("add(%x, %y)", "{d}, 3x4"), ("sub(%x, %y)", "{d}, 3x4"), ("mul(%x, %y)", "{d}, 3x4"),
+    ("maximum(%x, %y)", "{d}, 3x4"), ("minimum(%x, %y)", "{d}, 3x4"), ("abs(%x)", "{d}, 3x4"), ("select(%p, %x, %y)", "{d}, 3x4"),
+    ("cast(%x)", "f16, 3x4"), ("cast(%x)", "i1, 3x4"), ("clamp(%x, %y, %x)", "{d}, 3x4"), ("stop_gradient(%x)", "{d}, 3x4"),
+    ("reduce_sum(%x) axes[1]", "{d}, 3"), ("reduce_max(%x) axes[-2] keepdims[true]", "{d}, 1x4"),
+    ("reduce_min(%x) axes[0, 1]", "{d}"),
+    ("reduce_sum(%x) axes[0] keepdims[true]", "{d}, 1x4"), ("reshape(%x) new_shape[2, -1]", "{d}, 2x6"),
+    ("transpose(%w) perm[2, 0, -2]", "{d}, 5x2x4"), ("broadcast_to(%x) result_shape[2, 3, 4]", "{d}, 2x3x4"),
+    ("slice(%w) starts[0, 1, 2] sizes[2, 2, 3]", "{d}, 2x2x3"), ("pad(%x) low[1, 0] high[0, 2] pad_value[3]", "{d}, 4x6"),
+    ("tile(%x) repeats[2, 3]", "{d}, 6x12"), ("dot_general(%x, %w) contract_lhs[1] contract_rhs[1]", "{d}, 3x2x5"),
+    ("dot_general(%x, %y) contract_lhs[-1] contract_rhs[1] batch_lhs[0] batch_rhs[0]", "{d}, 3"),
+    ("dot_general(%w, %w) contract_lhs[] contract_rhs[] batch_lhs[0] batch_rhs[0]", "{d}, 2x4x5x4x5"),
+]  # fmt: skip
+FLOAT_OPS = [
+    ("rsqrt(%x)", "{d}, 3x4"), ("reciprocal(%x)", "{d}, 3x4"), ("div(%x, %y)", "{d}, 3x4"), ("exp(%x)", "{d}, 3x4"),
+    ("reduce_sum(%x) axes[1] accum_dtype[f32] out_dtype[f32]", "f32, 3"),
+    ("dot_general(%x, %w) contract_lhs[1] contract_rhs[1] out_dtype[f32]", "f32, 3x2x5"),
+    ("add(%x, dense<0.5> : tensor<{d}, 3x4>)", "{d}, 3x4"), ("div(dense<inf> : tensor<{d}, 3x4>, %x)", "{d}, 3x4"),
+]  # fmt: skip
+CASES = [(op, r, d) for d in ("f32", "f16", "bf16", "si32") for op, r in OPS]
+CASES += [(op, r, d) for d in ("f32", "f16", "bf16") for op, r in FLOAT_OPS]
+
+
+@pytest.mark.parametrize(("op", "result", "dtype"), CASES)
+def test_ops(op: str, result: str, dtype: str) -> None:
+    op = op if dtype == "si32" else op.replace("pad_value[3]", "pad_value[3.0]")
+    before = ptir(HEAD.format(d=dtype, r=result.format(d=dtype)) + ONE.format(op=op.format(d=dtype), r=result.format(d=dtype)))
+    after, errors = to_tiny(before)
+    assert after is not None and not errors
+    inputs = inputs_of(before, 1)
+    with np.errstate(all="ignore"):
+        (a,), (b,) = run(before, inputs), run(after, inputs)
+    assert a.dtype == b.dtype and a.shape == b.shape
+    least = {"f16": 2**-10, "bf16": 2**-7}.get(dtype, 2**-22) if a.dtype.kind not in "ib" else 0
+    np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=least, atol=least)
+
+
+def test_relu_comes_back() -> None:
+    body = "%c = compare_gt(%x, dense<0.0> : tensor<f32, 3x4>) -> tensor<i1, 3x4>\n"
+    body += "%z = select(%c, %x, dense<0.0> : tensor<f32, 3x4>) -> tensor<f32, 3x4>\nreturn %z\n}\n"
+    after, _ = to_tiny(ptir(HEAD.format(d="f32", r="f32, 3x4") + body))
+    assert after is not None and [op.defn.short for op in after.main.body] == ["RELU"]
+
+
+def test_everything_that_cannot_be_said_is_told_at_once() -> None:
+    body = """%a = tanh(%x) -> tensor<f32, 3x4>
+    %b = log(%x) -> tensor<f32, 3x4>
+    %c = cast(%a) -> tensor<f64, 3x4>
+    %d = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>
+    %e = broadcast_to(%d) result_shape[3, 4] -> tensor<f32, 3x4>
+    %f = cast(%c) -> tensor<f32, 3x4>
+    %g = add(%e, %f) -> tensor<f32, 3x4>
+    %unused = erf(%x) -> tensor<f32, 3x4>
+    %z = add(%b, %g) -> tensor<f32, 3x4>
+    return %z
+    }
+    """
+    after, errors = to_tiny(ptir(HEAD.format(d="f32", r="f32, 3x4") + body))
+    assert after is None and errors == ["NotTranslatable"] * 4
+
+
+def test_names_and_symbols_carry_over() -> None:
+    after, _ = to_tiny(ptir("func @f(%a: tensor<f32, ?N>) -> tensor<f32, ?N> {\n%1 = neg(%a) -> tensor<f32, ?N>\nreturn %1\n}\n"))
+    assert after is not None and after.main.attrs["input_names"] == ["a"]
+    assert str(after.main.params[0].type.shape[0]) == "?N" and [v.name for v in after.main.results] == ["1"]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_there_and_back(seed: int) -> None:
+    """Tiny to PTIR to Tiny, where the way back exists."""
+    before = good(RandomGraph(seed, count=4).text())
+    diagnostics = Diagnostics()
+    middle = translate(before, "ptir", diagnostics)
+    assert middle is not None and verify(middle, diagnostics)
+    after, errors = to_tiny(middle)
+    if after is None:
+        assert errors and set(errors) == {"NotTranslatable"}
+        return
+    inputs = inputs_of(before, seed, special=True)
+    with np.errstate(all="ignore"):
+        for a, b in zip(run(before, inputs), run(after, inputs), strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
