@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.core.ir import Operand
+from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
@@ -119,4 +119,25 @@ def transpose_of_dot(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "dot_general", dot.rhs, dot.lhs, **attrs))
 
 
-REDUCTIONS: list[Pattern] = [reduce_of_one, reduce_of_reduce, reduce_of_broadcast, dot_of_transpose, transpose_of_dot]
+@rewrites("ptir.cast", operands=["ptir.dot_general", *_REDUCTIONS])
+def cast_of_accumulator(op: OpView) -> bool:
+    """An accumulator that is returned as it is and then cast may be cast at once: `out_dtype` does the same."""
+    inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
+    if inner is None or not helpers.alone(op.rw, op.x, op.root):
+        return False
+    source, target = helpers.dtype(op.x), op.dtype
+    accum = inner.attr("accum_dtype") or default_accum(helpers.dtype(inner.operands[0]))
+    if accum is not source or (source.is_float, source.is_integer) != (target.is_float, target.is_integer):
+        return False
+    attrs = inner.defn.named(inner.attrs) | {"accum_dtype": accum, "out_dtype": target}
+    return op.replace(op.rw.build(op.root, inner.defn, *inner.operands, **attrs))
+
+
+REDUCTIONS: list[Pattern] = [
+    cast_of_accumulator,
+    reduce_of_one,
+    reduce_of_reduce,
+    reduce_of_broadcast,
+    dot_of_transpose,
+    transpose_of_dot,
+]
