@@ -1,13 +1,10 @@
 """How fast programs run: this toolkit's engines against the plain NumPy expression, interleaved, medians of the rounds.
 
-    OPENBLAS_NUM_THREADS=1 python tests/bench/exec.py [ROUNDS]
-
-Ratios are NumPy's time over ours: above 1 is faster than NumPy.
+OPENBLAS_NUM_THREADS=1 python -m tests.bench exec
 """
 
 from __future__ import annotations
 
-import sys
 from statistics import median
 from time import perf_counter
 
@@ -137,18 +134,13 @@ def measure(calls, rounds):
     return {name: 1e3 * median(t[1:] or t) for name, t in times.items()}
 
 
-def main(rounds=9):
+def rows(rounds=9):
+    """Each workload on each engine beside the NumPy expression, milliseconds."""
     rng = np.random.default_rng(0)
-    print(f"{'workload':22}{'expression':>12}{'numpy':>10}{'native':>10}   ratios   (ms, median of {rounds})")
     for name, make in WORKLOADS.items():
         made, plain = make()
         inputs = [rng.standard_normal(p.type.static_shape).astype(np.float32) for p in made.main.params]
-        found = measure(contenders(made, plain, inputs), rounds)
-        base, *ours = found.values()
-        columns = f"{base:12.3f}" + "".join(f"{t:10.3f}" for t in ours)
-        print(f"{name:22}{columns}   " + " ".join(f"{base / t:.2f}x" for t in ours))
-
-
-if __name__ == "__main__":
-    with np.errstate(all="ignore"):
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+        with np.errstate(all="ignore"):
+            found = measure(contenders(made, plain, inputs), rounds)
+        base = found.pop("expression")
+        yield from ((f"{name}, {engine}", ours, base, "ms") for engine, ours in found.items())

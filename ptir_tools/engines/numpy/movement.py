@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.evaluate import Data, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects.ptir.ops.join import pad_element
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, run_declared
+from ptir_tools.dialects.ptir.scalars import element
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, run_declared, tensor_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ def _pad(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
         slice(low, low + (n - 1) * (gap + 1) + 1, gap + 1)
         for low, gap, n in zip(op.attr("low"), op.attr("interior"), x.shape, strict=True)
     )
-    return [(np.copyto, (out, pad_element(op.attr("pad_value"), x))), (np.copyto, (view_of(out, inside), x))]
+    return [(np.copyto, (out, element(op.attr("pad_value"), tensor_of(op).dtype))), (np.copyto, (view_of(out, inside), x))]
 
 
 def _tile(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
