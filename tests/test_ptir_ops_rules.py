@@ -330,6 +330,18 @@ def test_what_symbols_hid_is_found_once_they_are_numbers():
         assert found == want, name
 
 
+def test_a_declared_symbol_may_name_a_computed_extent():
+    assert code("concat", [A, A], axis=0, result=ty("f32", M, 3)) is None
+    assert code("pad", A, low=(1, 1), high=(0, 0), result=ty("f32", 3, M)) is None
+    assert code("tile", A, repeats=(2, 1), result=ty("f32", M, 3)) is None
+    assert code("reshape", A, new_shape=(-1,), result=ty("f32", M)) is None
+    assert code("reshape", A, new_shape=(-1,), result=ty("f32", 7)) == "ResultTypeMismatch"
+    assert code("concat", [A, A], axis=0, result=ty("f16", M, 3)) == "ResultTypeMismatch"
+    assert code("transpose", A, perm=(1, 0), result=ty("f32", M, 2)) == DYNAMIC
+    p = program("concat", [A, A], {"axis": 0}, result=ty("f32", M, 3))
+    assert specialized(p) is ty("f32", 4, 3)
+
+
 def test_declared_extents_clash_with_inferred_ones():
     assert code("concat", [A, A], axis=0, result=ty("f32", 5, 3)) == "ResultTypeMismatch"
     assert code("add", X, X, result=ty("f32", M, 4)) == DYNAMIC

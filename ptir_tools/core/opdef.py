@@ -37,6 +37,7 @@ class Trait(Flag):
     WRITES = auto()  # writes memory
     WAITS = auto()  # waits for events
     ASYNC = auto()  # may return an event
+    MEASURES = auto()  # computes extents of its result, which a declared symbol may name
 
 
 PURE = Trait.PURE
@@ -49,6 +50,7 @@ READS = Trait.READS
 WRITES = Trait.WRITES
 WAITS = Trait.WAITS
 ASYNC = Trait.ASYNC
+MEASURES = Trait.MEASURES
 
 # Annotations of operand groups; see the module's docstring.
 Many = tuple[Any, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Program, Region, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.types import (
     POISON,
     UNKNOWN,
@@ -83,6 +83,16 @@ def same_strides(a: MemRefType, b: MemRefType) -> bool:
     """Whether two views have the same strides and offset, as far as both say."""
     strides = a.strides is None or b.strides is None or same_extents(a.strides, b.strides)
     return strides and (agree(a.offset, b.offset) or UNKNOWN in (a.offset, b.offset))
+
+
+def names_extents(declared: Type, inferred: Type) -> bool:
+    """Whether two tensor types differ only where a declared symbol stands for a number."""
+    if not (isinstance(declared, TensorType) and isinstance(inferred, TensorType)):
+        return False
+    if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):
+        return False
+    pairs = zip(declared.shape, inferred.shape, strict=True)
+    return all(a == b or b is UNKNOWN or (isinstance(a, Sym) and isinstance(b, int)) for a, b in pairs)
 
 
 def symbolic_clash(declared: Type, inferred: Type) -> bool:
@@ -167,7 +177,7 @@ class _Walk:
                 continue
             if v.type is UNTYPED:
                 v.type = t
-            elif not compatible(v.type, t):
+            elif not compatible(v.type, t) and not (MEASURES in op.defn.traits and names_extents(v.type, t)):
                 code = "DynamicDimensionMismatch" if symbolic_clash(v.type, t) else self.codes.result_type
                 text = self.dialect.type_text
                 raise Violation(code, f"{op.defn.short} gives {text(t)}, declared {text(v.type)}")

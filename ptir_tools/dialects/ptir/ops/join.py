@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, Derived, op
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
 from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
@@ -68,7 +68,7 @@ def concatenated(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
     return first.with_shape(extents((*first.shape[:at], joined, *first.shape[at + 1 :]), "axis"))
 
 
-@op("ptir.concat", infer=concatenated, traits=PURE | MOVEMENT)
+@op("ptir.concat", infer=concatenated, traits=PURE | MOVEMENT | MEASURES)
 def concat(xs: Many, *, axis: int) -> Array:
     """The tensors one after the other along `axis`. Contract: Concat.
 
@@ -95,7 +95,7 @@ def padded(
     return x.with_shape(extents(tuple(map(_padded, x.shape, low, high, interior)), "low"))
 
 
-@op("ptir.pad", infer=padded, traits=PURE)
+@op("ptir.pad", infer=padded, traits=PURE | MEASURES)
 def pad(
     x: Array,
     *,
@@ -129,7 +129,7 @@ def tiled(x: TensorType, *, repeats: tuple[int, ...]) -> TensorType:
     return x.with_shape(extents(tuple(map(_times, x.shape, repeats)), "repeats"))
 
 
-@op("ptir.tile", infer=tiled, traits=PURE | MOVEMENT)
+@op("ptir.tile", infer=tiled, traits=PURE | MOVEMENT | MEASURES)
 def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
     """`x` repeated as a whole `repeats[i]` times along each axis `i`. Contract: Tile.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, op
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
 
@@ -94,7 +94,7 @@ def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Any]) -> dict[str, i
     return {names[0].name: value}
 
 
-@op("ptir.reshape", infer=reshaped, solve=solve_reshape, traits=PURE | MOVEMENT)
+@op("ptir.reshape", infer=reshaped, solve=solve_reshape, traits=PURE | MOVEMENT | MEASURES)
 def reshape(x: Array, *, new_shape: NewShape, result: Result) -> Array:
     """The same elements in the same (row-major) order under another shape. Contract: Reshape.
 

@@ -11,7 +11,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
 from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.ops import numerics
@@ -119,7 +119,7 @@ def _taps(x: Array, fill: Array, windows: Sequence[int], window: Ints, per_axis:
         yield np.where(real, x[np.ix_(*(index for index, _ in taps))], fill)
 
 
-@op("ptir.reduce_window", infer=window_reduced, traits=PURE)
+@op("ptir.reduce_window", infer=window_reduced, traits=PURE | MEASURES)
 def reduce_window(
     x: Array,
     *,
@@ -168,7 +168,7 @@ def patched(x: TensorType, *, window: Ints, strides: Ints, dilation: Ints, paddi
     return x.with_shape(extents((x.shape[0], *middle, last), "window"))
 
 
-@op("ptir.extract_patches", infer=patched, traits=PURE)
+@op("ptir.extract_patches", infer=patched, traits=PURE | MEASURES)
 def extract_patches(
     x: Array,
     *,
