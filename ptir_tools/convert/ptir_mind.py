@@ -138,7 +138,10 @@ class Translation:
         if not results:
             self.refuse("a MIND module has an output", self.function.loc)
         if all(map(self.known, results)):
-            self.builder.results(*map(Emit(self, None).value, results))
+            try:
+                self.builder.results(*map(Emit(self, None).value, results))
+            except Violation as violation:
+                self.refuse(f"a result: {violation.message}", self.function.loc, violation.help)
         return self.program
 
     def known(self, x: Operand) -> bool:
@@ -278,14 +281,15 @@ def cast(emit: Emit, x: Operand, dtype: DType) -> Value:
 def broadcast_to(emit: Emit, x: Operand, result_shape: Any) -> Value | None:
     """Kept back until an operation needs it in full."""
     assert emit.result is not None
-    require(0 not in emit.shape, NOT_TRANSLATABLE, "a broadcast to an extent of 0")
     emit.to.narrow[emit.result] = emit.slim(x)
     return None
 
 
 def reshape(emit: Emit, x: Operand, new_shape: tuple[int, ...]) -> Value:
-    """The same list, -1 too; resolved where PTIR keeps an extent 0."""
-    return emit.last("Reshape", emit.value(x), new_shape=emit.shape if 0 in new_shape else new_shape)
+    """The same list; an extent of 0, which MIND cannot write, is left to be inferred where it is the only one."""
+    if emit.shape.count(0) == 1:
+        new_shape = tuple(d or -1 for d in emit.shape)
+    return emit.last("Reshape", emit.value(x), new_shape=new_shape)
 
 
 def transpose(emit: Emit, x: Operand, perm: tuple[int, ...]) -> Value:
