@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
+from ptir_tools.core.evaluate import streams
 from ptir_tools.core.ir import Program, Region, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.pipeline import Step, parse, point
@@ -185,16 +186,12 @@ def run_pipeline(program: Program, pipeline: str, context: PassContext | None = 
 
 def _write_streams(program: Program, context: PassContext) -> None:
     """Write out which stream each random op draws from: absent, it is the op's ordinal in the text, which passes change."""
-    stream = 0
-    for block in (*program.functions, *program.regions):
-        drawing = [op for op in block.ops() if op.defn.is_random]
-        if not drawing:
-            continue
-        with context.rewriter(program, block) as rw:
-            for k, op in enumerate(drawing, stream):
-                if op.attr("stream") is None:
-                    rw.set_attribute(op, "stream", k)
-        stream += len(drawing)
+    missing = {op: k for op, k in streams(program).items() if op.attr("stream") is None}
+    for rw in context.rewriters(program) if missing else ():
+        for block in rw.blocks():
+            for op in rw.body(block):
+                if op in missing:
+                    rw.set_attribute(op, "stream", missing[op])
 
 
 def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) -> None:

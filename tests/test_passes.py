@@ -8,7 +8,7 @@ from test_rules import read, write
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.evaluate import Context, run_block
+from ptir_tools.core.evaluate import Context, run_block, streams
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.limits import Limits
 from ptir_tools.passes import Floats, Hook, PassContext, PassFailure, help_of, lookup, names, parse_pipeline, run_pipeline
@@ -148,6 +148,26 @@ def test_random_ops_keep_their_streams_and_are_never_merged():
              "%c = rng_uniform() -> tensor<f32, 2x3>", "%d = sub(%b, %c) -> tensor<f32, 2x3>", "return %d")  # fmt: skip
     found = after(text, "canonicalize,cse,dce")
     assert "stream[1]" in found and "stream[2]" in found and "stream[0]" not in found
+
+
+def test_streams_are_ordinals_of_the_whole_text():
+    program = read("""program @f (spec_version = ptir.v0.4) {
+  func @g() -> tensor<f32, 2> {
+    %u = rng_uniform() -> tensor<f32, 2>
+    return %u
+  }
+  func @f() -> tensor<f32, 2> {
+    %dead = rng_uniform() -> tensor<f32, 2>
+    %u = rng_uniform() -> tensor<f32, 2>
+    return %u
+  }
+}
+""")
+    (want,) = run_block(program.main, [], Context(streams=streams(program)))
+    run_pipeline(program, "dce")
+    assert [op.attr("stream") for op in program.main.body] == [2]
+    (got,) = run_block(program.main, [], Context())
+    assert np.array_equal(want, got)
 
 
 # ---- dce

@@ -8,7 +8,7 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LIMITS, Limits
 
 # A run-time value: an array, a Python tuple for a tuple type, or what a dialect's executor makes of its own types.
@@ -30,6 +30,12 @@ class Context:
     op: Op | None = None  # the op being evaluated
     failed: Op | None = None  # the innermost op whose body raised
     ends: dict[Region, dict[int, list[Value]]] = field(default_factory=dict)  # per block: values last used by op i
+
+
+def streams(program: Program) -> dict[Op, int]:
+    """The ordinal of each random op among those of the text: functions, then regions, in order."""
+    random = (op for block in (*program.functions, *program.regions) for op in block.ops() if op.defn.is_random)
+    return {op: k for k, op in enumerate(random)}
 
 
 def read(x: Operand, env: Env) -> Data:

@@ -79,7 +79,6 @@ class RulePattern(Pattern):
     match: Callable[[Op, Env], bool]
     condition: Callable[[Env], Any]
     build: Callable[[Env, _Site], Operand]
-    text: str
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         return len(origins) == len(self.wants) and all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
@@ -151,7 +150,7 @@ class _Compiler:
             build = self.right(_parse(m["right"]), top=True)
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
-                wants=wants, pairs=list(self.pairs(call)), match=match, condition=condition, build=build, text=m.group(),
+                wants=wants, pairs=list(self.pairs(call)), match=match, condition=condition, build=build,
             )  # fmt: skip
 
     # Left sides

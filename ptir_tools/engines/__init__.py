@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
-from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Function, Op, Program, clone
+from ptir_tools.core.evaluate import Context, streams
+from ptir_tools.core.ir import Op, Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.opdef import RANDOM
 from ptir_tools.engines import ports
 from ptir_tools.engines.choose import Executable, prepare
 from ptir_tools.engines.options import ENGINES, RunOptions
@@ -55,7 +54,7 @@ def execute(
     executable: Executable, static: Program, given: Sequence[Array], options: RunOptions, diagnostics: Diagnostics
 ) -> dict[str, Array]:
     """One run of a prepared program on arrays that fit its parameters."""
-    context = Context(seed=options.seed, limits=options.limits, streams=streams(executable.function))
+    context = Context(seed=options.seed, limits=options.limits, streams=streams(static))
     context.observe = observer(options)
     leaves = iter(given)
     arguments = [ports.nest(p.type, leaves) for p in static.main.params]
@@ -85,11 +84,6 @@ def entered(program: Program, entry: str) -> Program:
     """`program`, its entry changed in place."""
     program.entry = entry
     return program
-
-
-def streams(function: Function) -> dict[Op, int]:
-    """The number of each random op that `function` reaches, in order of the text."""
-    return {op: k for k, op in enumerate(op for r in ports.reached(function) for op in r.body if op.defn.traits & RANDOM)}
 
 
 def observer(options: RunOptions) -> Callable[[Op, tuple[Any, ...]], None] | None:

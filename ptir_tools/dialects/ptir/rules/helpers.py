@@ -109,12 +109,6 @@ def compose(inner: Sequence[int], outer: Sequence[int]) -> tuple[int, ...]:
     return tuple(first[i] for i in axes(outer, n))
 
 
-def invert(perm: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes `perm`."""
-    normal = axes(perm, len(perm))
-    return tuple(normal.index(i) for i in range(len(normal)))
-
-
 def moves_units(perm: Sequence[int], extents: Shape) -> bool:
     """Whether the axes that are longer than 1 keep their order: the elements stay where they are."""
     kept = [a for a in axes(perm, len(perm)) if extents[a] != 1]
@@ -196,7 +190,7 @@ def total(root: Op) -> bool:
 HELPERS: dict[str, Any] = {
     f.__name__: f
     for f in (
-        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose, invert,
-        moves_units, sums, products, zeros, ones, lead, adds_units, lossless, total,
+        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose,
+        moves_units, sums, products, zeros, ones, adds_units, lossless, total,
     )
 }  # fmt: skip
