@@ -32,7 +32,8 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     """`program`, whose types are static, made ready by the engine that `options` ask for.
 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
-    sees the ops as they were written: nothing is optimized then. PTO has an executor of its own. Raises UsageError for an engine that cannot run it.
+    sees the ops as they were written: nothing is optimized then. PTO has an executor of its own. Raises UsageError for an
+    engine that cannot run the program.
     """
     if program.dialect.name == "pto":
         return tiles.Executable(program, program.main, options)

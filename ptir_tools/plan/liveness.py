@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE
 from ptir_tools.core.types import TensorType, TupleType, Type
-from ptir_tools.plan.views import Strides, dense_strides, is_dense, view
+from ptir_tools.plan.views import VIEWS, Strides, dense_strides, is_dense, view
 
 Path = tuple[int, ...]
 Leaf = tuple[Value, Path]
@@ -38,16 +38,24 @@ class Buffer:
     usage: str = "temporary"
     alias: str = ""
     parent: Buffer | None = None
+    above: Buffer | None = None
     strides: Strides = ()
     offset: int | None = None
 
     @property
     def root(self) -> Buffer:
-        """The buffer that owns the storage."""
+        """The buffer that owns the storage. Chains are shortened on the way, as in any union-find."""
         b = self
-        while b.parent is not None:
-            b = b.parent
+        while (up := b.above) is not None:
+            if up.above is not None:
+                b.above = up.above
+            b = up
         return b
+
+    def share(self, parent: Buffer, alias: str) -> None:
+        """Give up storage of its own for that of `parent`."""
+        self.alias, self.parent, self.above = alias, parent, parent
+        self.root.end = max(self.root.end, self.end)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +136,7 @@ class _Walk:
 
     def share_view(self, op: Op, b: Buffer) -> None:
         """Let `b` be a view of the op's first operand where the op only looks at it differently."""
-        if not op.operands or b.type is None:
+        if op.name not in VIEWS or b.type is None:
             return
         if isinstance(x := op.operands[0], Literal):
             if view(op, x.type.static_shape, dense_strides(x.type.static_shape), b.type.static_shape):
@@ -139,12 +147,13 @@ class _Walk:
         found = view(op, source.type.static_shape, source.strides, b.type.static_shape)
         if found is None:
             return
-        b.alias, b.strides = found
-        b.parent = source
-        b.root.end = max(b.root.end, b.end)
+        alias, b.strides = found
+        b.share(source, alias)
 
     def place(self, x: Operand) -> Buffer | None:
         """The buffer of an operand that is a single tensor and has storage."""
+        if isinstance(x, Value):
+            return self.found.places.get((x, ()))
         read = list(operand_leaves(x))
         return self.found.places.get(read[0]) if len(read) == 1 else None
 
@@ -169,10 +178,9 @@ class _Walk:
                 continue
             others = [b for b in read if b is not source and b.root is source.root]
             if source.start < at and _same_bytes(source) and all(elementwise and _same_bytes(b) for b in others):
-                out.alias, out.parent = "in-place", source
-                source.root.end = max(source.root.end, out.end)
                 if out.usage == "result":
                     source.root.usage = "result"
+                out.share(source, "in-place")
                 return
 
 

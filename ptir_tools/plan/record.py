@@ -122,6 +122,6 @@ def _regions(block: Region) -> Iterator[Region]:
 
 
 def _require_static(block: Region) -> None:
-    types = [p.type for p in block.params] + [v.type for op in block.body for v in op.results]
+    types = dict.fromkeys([*(p.type for p in block.params), *(v.type for op in block.body for v in op.results)])
     if names := dict.fromkeys(s.name for t in types for s in mentioned(t)):
         raise Violation("UnboundSymbol", f"no value for {', '.join(names)}", help="give it with --bind NAME=INT")

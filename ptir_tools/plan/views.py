@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import prod
 
 from ptir_tools.core.ir import Op
@@ -11,6 +12,7 @@ Extents = tuple[int, ...]
 Strides = tuple[int, ...]
 
 
+@cache
 def dense_strides(shape: Extents) -> Strides:
     """The strides of a row-major array of `shape`."""
     strides, step = [], 1
@@ -50,7 +52,7 @@ def _broadcast(op: Op, shape: Extents, strides: Strides, out: Extents) -> Stride
 
 
 # How each op sees its operand, and the strides of what it sees; None: it has to copy.
-_VIEWS: dict[str, tuple[str, Callable[[Op, Extents, Strides, Extents], Strides | None]]] = {
+VIEWS: dict[str, tuple[str, Callable[[Op, Extents, Strides, Extents], Strides | None]]] = {
     "ptir.reshape": ("identity", _reshape),
     "ptir.stop_gradient": ("identity", _same),
     "ptir.transpose": ("view", _transpose),
@@ -62,6 +64,6 @@ _VIEWS: dict[str, tuple[str, Callable[[Op, Extents, Strides, Extents], Strides |
 def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, Strides] | None:
     """(kind of alias, strides) when the result of `op`, of shape `out`, is a view of its first operand, seen with `shape`
     and `strides`; None when it is not."""
-    found = _VIEWS.get(op.name)
+    found = VIEWS.get(op.name)
     seen = found[1](op, shape, strides, out) if found else None
     return (found[0], seen) if found and seen is not None else None
