@@ -17,16 +17,13 @@ from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.attributes import FROM_RESULT, Payload, RegionName, convert, of_result
+from ptir_tools.dialects.ptir.attributes import convert
+from ptir_tools.dialects.ptir.filling import Filling, Given
 from ptir_tools.dialects.ptir.literals import read_payload
 from ptir_tools.dialects.ptir.spelling import nearest
 
-Given = Sequence[tuple[str, list[Any]]]
 CODES = DIALECT.codes
 SPEC_VERSION = "ptir.v0.4"
-
-# Attributes that are read under another name.
-_ALIASES = {("broadcast_to", "shape"): ("result_shape",), ("dot_general", "batch"): ("batch_lhs", "batch_rhs")}
 
 
 class Assembly:
@@ -35,6 +32,7 @@ class Assembly:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
         self.folder = os.path.dirname(source.name)
+        self.filling = Filling(diagnostics, self.folder)
         self.program = Program(DIALECT, source=source)
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
@@ -222,7 +220,7 @@ class Assembly:
             elif len(operands) > self.limits.operands:
                 raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands")
             elif result is not None:
-                made = self.attributes(defn, given, operands, result, at)
+                made = self.filling.attributes(defn, given, operands, result, at)
         if made is None or result is None:
             self.poison(name, at)
             return None
@@ -255,83 +253,6 @@ class Assembly:
         meant = _SPELLINGS.get(op) or nearest(op, self.ops)
         help = f"did you mean {meant}?" if meant else "`ptir ops` lists the operations"
         self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=op, help=help), at)
-
-    def attributes(
-        self, defn: OpDef, given: Given, operands: tuple[Operand, ...], result: Type, at: Loc
-    ) -> tuple[tuple[Any, ...], tuple[str, ...]] | None:
-        """(attributes in declaration order, names of the regions), or None after reporting what is wrong with them."""
-        errors = self.diagnostics.errors
-        named: dict[str, Any] = {}
-        regions: dict[str, str] = {}
-        for key, values in self.distinct(defn, given, at):
-            try:
-                self.attribute(defn, key, values, operands, result, named, regions)
-            except Violation as violation:
-                self.violation(violation, at)
-        try:
-            named |= {n: of_result(n, result) for n in FROM_RESULT.get(defn.short, ())}
-            if missing := [r for r in defn.regions if r not in regions]:
-                raise Violation(CODES.missing_attribute, f"{defn.short} needs the attribute `{missing[0]}`")
-            if self.diagnostics.errors == errors:
-                return defn.fill(named, _types(operands)), tuple(regions[r] for r in defn.regions)
-        except Violation as violation:
-            self.violation(violation, at)
-        return None
-
-    def distinct(self, defn: OpDef, given: Given, at: Loc) -> Iterable[tuple[str, list[Any]]]:
-        """What is given, aliases replaced; unknown and repeated names are reported and left out."""
-        said: set[str] = set()
-        for key, values in given:
-            if key in said:
-                self.violation(Violation("DuplicateAttribute", f"`{key}` is given twice", at=key), at)
-                continue
-            said.add(key)
-            names = _ALIASES.get((defn.short, key), (key,))
-            if names[0] not in defn.attr_index and names[0] not in defn.regions:
-                self.unknown_attribute(defn, key, at)
-            elif names == (key,):
-                yield key, values
-            else:  # what is said under its own name wins over the common one
-                own = {k for k, _ in given}
-                yield from ((n, values) for n in names if n not in own)
-
-    def unknown_attribute(self, defn: OpDef, key: str, at: Loc) -> None:
-        left_out = FROM_RESULT.get(defn.short, ())
-        known = [*defn.regions, *(a.name for a in defn.attrs if a.name not in left_out)]
-        message = f"{defn.short} has no attribute `{key}` (it has: {', '.join(known) or 'none'})"
-        meant = nearest(key, known)
-        help = f"did you mean {meant}?" if meant else None
-        self.violation(Violation(CODES.unknown_attribute, message, at=key, help=help), at)
-
-    def attribute(
-        self,
-        defn: OpDef,
-        key: str,
-        values: list[Any],
-        operands: tuple[Operand, ...],
-        result: Type,
-        named: dict[str, Any],
-        regions: dict[str, str],
-    ) -> None:
-        """Read one attribute into `named` or `regions`. Raises Violation."""
-        if key in defn.regions:
-            if len(values) != 1 or not isinstance(values[0], RegionName):
-                raise Violation("InvalidAttributeValue", f"`{key}` takes a region: [^r0]", at=key)
-            regions[key] = values[0]
-            return
-        if key in FROM_RESULT.get(defn.short, ()):
-            message = f"`{key}` of {defn.short} is not written: it is that of the result type"
-            raise Violation(CODES.unknown_attribute, message, at=key, help=f"drop {key}[…]")
-        attr = defn.attrs[defn.attr_index[key]]
-        if attr.kind != "Literal":
-            types = _types(operands[:1])
-            named[key] = convert(attr, values, types[0] if types else None)
-        elif len(values) != 1 or not isinstance(values[0], Payload):
-            raise Violation("InvalidAttributeValue", f"`{key}` takes a literal: dense<…>", at=key)
-        elif not isinstance(result, TensorType):
-            raise Violation("ResultTypeMismatch", f"a literal is a tensor, the result is {result}")
-        else:
-            named[key] = read_payload(values[0], result, self.folder)
 
     def returns(self, results: Sequence[Operand | None], at: Loc) -> None:
         self.marks.append(at)
@@ -384,15 +305,6 @@ _SPELLINGS = {
     "lt": "compare_lt", "gt": "compare_gt", "le": "compare_le", "ge": "compare_ge", "ne": "compare_ne", "const": "constant",
     "broadcast": "broadcast_to", "broadcast_in_dim": "broadcast_to", "concatenate": "concat", "arg_max": "argmax",
 }  # fmt: skip
-
-
-def _types(operands: Sequence[Operand]) -> tuple[Type, ...]:
-    """The operand types, () when one is not known."""
-    try:
-        types = tuple(map(operand_type, operands))
-    except Violation:
-        return ()
-    return () if POISON in types else types
 
 
 def check_version(diagnostics: Diagnostics, version: str | None, at: Loc | Span) -> None:

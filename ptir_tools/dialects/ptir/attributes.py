@@ -7,7 +7,6 @@ quotes), Word, Sym, RegionName, Payload, list, tuple (in parentheses), Call, and
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from typing import Any
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.limits import LIMITS, LimitExceeded
-from ptir_tools.core.opdef import REQUIRED, Attr, Derived, OpDef
-from ptir_tools.core.types import Sym, TensorType, Type, dim_text, sym
+from ptir_tools.core.opdef import Attr
+from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir import scalars
-from ptir_tools.dialects.ptir.literals import decimal_text, payload_text
-from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.scalars import Scalar
-from ptir_tools.dialects.ptir.spelling import SYMBOL, WORD, nearest, quote, read_dtype, read_extent, read_symbol
+from ptir_tools.dialects.ptir.spelling import SYMBOL, WORD, nearest, read_dtype, read_extent, read_symbol
 
 
 class Word(str):
@@ -277,74 +275,6 @@ _FROM_TEXT: dict[str, Callable[[Attr, list[Any]], Any]] = {
 }
 
 
-# ---- kinds to text
-
-
-def attribute_text(attr: Attr, value: Any, operand: Type | None) -> str:
-    """What stands between the brackets."""
-    if attr.kind == "Scalar":
-        return _scalar_text(value, operand)
-    return _TO_TEXT.get(attr.kind, str)(value)
-
-
-def _scalar_text(x: Scalar, operand: Type | None) -> str:
-    v = x.value
-    if isinstance(v, complex):
-        text = f"({float_text(v.real)}, {float_text(v.imag)})"
-    elif isinstance(v, bool):
-        text = str(v).lower()
-    else:
-        text = float_text(v) if isinstance(v, float) else str(v)
-    if isinstance(operand, TensorType) and scalars.natural_kind(operand.dtype) == x.kind:
-        return text
-    return f"{x.kind.lower()}{text if text[0] == '(' else f'({text})'}"
-
-
-def float_text(value: float) -> str:
-    """The shortest decimal of a float64, with a `.` or an `e`; `inf`, `-inf`, `nan`."""
-    return decimal_text(repr(value)) if math.isfinite(value) else repr(value)
-
-
-def items_text(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> str:
-    """`{key = value, …}`, as the attributes of custom calls and hints are written."""
-    return f"{{{', '.join(f'{_key(k)} = {_item_text(*v)}' for k, v in entries)}}}"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(WORD, name) else quote(name)
-
-
-def _item_text(kind: str, value: Any) -> str:
-    if not kind.endswith("Array"):
-        return _plain_text(ATTR_KINDS[kind], value)
-    said = f" : {kind.removesuffix('Array').lower()}" if not value and kind != "I64Array" else ""
-    return f"[{', '.join(_plain_text(ATTR_KINDS[kind], v) for v in value)}]{said}"
-
-
-def _plain_text(kind: type, value: Any) -> str:
-    return quote(value) if kind is str else float_text(value) if kind is float else str(value).lower()
-
-
-def _list_text(values: tuple[Any, ...]) -> str:
-    return ", ".join(map(str, values))
-
-
-_TO_TEXT: dict[str, Callable[[Any], str]] = {
-    "bool": lambda v: "true" if v else "false",
-    "str": quote,
-    "float": float_text,
-    "int | None": lambda v: "" if v is None else str(v),
-    "DType | None": lambda v: "" if v is None else str(v),
-    "tuple[int, ...]": _list_text,
-    "tuple[float, ...]": lambda v: ", ".join(map(float_text, v)),
-    "tuple[tuple[int, int], ...]": lambda v: ", ".join(f"[{a}, {b}]" for a, b in v),
-    "Shape": lambda v: ", ".join(map(dim_text, v)),
-    "NewShape": lambda v: ", ".join(map(dim_text, v)),
-    "Literal": lambda v: f"dense<{payload_text(v)}>",
-    "Attrs": items_text,
-}
-
-
 # ---- what the text leaves out
 
 # Attributes that the result type says.
@@ -361,19 +291,6 @@ def of_result(name: str, result: Type) -> Any:
     if not isinstance(result, TensorType):
         raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")
     return getattr(result, name)
-
-
-def shown(defn: OpDef, attrs: tuple[Any, ...], types: tuple[Type, ...]) -> list[tuple[Attr, Any]]:
-    """The attributes that are printed: not what the result type says, not what equals its default."""
-    left = FROM_RESULT.get(defn.short, ())
-    named: dict[str, Any] = {}
-    found = []
-    for a, value in zip(defn.attrs, attrs, strict=True):
-        default = a.default.rule(named, types) if isinstance(a.default, Derived) else a.default
-        named[a.name] = value
-        if a.name not in left and (default is REQUIRED or default != value or type(default) is not type(value)):
-            found.append((a, value))
-    return found
 
 
 def check_depth(text: str) -> None:

@@ -11,7 +11,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import Derived, OpDef, operand_type
 from ptir_tools.core.types import TupleType, Type
-from ptir_tools.dialects.ptir.attributes import attribute_text, items_text, shown
+from ptir_tools.dialects.ptir.attribute_text import attribute_text, items_text, shown
 from ptir_tools.dialects.ptir.literals import payload_text
 from ptir_tools.dialects.ptir.spelling import NAME, TypeTexts, symbol_name
 
