@@ -6,7 +6,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.types import POISON
-from ptir_tools.dialects.tiny.symbols import put_dims
+from ptir_tools.dialects.tiny.symbols import infer, put_dims
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
@@ -14,6 +14,9 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     if any(p.type is POISON for p in program.main.params):
         return  # the reader has reported why
     try:
+        numbers = dict(program.attrs.get("dims", {}))
+        if not infer(program.main, numbers) and not numbers:
+            return
         found = put_dims(clone(program), {})
     except Violation as violation:
         diagnostics.violation(violation, None)

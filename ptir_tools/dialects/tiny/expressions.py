@@ -327,7 +327,8 @@ def put(d: Dim, numbers: Mapping[str, int]) -> Dim:
     """An extent with names replaced by numbers."""
     if isinstance(d, int):
         return d
-    return to_dim(parse(d.name).put({k: constant(v) for k, v in numbers.items() if k in set(names(d.name))}))
+    known = {n: constant(numbers[n]) for n in names(d.name) if n in numbers}
+    return to_dim(parse(d.name).put(known)) if known else d
 
 
 @cache
