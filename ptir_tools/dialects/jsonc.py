@@ -69,17 +69,11 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > LIMITS.integer_digits:
-        raise ValueError("too many digits")
-    return int(digits)
-
-
 def _refuse(name: str) -> None:
     raise ValueError(name)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_int=_integer, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 
 def _has_surrogate(value: Any) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Op, Operand, Program, Value, collector_paused
-from ptir_tools.core.source import JsonPath, Source, pack_json
+from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
-from ptir_tools.dialects.ptir.assembly import Assembly, check_version
+from ptir_tools.dialects.ptir.assembly import SPEC_VERSION, Assembly, check_version
 from ptir_tools.dialects.ptir.json_writer import write
 from ptir_tools.dialects.ptir.kinds import ops
 from ptir_tools.dialects.ptir.serde import Malformed, Payload, get, one_key, read_attrs, read_literal, read_op, read_type
@@ -28,6 +28,9 @@ class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics = source, diagnostics
         self.assembly = Assembly(source, diagnostics, options)
+        # What has been decoded before, by the text of the plain value: programs repeat themselves.
+        self.known_types: dict[str, Type] = {}
+        self.known_ops: dict[str, Payload] = {}
 
     def malformed(self, bad: Malformed, path: JsonPath) -> None:
         span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
@@ -53,10 +56,7 @@ class _Reader:
         entry = self.guarded((), get, raw, "entry", str, "a program")
         if self.diagnostics.errors:  # nothing can be said of what is not there
             return None
-        version = raw.get("spec_version")
-        at = self.source.json_span(("spec_version",)) if self.source.json_span else None
-        if at is not None:
-            check_version(self.diagnostics, version if isinstance(version, str) or version is None else repr(version), at)
+        self.version(raw.get("spec_version"))
         self.assembly.program.entry = entry or ""
         self.assembly.wrapped = True
         container = self.source.add_container(("functions",))
@@ -66,6 +66,12 @@ class _Reader:
         for i, region in enumerate(regions):
             self.region(region, ("regions", i), pack_json(container, i))
         return self.assembly.finish()
+
+    def version(self, version: Any) -> None:
+        if version in (None, "", SPEC_VERSION) or self.source.json_span is None:
+            return
+        at = self.source.json_span(("spec_version",))
+        check_version(self.diagnostics, version if isinstance(version, str) else repr(version), at or Span(0, 1))
 
     # ---- blocks
 
@@ -122,8 +128,8 @@ class _Reader:
         ident = self.guarded(path, get, raw, "id", int, "an instruction")
         if ident is None:
             return
-        t = self.guarded((*path, "output"), read_type, raw.get("output"))
-        payload = self.guarded((*path, "op"), read_op, raw.get("op"))
+        t = self.guarded((*path, "output"), self.type, raw.get("output"))
+        payload = self.guarded((*path, "op"), self.op, raw.get("op"))
         operands = self.operands(raw, path, at)
         if t is None or payload is None or operands is None:
             self.assembly.poison(str(ident), at)
@@ -133,6 +139,22 @@ class _Reader:
         self.assembly.add(op, str(ident), t)
         if payload.regions:
             self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
+
+    def type(self, raw: Any) -> Type:
+        key = repr(raw)
+        found = self.known_types.get(key)
+        if found is None:
+            found = self.known_types[key] = read_type(raw)
+        return found
+
+    def op(self, raw: Any) -> Payload:
+        if isinstance(raw, dict) and "Constant" in raw:  # too long, and seldom twice
+            return read_op(raw)
+        key = repr(raw)
+        found = self.known_ops.get(key)
+        if found is None:
+            found = self.known_ops[key] = read_op(raw)
+        return found
 
     def warn(self, payload: Payload, at: int) -> None:
         for text in payload.guessed:

@@ -58,6 +58,7 @@ class _Writer:
     def __init__(self, regions: dict[str, int], diagnostics: Diagnostics) -> None:
         self.regions, self.diagnostics = regions, diagnostics
         self.types: dict[tuple[Type, str], str] = {}
+        self.ops: dict[tuple[Any, ...], str] = {}
         self.ids: dict[Value, int] = {}
 
     # ---- blocks
@@ -104,6 +105,15 @@ class _Writer:
     # ---- operations
 
     def op(self, op: Op, pad: str) -> str:
+        attrs = written(op)
+        if op.regions or op.defn.float_attrs:
+            return self.payload(op, attrs, pad)
+        found = self.ops.get((op.defn, attrs, pad))
+        if found is None:
+            found = self.ops[op.defn, attrs, pad] = self.payload(op, attrs, pad)
+        return found
+
+    def payload(self, op: Op, attrs: tuple[Any, ...], pad: str) -> str:
         kind, sub = SPELLED[op.defn.short]
         if not kind.has_payload:
             return f'"{kind.name}"'
@@ -113,7 +123,7 @@ class _Writer:
             return f'{{\n{pad}{STEP}"{kind.name}": {self.literal(op.attrs[0], pad + STEP)}\n{pad}}}'
         payload: dict[str, Any] = {kind.field: sub} if kind.field else {}
         payload |= {name: self.regions[r.name] for name, r in zip(op.defn.regions, op.regions, strict=True)}
-        named = dict(zip((a.name for a in op.defn.attrs), written(op), strict=True))
+        named = dict(zip((a.name for a in op.defn.attrs), attrs, strict=True))
         payload |= {a.name: _ENCODE.get(a.kind, _plain)(named[a.name]) for a in fields(op.defn.short)}
         self.warn(payload, op)
         return self.value({kind.name: payload}, pad)
