@@ -236,6 +236,23 @@ def test_an_input_has_the_exact_dtype_and_shape(array):
         run(program, {"p0": np.zeros(4, np.float32), "q": array})
 
 
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_inputs_of_any_layout_are_read_and_never_written(engine):
+    program, b, (x, y) = build((F32, (6, 4)), (F32, (24,)))
+    z = b.op("exp", b.op("add", b.op("reshape", x, new_shape=(24,)), y))
+    b.results(z, x, y)
+    wide = np.arange(96, dtype=np.float32).reshape(8, 12)[::2, ::2] / 100
+    given = [wide.T, np.arange(24, dtype=np.float32).view(np.dtype("f4").newbyteorder("<"))]
+    for a in given:
+        a.flags.writeable = False
+    found = list(run(program, given, RunOptions(engine=engine)).values())
+    exact = np.exp(given[0].astype(float).reshape(24) + given[1].astype(float))
+    np.testing.assert_allclose(found[0], exact, rtol=1e-5)
+    np.testing.assert_array_equal(found[1], given[0])
+    if engine != "reference":
+        assert all(a.flags.writeable and not np.may_share_memory(a, g) for a, g in zip(found[1:], given, strict=True))
+
+
 def test_symbols_come_from_the_inputs_and_must_agree():
     program, b = single_function(load_dialect("ptir"))
     x, y = (b.param(tensor(F32, (sym("N"),)), name) for name in "xy")

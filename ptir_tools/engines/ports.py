@@ -113,16 +113,15 @@ def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) 
     if unknown := [name for name in inputs if name not in known]:
         raise UsageError(f"no parameter is called `{unknown[0]}` (the inputs are: {_listed(ports)})")
     given = {name: np.asarray(a) for name, a in inputs.items()}
-    for p in ports:
-        _require_fit(p, given[p.name])
-    return [given[p.name] for p in ports]
+    return [_fitting(p, given[p.name]) for p in ports]
 
 
 def _listed(ports: Sequence[Port]) -> str:
     return ", ".join(f"`{p.name}`: {p.type}" for p in ports) or "none"
 
 
-def _require_fit(port: Port, array: Array) -> None:
+def _fitting(port: Port, array: Array) -> Array:
+    """`array`, checked; its dtype is the native one, not an equal one that spells out its byte order."""
     t = port.type
     if not isinstance(t, (TensorType, ScalarType, MemRefType, TileType)):
         raise UsageError(f"input `{port.name}` is {t}, which cannot be given")
@@ -132,6 +131,7 @@ def _require_fit(port: Port, array: Array) -> None:
     fits = len(shape) == array.ndim and all(d == n for d, n in zip(shape, array.shape, strict=True) if isinstance(d, int))
     if not fits:
         raise UsageError(f"input `{port.name}` is {t}, got shape {list(array.shape)}")
+    return array.view(arrays.numpy_dtype(t.dtype))
 
 
 def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str, int], code: str) -> None:
