@@ -1,7 +1,7 @@
 """gpt.rs's dump: what its notation loses, what is refused, what the writer has to add."""
 
 import pytest
-from ptir_texts import clean, errors, read, write
+from ptir_texts import DUMPS, clean, errors, read, write
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
@@ -9,6 +9,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import sym
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
+from ptir_tools.dialects.ptir import dump as reader
 
 
 def dump(*body: str, params: tuple[str, ...] = ("%0 : tensor<F32 x 2>",), results: tuple[str, ...] = ()) -> str:
@@ -171,3 +172,13 @@ func @f(%x: tensor<f32, 2>, %c: tensor<cf32, 2>) -> tensor<f32, 2> {
     assert "pad_value: Complex { re: 1.0, im: -2.0 }" in printed
     assert "pad_value: Unsigned(3)" in printed
     assert write(clean(printed, "ptir-dump"), "ptir-dump") == printed
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.name)
+def test_the_grammar_alone_reads_the_same_program(path, monkeypatch) -> None:
+    text = path.read_text()
+    fast, said = read(text, "ptir-dump")
+    monkeypatch.setattr(reader._Reader, "plain", lambda self, line, at: False)
+    slow, also_said = read(text, "ptir-dump")
+    assert errors(said) == errors(also_said)
+    assert write(slow) == write(fast)
