@@ -101,6 +101,13 @@ def test_whole_axes_may_stay_symbols_in_views() -> None:
     np.testing.assert_array_equal(run(before, [x], {"N": 2})[0], run(to_ptir(before), [x], {"N": 2})[0])
 
 
+def test_a_huge_step_costs_nothing() -> None:
+    before = good(graph(source([3]), node("SHRINK", lo=[1], hi=[3], step=[10**15])))
+    after = to_ptir(before)
+    assert [op.defn.short for op in after.main.body] == ["slice"]
+    agree(before, after, inputs_of(before))
+
+
 def test_dims_are_put_in() -> None:
     after = to_ptir(good(graph(source(["N"]), node("PAD", pad=[["p", 1]]), dims={"p": 2, "N": 3})))
     assert [str(p.type) for p in after.main.params] == ["tensor<f32, 3>"]

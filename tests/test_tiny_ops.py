@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_graphs import codes, good, graph, inputs_of, node, run, source
+from tiny_graphs import codes, good, graph, inputs_of, node, read, run, source
 
 FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
 ODD = [0.0, -0.0, 1.0, -1.5, 3.25, np.inf, -np.inf, np.nan, 1e-8, 60000.0, -3.0, 2.0]
@@ -214,6 +214,11 @@ REFUSED = [
 @pytest.mark.parametrize(("n", "code"), REFUSED, ids=[f"{i}_{n['uop']}_{c}" for i, (n, c) in enumerate(REFUSED)])
 def test_refused(n: dict, code: str) -> None:
     assert codes(graph(source([2, 3, 4]), n)) == [code]
+
+
+def test_messages_name_axes_as_programs_do() -> None:
+    _, diagnostics = read(graph(source([8]), node("VIEW", result_shape=[4, 3], index_map={"map": ["2*i0+i1+1"]})))
+    assert "`2*i0+i1+1` reaches 9" in diagnostics.items[0].message
 
 
 @pytest.mark.parametrize(("n", "dtype"), [

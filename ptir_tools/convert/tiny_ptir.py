@@ -228,11 +228,12 @@ def pad(emit: Emit, pad: tuple[tuple[Dim, Dim], ...], value: float) -> Value:
 def shrink(emit: Emit, lo: Shape, hi: Shape, step: Shape | None) -> Value:
     """With a step: the window, padded so that each step is a row of its own, of which the first column stays."""
     x = emit.operands[0]
-    starts, ends, steps = (numbers("SHRINK", d) for d in (lo, hi, step or (1,) * len(lo)))
-    sizes = tuple(b - a for a, b in zip(starts, ends, strict=True))
+    starts, ends, given = (numbers("SHRINK", d) for d in (lo, hi, step or (1,) * len(lo)))
+    counts = tuple(len(range(a, b, s)) for a, b, s in zip(starts, ends, given, strict=True))
+    steps = tuple(s if n > 1 else 1 for n, s in zip(counts, given, strict=True))
+    sizes = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(counts, steps, strict=True))
     if all(s == 1 for s in steps):
         return emit.last("slice", x, starts=starts, sizes=sizes)
-    counts = numbers("SHRINK", emit.shape)
     zeros = (0,) * len(counts)
     window = emit("slice", x, starts=starts, sizes=sizes)
     high = tuple(n * s - size for n, s, size in zip(counts, steps, sizes, strict=True))

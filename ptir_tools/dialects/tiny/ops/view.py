@@ -32,6 +32,11 @@ def axis_name(i: int) -> str:
     return f"@{i}"
 
 
+def shown(p: Poly) -> str:
+    """An expression of a map as messages show it: axes as i0, i1, …"""
+    return str(p).replace("@", "i")
+
+
 def axes_of(p: Poly) -> list[int]:
     """The result axes that an expression of a map mentions."""
     return sorted({int(n[1:]) for n in p.names() if n.startswith("@")})
@@ -53,9 +58,9 @@ def viewed(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), fil
     require(len(map) == x.rank, "InvalidArg", f"the map has {len(map)} entries for {type_text(x)}", at="map")
     entries, guards = [ex.of_dim(e) for e in map], [ex.of_dim(e) for e in guard]
     for p in (*entries, *guards):
-        require_affine(p, str(p))
+        require_affine(p, shown(p))
         outside = [a for a in axes_of(p) if a >= len(result_shape)]
-        require(not outside, "InvalidArg", f"`{p}` names an axis that {shape_text(result_shape)} has not", at="index_map")
+        require(not outside, "InvalidArg", f"`{shown(p)}` names an axis that {shape_text(result_shape)} has not", at="index_map")
     require_fits(fill, x.dtype, "the fill of VIEW", "NeutralInvalid")
     result = x.with_shape(result_shape)
     if x.is_static and result.is_static and not any(ex.names(str(p)) for p in (*entries, *guards)):
@@ -68,7 +73,7 @@ def _require_inside(x: TensorType, shape: tuple[int, ...], entries: list[Poly], 
         return
     box = {axis_name(i): (0, n - 1) for i, n in enumerate(shape)}
     for p in (*entries, *guards):
-        require(p.magnitude(box) < 1 << 62, "UnguardedAccess", f"`{p}` does not fit 64 bits", at="index_map")
+        require(p.magnitude(box) < 1 << 62, "UnguardedAccess", f"`{shown(p)}` does not fit 64 bits", at="index_map")
     for axis, (p, n) in enumerate(zip(entries, x.static_shape, strict=True)):
         low, high = p.interval(box)
         if low >= 0 and high < n:
@@ -76,10 +81,10 @@ def _require_inside(x: TensorType, shape: tuple[int, ...], entries: list[Poly], 
         found = _enumerate(p, guards, shape) or ((low, high) if not guards else None)
         help = 'bound the reads with "guard", or PAD the source'
         if found is None:
-            message = f"cannot tell whether `{p}` stays inside axis {axis} of {type_text(x)}: too many points"
+            message = f"cannot tell whether `{shown(p)}` stays inside axis {axis} of {type_text(x)}: too many points"
             raise Violation("UnguardedAccess", message, help=help, at="index_map")
         low, high = found
-        message = f"`{p}` reaches {low if low < 0 else high}, outside axis {axis} of {type_text(x)}"
+        message = f"`{shown(p)}` reaches {low if low < 0 else high}, outside axis {axis} of {type_text(x)}"
         require(low >= 0 and high < n, "UnguardedAccess", message, help=help, at="index_map")
 
 
