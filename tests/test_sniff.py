@@ -66,9 +66,9 @@ def test_time_is_linear_in_hostile_text() -> None:
         "%a," * 300_000,
         "program {" + "\n " * 500_000,
     ):
-        start = time.perf_counter()
+        start = time.process_time()
         sniff(text)
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(

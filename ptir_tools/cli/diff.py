@@ -37,8 +37,8 @@ def command(session: Session, before: str, after: str, run: bool, check_runs: in
         return
     if first.dialect is not second.dialect:
         raise UsageError(f"one is a {first.dialect.name} program, the other {second.dialect.name}; --run compares those")
-    lines = [_plain(session, p).splitlines(keepends=True) for p in (first, second)]
-    found = list(difflib.unified_diff(*lines, before, after))
+    old, new = (_plain(session, p).splitlines(keepends=True) for p in (first, second))
+    found = list(difflib.unified_diff(old, new, before, after))
     sys.stdout.writelines(found)
     if found:
         raise click.exceptions.Exit(1)

@@ -12,7 +12,7 @@ from ptir_tools.cli.inputs import Inputs
 from ptir_tools.cli.options import assignment, file_argument, subcommand
 from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.watching import Watch
+from ptir_tools.cli.watching import Watch, deadline
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Program
@@ -184,9 +184,10 @@ class Execution:
     def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:
         """Run as often as asked; the outputs of the last run."""
         outputs: dict[str, Array] = {}
-        for _ in range(self.flags.repeat):
-            with watch.run():
-                outputs = run(program, inputs, self.options(watch), self.diagnostics)
+        with deadline(self.flags.timeout):
+            for _ in range(self.flags.repeat):
+                with watch.run():
+                    outputs = run(program, inputs, self.options(watch), self.diagnostics)
         return outputs
 
     def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:

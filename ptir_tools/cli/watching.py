@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,32 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Raise LimitExceeded inside after so many seconds, whichever engine runs; where there are no alarms, engines look at the
+    clock between ops."""
+    if seconds is None or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise LimitExceeded(f"stopped after {seconds} s", "--timeout")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Wishes(Style, Protocol):
