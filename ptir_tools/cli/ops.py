@@ -11,7 +11,7 @@ import click
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.core.opdef import MANY, MAYBE, REQUIRED, SEGMENTS, OpDef, Trait
+from ptir_tools.core.opdef import MANY, MAYBE, REQUIRED, SEGMENTS, Derived, OpDef, Trait
 from ptir_tools.dialects import DIALECTS, load_dialect
 
 _GROUP = {MANY: "{}…", MAYBE: "[{}]"}
@@ -49,8 +49,14 @@ def command(session: Session, name: str, dialect: str | None, markdown: bool) ->
 def signature(d: OpDef) -> str:
     """`ptir.transpose(x) perm`: operand groups, attributes with their defaults, regions."""
     operands = ", ".join(_GROUP.get(g.kind, "{}").format(g.name) for g in d.groups)
-    attrs = [a.name if a.default is REQUIRED else f"{a.name}={a.default}" for a in d.attrs if a.name != SEGMENTS]
+    attrs = [a.name + _default_text(a.default) for a in d.attrs if a.name != SEGMENTS]
     return " ".join([f"{d.name}({operands})", *attrs, *d.regions])
+
+
+def _default_text(default: object) -> str:
+    if default is REQUIRED:
+        return ""
+    return "=…" if isinstance(default, Derived) else f"={default}"  # … follows from the operands and other attributes
 
 
 def page(d: OpDef) -> str:
