@@ -10,6 +10,7 @@ from pto_programs import SAMPLES, check, codes, event, good, module, printed
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto import text
 from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type, type_text
@@ -220,3 +221,23 @@ def test_every_error_of_a_file_is_told_once():
     source = module(f"%a: {M}", "%x = pto.tile.exp %no : tile<4xf32>", "%y = pto.tile.exp %x : tile<4xf32>", LOAD, LOAD)
     assert codes(source) == ["UndefinedValue", "RedefinedValue"]
     assert Options().hazards
+
+
+def nested(depth):
+    return module(
+        "%n: index",
+        "%c1 = pto.constant 1 : index",
+        *(f"scf.for %i{k} = %c0 to %n step %c1 {{" for k in range(depth)),
+        "}" * depth,
+    )
+
+
+def test_deep_nesting():
+    assert codes(nested(100)) == []
+    with pytest.raises(LimitExceeded):
+        check(nested(300))
+
+
+@pytest.mark.parametrize("line", [f"%u = pto.tile.expands %k : {T}", f"%u = pto.tile.muls %t, %k : {T}"])
+def test_one_type_may_stand_for_all(line):
+    good(module(f"%a: {M}, %k: f32", LOAD, line))

@@ -140,6 +140,8 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
         if d.short.startswith("tile.") and form.types == ("a", "b"):  # tile and scalar: the tile's type is the result's
             pairs.append(("to", next((t for t in before if isinstance(t, TileType)), before[0])))
         return pairs
+    if len(before) == 1 and "to" in d.attr_index and d.short != "tile.load":
+        return [("to", before[0])]
     if form.types == ("to",) and len(before) == len(inputs):
         first = next((t for t in before if isinstance(t, TileType)), before[0])
         return [*zip(inputs, before, strict=True), ("to", first)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import OPS, OpDef, operand_type
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
     from lark import Token
 
 
+DEPTH = 192  # of blocks: what the evaluator's recursion can follow
+
+
 class Reader:
     """Reads one function."""
 
-    def __init__(self, program: Program, diagnostics: Diagnostics, lost: set[str]) -> None:
+    def __init__(self, program: Program, diagnostics: Diagnostics, lost: set[str], limits: Limits) -> None:
         self.program = program
+        self.limits = limits
+        self.depth = 0
         self.diagnostics = diagnostics
         self.lost = lost
         self.names: dict[str, tuple[Value, Loc]] = {}
@@ -57,9 +63,14 @@ class Reader:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Names defined within are not seen after."""
+        """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
         outer = dict(self.names)
+        self.depth += 1
+        deepest = min(self.limits.nesting, DEPTH)
+        if self.depth > deepest:
+            raise LimitExceeded(f"blocks nest deeper than {deepest}")
         yield
+        self.depth -= 1
         self.names = outer
 
     def report_unknown(self) -> None:

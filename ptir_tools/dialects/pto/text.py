@@ -24,21 +24,21 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         program = Program(DIALECT, source=source, format="pto")
         program.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in file.attributes}
         for text in file.functions:
-            function = Reader(program, diagnostics, file.lost).function(text)
+            function = Reader(program, diagnostics, file.lost, options.limits).function(text)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue
             program.functions.append(function)
         if file.statements or not file.functions:
-            program.functions.append(_bare(file, program, source, diagnostics))
+            program.functions.append(_bare(file, program, diagnostics, options))
         program.entry = entry(program)
         return program
 
 
-def _bare(file: File, program: Program, source: Source, diagnostics: Diagnostics) -> Function:
+def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
     """The statements that stand outside of functions, as a function without parameters."""
-    reader = Reader(program, diagnostics, file.lost)
-    function = Function("main", loc=pack(0, len(source.text)))
+    reader = Reader(program, diagnostics, file.lost, options.limits)
+    function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
         at = file.statements[0].loc
         diagnostics.error("ParseError", "statements stand either in functions or alone, not both", at)

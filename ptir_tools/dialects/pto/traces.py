@@ -1,8 +1,8 @@
 """Straight lines through a function: what may run, op by op, for the hazard check (facts 4.2, 4.3).
 
 A loop of unknown trip count is followed for 0, 1 and 3 trips, a condition both ways; a loop that always runs the same number of
-times for at most 3. Where there are more combinations than LIMIT, each choice is varied alone: a hazard that needs two
-unusual choices together may then go unseen. In a trace every value stands for one value that an op made.
+times for at most 3; loops within loops for fewer. Where there are more combinations than LIMIT, each choice is varied alone: a
+hazard that needs two unusual choices together may then go unseen. In a trace every value stands for one value that an op made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ptir_tools.dialects.pto.affine import Linear, linear
 from ptir_tools.dialects.pto.windows import ACCESSES, Access, View, accessed, composed, whole
 
 LIMIT = 64  # traces of one function
-TRIPS = (3, 0, 1)  # of a loop whose trip count is not known; the first is what happens unless it is varied
+# Trips of a loop whose trip count is not known, by how deep it is nested; the first is what happens unless it is varied.
+TRIPS = ((3, 0, 1), (2, 0, 1), (1, 0))
 DEPTH = 16  # calls within calls
 
 Key = tuple[Value, int]  # a value and which time it is made
@@ -149,9 +150,11 @@ class _Tracer:
             self.bind(v, value)
 
     def trips(self, op: Op, lower: Linear, upper: Linear, step: Linear) -> int:
+        around = sum(o.defn.short == "scf.for" for o in self.path)
+        trips = TRIPS[min(around, len(TRIPS) - 1)]
         if not (lower.terms or upper.terms or step.terms) and step.const > 0:
-            return min(3, max(0, -(-(upper.const - lower.const) // step.const)))
-        return TRIPS[self.choices.pick((*self.path, op), len(TRIPS))]
+            return min(trips[0], max(0, -(-(upper.const - lower.const) // step.const)))
+        return trips[self.choices.pick((*self.path, op), len(trips))]
 
     def branch(self, op: Op) -> None:
         self.path = (*self.path, op)
