@@ -1,7 +1,7 @@
 """The Lark grammars of the languages, their only loader, and how a syntax error is told.
 
 `<name>.lark` defines a language (LALR, contextual lexer). `<name>.tables` is its parse table, made from it by the build
-step; without the file, or with that of another Lark, the table is computed at load.
+step; without the file, or with that of another Lark or another grammar, the table is computed at load.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import marshal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
@@ -50,7 +51,12 @@ def _build(name: str, transformer: Any = None) -> lark.Lark:
 def tables(name: str) -> bytes:
     """The content of `<name>.tables` as the build step writes it: Lark's own serialisation, with the version that made it."""
     data, memo = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
-    return lark.__version__.encode() + b"\n" + marshal.dumps((data, memo), 4)
+    return _stamp(name) + b"\n" + marshal.dumps((data, memo), 4)
+
+
+def _stamp(name: str) -> bytes:
+    """What a table depends on: Lark's version and the grammar's text."""
+    return f"{lark.__version__} {crc32(grammar_text(name).encode()):08x}".encode()
 
 
 def load(name: str, transformer: Any = None) -> lark.Lark:
@@ -64,8 +70,8 @@ def load(name: str, transformer: Any = None) -> lark.Lark:
 
 def _saved(name: str) -> tuple[Any, Any] | None:
     try:
-        version, _, body = (HERE / f"{name}.tables").read_bytes().partition(b"\n")
-        if version.decode() != lark.__version__:
+        stamp, _, body = (HERE / f"{name}.tables").read_bytes().partition(b"\n")
+        if stamp != _stamp(name):
             return None
         data, memo = marshal.loads(body)
     except (OSError, ValueError, EOFError, TypeError):

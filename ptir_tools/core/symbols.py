@@ -9,7 +9,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Program, Region
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, _interned
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, _interned, tuple_of
 
 Lookup = Callable[[Sym], Any]
 
@@ -142,10 +142,14 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
             for r in op.regions:
                 if r not in done:
                     block(r)
-            infer(op)
+            try:
+                retype(op)
+            except Violation as violation:
+                violation.loc = violation.loc or op.loc
+                raise
         b.result_types = [substitute(t, lookup) for t in b.result_types]
 
-    def infer(op: Op) -> None:
+    def retype(op: Op) -> None:
         op.attrs = substitute(op.attrs, lookup)
         types = tuple(operand_type(x) for x in op.operands)
         if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
@@ -153,13 +157,22 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
             op.attrs = substitute(op.attrs, lookup)
         for v, t in zip(op.results, op.defn.result_types(types, op.attrs, op.regions), strict=True):
             unify(v.type, t, numbers, f"result of {op.defn.short}")
-            v.type = substitute(v.type, lookup)
+            v.type = substitute(_known(v.type, t), lookup)
 
     block(program.main)
     left = [s.name for b in done for x in _block_types(b) for s in mentioned(x)]
     if left:
         names = ", ".join(dict.fromkeys(left))
         raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT")
+
+
+def _known(declared: Type, inferred: Type) -> Type:
+    """`declared`, with the inferred extent wherever it has an unknown one."""
+    if isinstance(declared, TupleType) and isinstance(inferred, TupleType):
+        return tuple_of(map(_known, declared.elements, inferred.elements))
+    if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and UNKNOWN in declared.shape:
+        return declared.with_shape(n if d is UNKNOWN else d for d, n in zip(declared.shape, inferred.shape, strict=True))
+    return declared
 
 
 def _block_types(b: Region) -> Iterator[Type]:
