@@ -1,7 +1,7 @@
 """`python -m tests.bench [NAME…]`: measure, beside the peers that are installed (`pip install -e '.[bench]'`), in the same run.
 
-Each module here that has `rows()` is one table: (what, ours, peer's, unit), least of interleaved rounds; the peer's is None where
-it is not installed. A ratio below 1 means that we are quicker.
+Each module here that has `rows()` is one table: (what, ours, peer's, unit), medians of interleaved rounds; the peer's is None
+where it is not installed. A ratio below 1 means that we are quicker.
 """
 
 from __future__ import annotations

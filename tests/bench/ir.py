@@ -9,9 +9,11 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from statistics import median
 
 SIZES = (10_000, 100_000)
 PEER_LIMIT = 20_000  # ops that xdsl is given at most: its time per op does not change after that
+ROUNDS = 3
 STEPS = ("read", "verify", "print", "canonicalize,cse,dce")
 
 OURS = """
@@ -99,9 +101,11 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
     """The table, with the peak memory of our process."""
     has_peer = importlib.util.find_spec("xdsl") is not None
     for n in SIZES:
-        *ours, peak = _measure(OURS, as_ptir(dataflow(n)))
         m = min(n, PEER_LIMIT)
-        theirs = [s / m * 1e6 for s in _measure(PEER, as_arith(dataflow(m)))] if has_peer else [None] * len(STEPS)
+        mine, other = as_ptir(dataflow(n)), as_arith(dataflow(m))
+        rounds = [(_measure(OURS, mine), _measure(PEER, other) if has_peer else []) for _ in range(ROUNDS)]
+        *ours, peak = (median(column) for column in zip(*(a for a, _ in rounds), strict=True))
+        theirs = [median(c) / m * 1e6 for c in zip(*(b for _, b in rounds), strict=True)] or [None] * len(STEPS)
         for step, seconds, peer in zip(STEPS, ours, theirs, strict=True):
             yield f"{n} ops: {step}", seconds / n * 1e6, peer, "us/op"
         yield f"{n} ops: peak memory", peak, None, "MiB"

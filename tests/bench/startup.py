@@ -1,4 +1,4 @@
-"""Starting: `ptir --version` and `ptir verify` of a small file against `xdsl-opt --version`: the least of ten rounds."""
+"""Starting: `ptir --version` and `ptir verify` of a small file against `xdsl-opt --version`: medians of interleaved rounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 ROUNDS = 10
 SMALL = Path(__file__).parent.parent.parent / "testdata" / "plan" / "softmax.ptir"
@@ -48,7 +49,7 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
             measured[name].append(milliseconds(command))
         if peer:
             measured["peer"].append(milliseconds([peer, "--version"]))
-    theirs = [min(column) for column in zip(*measured["peer"], strict=True)] or [None, None]
+    theirs = [median(column) for column in zip(*measured["peer"], strict=True)] or [None, None]
     for name in commands:
-        for unit, ours, other in zip(("ms wall", "ms CPU"), map(min, zip(*measured[name], strict=True)), theirs, strict=True):
+        for unit, ours, other in zip(("ms wall", "ms CPU"), map(median, zip(*measured[name], strict=True)), theirs, strict=True):
             yield name, ours, other, unit
