@@ -92,7 +92,7 @@ def translate(program: Program, dialect: str, **options: Any) -> Program:
     return made
 
 
-def plan(program: Program, bind: Mapping[str, int] | None = None, **options: Any) -> Plan:
+def plan(program: Program, *, bind: Mapping[str, int] | None = None, **options: Any) -> Plan:
     """Where every value of `program` lives in memory. `bind` gives the symbols; `options` are those of `plan.plan`.
 
     Raises Violation("UnboundSymbol") when an extent stays open.
@@ -103,7 +103,7 @@ def plan(program: Program, bind: Mapping[str, int] | None = None, **options: Any
 
 
 def run(
-    program: Program, inputs: Mapping[str, Array] | Sequence[Array], bind: Mapping[str, int] | None = None, **options: Any
+    program: Program, inputs: Mapping[str, Array] | Sequence[Array], *, bind: Mapping[str, int] | None = None, **options: Any
 ) -> dict[str, Array]:
     """The outputs of `program` by name. `inputs` are arrays by name or in order; `options` are fields of `RunOptions`.
 

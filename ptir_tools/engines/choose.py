@@ -37,8 +37,6 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     """
     if program.dialect.name == "pto":
         return tiles.Executable(program, program.main, options)
-    if program.dialect.name == "pto":
-        return tiles.Executable(program, program.main, options)
     if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):
         return reference.Executable(program, program.main, options)
     if options.engine == "native" and not native.available():

@@ -10,7 +10,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native import clusters, threads
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
@@ -46,8 +46,17 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
     right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
-    room = shop.scratch((kernels().GEMM_SCRATCH,), F32)
-    return [*steps, (kernels().gemm, (out.reshape(-1, left.shape[1], right.shape[2]), left, right, room))]
+    return [*steps, *threads.together(_products(out.reshape(-1, left.shape[1], right.shape[2]), left, right, shop), shop.threads)]
+
+
+def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
+    """A stack of products, cut for the threads: by matrix, or by row when there is one matrix."""
+    workers = shop.threads if out.size * left.shape[2] >= threads.WORTH else 1
+    if len(out) == 1:
+        pieces = [(out[:, s], left[:, s], right) for s in threads.cuts(out.shape[1], workers)]
+    else:
+        pieces = [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
+    return [(kernels().gemm, (*piece, shop.scratch((kernels().GEMM_SCRATCH,), F32))) for piece in pieces]
 
 
 _BUILDERS: dict[str, Builder] = {
@@ -55,7 +64,6 @@ _BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((f"ptir.{name}" for name in _ALONE), _alone),
     "ptir.dot_general": _dot,
 }
-TARGET = Target(_BUILDERS, clusters.partition, assemble)
 
 
 class Executable(numpy_engine.Executable):
@@ -63,5 +71,7 @@ class Executable(numpy_engine.Executable):
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         watched = options.observe is not None or options.clock is not None or options.timeout is not None
-        target = Target(_BUILDERS, numpy_engine.one_by_one) if watched else TARGET
+        workers = threads.count(options.threads)
+        whole = Target(_BUILDERS, clusters.partition, assemble, workers)
+        target = Target(_BUILDERS, numpy_engine.one_by_one, None, workers) if watched else whole
         super().__init__(program, function, options, target)

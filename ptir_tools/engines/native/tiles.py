@@ -10,7 +10,7 @@ from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native import clusters, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
@@ -69,10 +69,23 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     program = Assembler()
     program.scalar = [a.shape[1] == 1 for a in arrays]
     _Lowering(program, cluster, outs).run()
-    count = len(program.scalar)
-    room = shop.scratch((count * kernels().tile_floats(rows, columns, cluster.reduces),), F32)
-    call = (bytes(program.code), tuple(arrays), len(cluster.inputs), count, rows, columns, cluster.reduces, room)
-    return [*steps, (kernels().tiles, call)]
+    count, code = len(program.scalar), bytes(program.code)
+    parts: list[Step] = []
+    for piece in _pieces(arrays, columns, len(code) * rows * columns, cluster.reduces, shop.threads):
+        height, width = len(piece[0]), max(a.shape[1] for a in piece)
+        room = shop.scratch((count * kernels().tile_floats(height, width, cluster.reduces),), F32)
+        call = (code, tuple(piece), len(cluster.inputs), count, height, width, cluster.reduces, room)
+        parts.append((kernels().tiles, call))
+    return [*steps, *threads.together(parts, shop.threads)]
+
+
+def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:
+    """The domain cut for the threads: by row; a single row that nothing reduces by column."""
+    chunks = 4 * workers if workers > 1 and work >= 6 * threads.WORTH else 1  # an instruction has six bytes
+    rows = len(arrays[0])
+    if rows == 1 and not reduces:
+        return [[a[:, s] if a.shape[1] == columns else a for a in arrays] for s in threads.cuts(columns, chunks)]
+    return [[a[s] for a in arrays] for s in threads.cuts(rows, chunks)]
 
 
 def _matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]) -> Array:

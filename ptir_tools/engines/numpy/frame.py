@@ -68,6 +68,11 @@ class Frame:
         """The context of the run under way."""
         return self.shared.context
 
+    @property
+    def threads(self) -> int:
+        """How many threads a step may use."""
+        return self.shared.target.threads
+
     def bind_parameters(self, given: Sequence[Array] | None) -> list[Array]:
         """The parameters' leaves: those given, or arrays in the arena."""
         keys = [((p, path), t) for p in self.block.params for path, t in leaves(p.type)]

@@ -33,6 +33,10 @@ class Workshop(Protocol):
     def context(self) -> Context:
         """The context of the run under way."""
 
+    @property
+    def threads(self) -> int:
+        """How many threads a step may use."""
+
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An array that is the step's own until it ends."""
 
@@ -54,6 +58,7 @@ class Target:
     builders: Mapping[str, Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
     fuse: Fuse | None = None
+    threads: int = 1
 
 
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)  # floats that are computed in f32 and rounded once

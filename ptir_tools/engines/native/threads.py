@@ -1,0 +1,57 @@
+"""Several threads on one step: parts that write different memory, taken from one queue by whoever is free.
+
+The kernels let other threads run while they work. The caller takes parts, too, so that it can finish alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+
+from ptir_tools.engines.numpy.steps import Step
+
+WORTH = 1 << 21  # multiplications or element operations, about 100 µs, below which a second thread costs more than it gives
+
+
+def count(wanted: int) -> int:
+    """How many threads to use; 0 asks for one per core that this process may use."""
+    if wanted:
+        return wanted
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def cuts(length: int, parts: int) -> list[slice]:
+    """[0, length) in at most `parts` slices of about the same length, none of them empty."""
+    parts = max(1, min(parts, length))
+    edges = [length * i // parts for i in range(parts + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def together(parts: Sequence[Step], threads: int) -> list[Step]:
+    """The steps that do all of `parts`, which write different memory, on up to `threads` threads."""
+    if threads < 2 or len(parts) < 2:
+        return list(parts)
+    return [(_run, (_pool(), min(threads, len(parts)) - 1, parts))]
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=max(64, os.cpu_count() or 1), thread_name_prefix="ptir")
+
+
+def _run(pool: ThreadPoolExecutor, helpers: int, parts: Sequence[Step]) -> None:
+    queue = iter(parts)
+    waiting = [pool.submit(_drain, queue) for _ in range(helpers)]
+    _drain(queue)
+    for helper in waiting:
+        if not helper.cancel():
+            helper.result()
+
+
+def _drain(queue: Iterator[Step]) -> None:
+    for function, arguments in queue:
+        function(*arguments)
