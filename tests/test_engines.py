@@ -80,6 +80,37 @@ def types(program):
 
 
 @pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_results_share_memory_with_nothing(engine):
+    program, b, (x,) = build((F32, (2, 3)))
+    turned = b.op("transpose", x, perm=(1, 0))
+    e = b.op("exp", turned)
+    b.results(x, x, turned, b.op("reshape", e, new_shape=(2, 3)), e, b.op("broadcast_to", e, result_shape=(2, 3, 2)))
+    data = np.ones((2, 3), np.float32)
+    outputs = list(run(program, [data], RunOptions(engine=engine)).values())
+    arrays = [data, *outputs]
+    assert not any(np.shares_memory(a, c) for i, a in enumerate(arrays) for c in arrays[:i])
+    assert all(a.flags.writeable and a.flags.c_contiguous for a in outputs)
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_a_product_of_floats_becomes_integers_by_the_cast_table(engine):
+    program, b, (x, y) = build((F32, (3, 2)), (F32, (2, 1)))
+    b.results(b.op("dot_general", x, y, contract_lhs=(1,), contract_rhs=(0,), out_dtype=SI8))
+    data = [np.array([[100, 300], [-100, -300], [np.nan, 1]], np.float32), np.array([[3], [10]], np.float32)]
+    (out,) = run(program, data, RunOptions(engine=engine)).values()
+    assert out.tolist() == [[127], [-128], [0]]
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize("k", [1 << 15, 33100])
+def test_long_products_of_bytes_wrap_in_the_accumulator(engine, k):
+    program, b, (x, y) = build((UI8, (1, k)), (UI8, (k, 1)))
+    b.results(b.op("dot_general", x, y, contract_lhs=(1,), contract_rhs=(0,), accum_dtype=SI32, out_dtype=SI32))
+    (out,) = run(program, [np.full((1, k), 255, np.uint8), np.full((k, 1), 255, np.uint8)], RunOptions(engine=engine)).values()
+    assert out.item() == (k * 255 * 255 + 2**31) % 2**32 - 2**31
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 33), (64, 129), (2, 3, 40)])
 def test_softmax_is_right(engine, shape):
     program, b, (x,) = build((F32, shape))

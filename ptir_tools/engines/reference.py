@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.evaluate import Context, Data, run_block
 from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, operand_type
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.ports import flatten, nest
 from ptir_tools.plan import Plan, plan_block
 from ptir_tools.plan.liveness import leaves
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 
 class Executable:
@@ -26,8 +34,18 @@ class Executable:
         return total + widest((self.function, *plan.regions), 8)
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
-        """The results, one per result of the function. Raises Violation; `context.failed` is the op."""
-        return run_block(self.function, arguments, context)
+        """The results, one per result of the function, fresh arrays. Raises Violation; `context.failed` is the op."""
+        found = owned(run_block(self.function, arguments, context), arguments)
+        return tuple(nest(t, found) for t in self.function.result_types)
+
+
+def owned(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:
+    """The leaves of `results`, row-major; one that is an argument, a view, or there twice is copied."""
+    taken = set(map(id, flatten(tuple(arguments))))
+    for array in map(np.asarray, flatten(tuple(results))):
+        alone = array.base is None and array.flags.c_contiguous and id(array) not in taken
+        taken.add(id(array))
+        yield array if alone else np.array(array, order="C")
 
 
 def widest(blocks: Iterable[Region], item: int | None = None) -> int:
