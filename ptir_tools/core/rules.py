@@ -34,7 +34,7 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import compatible
 
 Env = dict[str, Any]
-Match = Callable[[Operand, Env], bool]
+Match = Callable[[Op, Rewriter], Env | None]
 Splat = Callable[[TensorType, Any], list[Op]]  # ops the last of which makes a constant with all elements equal
 _NAME = re.compile(r"[\w-]+:(?!=)")
 _RULE = re.compile(
@@ -76,9 +76,10 @@ class RulePattern(Pattern):
     effect: Effect
     wants: Sequence[frozenset[OpDef | type[Literal]] | None]
     pairs: Sequence[tuple[OpDef, OpDef]]
-    match: Callable[[Op, Env], bool]
-    condition: Callable[[Env], Any]
+    text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
+    known: dict[str, Any]  # what the text refers to
     build: Callable[[Env, _Site], Operand]
+    match: Match | None = None  # the text, compiled when first wanted
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         return len(origins) == len(self.wants) and all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
@@ -87,8 +88,9 @@ class RulePattern(Pattern):
         return self.pairs
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
-        env: Env = {"root": root, "rw": rw}
-        if not self.match(root, env) or not self.condition(env):
+        if self.match is None:
+            self.match = eval(compile(self.text, f"<rule {self.name}>", "eval"), self.known)  # our own text, never a program's
+        if not (env := self.match(root, rw)):
             return False
         result = root.results[0]
         site = _Site(result)
@@ -131,6 +133,7 @@ class _Compiler:
         self.helpers = dict(helpers)
         self.splat = splat
         self.bound: set[str] = {"root", "rw"}
+        self.known: dict[str, Any] = {}
 
     def error(self, message: str) -> ValueError:
         return ValueError(f"rule {self.name}: {message}")
@@ -143,14 +146,14 @@ class _Compiler:
         for oriented in dict.fromkeys(ast.unparse(x) for x in self.orders(left)):
             call = _parse(oriented)
             self.bound = {"root", "rw"}
-            match = self.op(call)
+            self.known = _READING | self.helpers
+            text = self.left(call, m["cond"])
             roots = tuple(d.name for d in self.defns(call))
             wants = [self.wanted(a) for a in call.args]
-            condition = self.expression(_parse(m["cond"])) if m["cond"] else lambda env: True
             build = self.right(_parse(m["right"]), top=True)
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
-                wants=wants, pairs=list(self.pairs(call)), match=match, condition=condition, build=build,
+                wants=wants, pairs=list(self.pairs(call)), text=text, known=self.known, build=build,
             )  # fmt: skip
 
     # Left sides
@@ -195,78 +198,66 @@ class _Compiler:
         broadcast = OPS.get(f"{self.dialect.name}.broadcast_to")
         return [OPS[self.dialect.constant], *([broadcast] if broadcast else [])]
 
-    def operand(self, node: ast.expr) -> Match:
-        if isinstance(node, ast.Name):
-            return self.variable(node.id)
-        if isinstance(node, ast.NamedExpr):
-            inner, bind = self.operand(node.value), self.variable(node.target.id)
-            return lambda x, env: inner(x, env) and bind(x, env)
-        if isinstance(node, ast.Call):
-            inner_op, defns = self.op(node), frozenset(self.defns(node))
-            return lambda x, env: isinstance(x, Value) and x.op is not None and x.op.defn in defns and inner_op(x.op, env)
-        number = ast.literal_eval(node)
-        return lambda x, env: is_number(scalar_of(x), number)
+    def left(self, call: ast.Call, condition: str | None) -> str:
+        """The text of the match: tests joined by `and`, the last of which is what they bound."""
+        tests = [*self.op(call, "root"), *([f"({ast.unparse(_parse(condition))})"] if condition else [])]
+        names = ", ".join(f"{n!r}: {n}" for n in sorted(self.bound))
+        return f"lambda root, rw: {' and '.join(tests)} and {{{names}}}"
 
-    def variable(self, name: str) -> Match:
-        if name == "_":
-            return lambda x, env: True
-        if name in self.bound:
-            return lambda x, env: same_operand(env[name], x)
-        self.bound.add(name)
+    def know(self, value: Any) -> str:
+        """How the text calls `value`."""
+        name = f"_{len(self.known)}"
+        self.known[name] = value
+        return name
 
-        def bind(x: Operand, env: Env) -> bool:
-            env[name] = x
-            return True
-
-        return bind
-
-    def op(self, call: ast.Call) -> Callable[[Op, Env], bool]:
-        """Matches the operands and attributes of an op that is already known to be one of the right ones."""
+    def op(self, call: ast.Call, op: str) -> Iterator[str]:
+        """The tests of the operands and attributes of `op`, which is already known to be one of the right ones."""
         defns = self.defns(call)
         family = call.func.id if len(defns) > 1 and isinstance(call.func, ast.Name) else ""
-        attributes = self.attributes(call, defns[0], bool(family))  # in the order in which they are matched
-        operands = [self.operand(a) for a in call.args]
+        yield f"len({op}.operands) == {len(call.args)}"
+        yield from self.attributes(call, defns[0], op, bool(family))
         if family:
             self.bound.add(family)
+            yield f"[{family} := {op}]"
+        for i, a in enumerate(call.args):
+            yield from self.operand(a, f"{op}.operands[{i}]")
 
-        def match(op: Op, env: Env) -> bool:
-            if len(op.operands) != len(operands) or not all(test(op.attrs, env) for test in attributes):
-                return False
-            if family:
-                env[family] = op
-            return all(m(x, env) for m, x in zip(operands, op.operands, strict=True))
+    def operand(self, node: ast.expr, x: str) -> Iterator[str]:
+        if isinstance(node, ast.Name):
+            yield from self.variable(node.id, x, "same_operand({}, {})")
+        elif isinstance(node, ast.NamedExpr):
+            yield from self.operand(node.value, x)
+            yield from self.operand(node.target, x)
+        elif isinstance(node, ast.Call):
+            defns = self.know(frozenset(self.defns(node)))
+            op = f"{defns}_op"
+            yield f"isinstance({x}, Value) and ({op} := {x}.op) and {op}.defn in {defns}"
+            yield from self.op(node, op)
+        else:
+            yield f"is_number(scalar_of({x}), {self.know(ast.literal_eval(node))})"
 
-        return match
+    def variable(self, name: str, x: str, same: str) -> Iterator[str]:
+        """Bind `name` to `x`, or test that it is bound to the same."""
+        if name in self.bound:
+            yield same.format(name, x)
+        elif name != "_":
+            self.bound.add(name)
+            yield f"[{name} := {x}]"  # a list of one is true, whatever it holds
 
-    def attributes(self, call: ast.Call, d: OpDef, family: bool) -> list[Callable[[tuple[Any, ...], Env], bool]]:
+    def attributes(self, call: ast.Call, d: OpDef, op: str, family: bool) -> Iterator[str]:
         given = {k.arg: k.value for k in call.keywords if k.arg}
         if unknown := given.keys() - d.attr_index.keys():
             raise self.error(f"{d.short} has no attribute `{min(unknown)}`")
-        tests = []
         for i, a in enumerate(d.attrs):
-            if a.name in given:
-                tests.append(self.attribute(i, given[a.name]))
+            node, x = given.get(a.name), f"{op}.attrs[{i}]"
+            if isinstance(node, ast.Name):
+                yield from self.variable(node.id, x, "exact({}) == exact({})")
+            elif node is not None:
+                yield f"exact({x}) == {self.know(exact(ast.literal_eval(node)))}"
             elif not family:
                 if a.default is REQUIRED or isinstance(a.default, Derived):
                     raise self.error(f"`{d.short}` needs its attribute `{a.name}` here")
-                tests.append(_equals(i, a.default))
-        return tests
-
-    def attribute(self, i: int, node: ast.expr) -> Callable[[tuple[Any, ...], Env], bool]:
-        if not isinstance(node, ast.Name):
-            return _equals(i, ast.literal_eval(node))
-        name = node.id
-        if name == "_":
-            return lambda attrs, env: True
-        if name in self.bound:
-            return lambda attrs, env: bool(exact(env[name]) == exact(attrs[i]))
-        self.bound.add(name)
-
-        def bind(attrs: tuple[Any, ...], env: Env) -> bool:
-            env[name] = attrs[i]
-            return True
-
-        return bind
+                yield f"exact({x}) == {self.know(exact(a.default))}"
 
     # Right sides and conditions
 
@@ -333,10 +324,6 @@ def _depth(node: ast.expr) -> int:
     return 0 if isinstance(node, ast.Name) else 1
 
 
-def _equals(i: int, value: Any) -> Callable[[tuple[Any, ...], Env], bool]:
-    return lambda attrs, env: bool(exact(attrs[i]) == exact(value))
-
-
 def same_operand(a: Any, b: Operand) -> bool:
     """Whether two operands are certainly equal: one value, one element, or constants of equal bits."""
     if a is b:
@@ -387,3 +374,6 @@ def is_number(found: Any, number: Any) -> bool:
     if isinstance(number, float):
         return isinstance(found, float) and bool(exact(found) == exact(number))
     return bool(found == number)
+
+
+_READING: dict[str, Any] = {f.__name__: f for f in (Value, exact, is_number, same_operand, scalar_of)}
