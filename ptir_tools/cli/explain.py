@@ -15,6 +15,7 @@ from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.dialect import Code
 from ptir_tools.dialects import DIALECTS, load_dialect
 from ptir_tools.dialects.sniff import EXPLAIN
+from ptir_tools.plan.codes import EXPLAIN as PLANS
 
 
 @subcommand(
@@ -48,7 +49,7 @@ def command(session: Session, code: str, markdown: bool) -> None:
 
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
-    found = [("any", c) for c in (*EXPLAIN, *TRANSLATION)]
+    found = [("any", c) for c in (*EXPLAIN, *TRANSLATION, *PLANS)]
     found += [(name, c) for name in DIALECTS for c in load_dialect(name).explain]
     return sorted(found, key=lambda row: (row[0], row[1].code))
 

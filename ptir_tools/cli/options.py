@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -68,12 +68,6 @@ REPORTING = (
     click.option("-v", "--verbose", is_flag=True, help="Show notes, too."),
 )
 READING = (
-    click.option(
-        "--from",
-        "form_in",
-        type=click.Choice([e.name for e in FORMATS.values() if e.readable]),
-        help="The input's format, instead of telling it by content.",
-    ),
     click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
     click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
     click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
@@ -81,6 +75,15 @@ READING = (
 _LIMITS = tuple(f"max_{f.name}" for f in fields(Limits))
 LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=size, hidden=True) for name in _LIMITS)
 _SHARED = frozenset({"color", "form", "max_errors", "quiet", "verbose", "form_in", "bindings", "profile", "strict", "help"})
+
+
+def from_option(*more: str) -> Decorator:
+    """`--from`: every format that can be read, and what else a command reads."""
+    known = [*(e.name for e in FORMATS.values() if e.readable), *more]
+    return click.option(
+        "--from", "form_in", type=click.Choice(known), help="The input's format, instead of telling it by content."
+    )
+
 
 output_option = click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
 file_argument = click.argument("file", default="", metavar="[FILE]")
@@ -108,8 +111,11 @@ class Command(click.Command):
             formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()])
 
 
-def subcommand(*own: Decorator, reads: bool = True) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make `fn(session, **parameters)` a command. Its docstring is the help; `own` are its options and arguments."""
+def subcommand(
+    *own: Decorator, reads: bool = True, also_from: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make `fn(session, **parameters)` a command. Its docstring is the help; `own` are its options and arguments; `also_from`
+    are formats that `--from` takes beside those of programs."""
 
     def decorate(fn: Callable[..., Any]) -> click.Command:
         @functools.wraps(fn)
@@ -123,7 +129,7 @@ def subcommand(*own: Decorator, reads: bool = True) -> Callable[[Callable[..., A
                 raise
             session.reporter.finish()
 
-        shared = (*REPORTING, *READING, *LIMITING) if reads else REPORTING
+        shared: tuple[Decorator, ...] = (*REPORTING, from_option(*also_from), *READING, *LIMITING) if reads else REPORTING
         decorated: Any = call
         for option in reversed((*own, *shared)):
             decorated = option(decorated)

@@ -2,71 +2,159 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, islice
+
 import click
 
 from ptir_tools.cli.options import file_argument, output_option, size, subcommand
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import to_stdout, write_text
+from ptir_tools.cli.report import wants_color
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_text
+from ptir_tools.dialects import jsonc
+from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_text
+from ptir_tools.plan.check import faults
+from ptir_tools.plan.intervals import read_csv
 from ptir_tools.plan.liveness import Buffer
-from ptir_tools.plan.record import ALIGN
+from ptir_tools.plan.record import ALIGN, plan_intervals
+from ptir_tools.plan.write import COLUMNS, blocks, heading, row, shown
 
-_WRITERS = {"text": to_text, "json": to_json, "csv": to_csv}
+tables = lazy("ptir_tools.cli.tables")
+
+_WRITERS = {"text": to_text, "json": to_json, "svg": to_svg, "csv": to_csv}
+_NAMED = 8  # so many of what is alive at the peak are named
+
+
+@dataclass(slots=True)
+class Flags:
+    """The options of the command, as click names them. One algorithm and one order exist: nothing asks which was chosen."""
+
+    output: str | None
+    to: str
+    align: int | None
+    limit: int | None
+    algorithm: str
+    order: str
+    check_plan: str | None
 
 
 @subcommand(
     file_argument,
     output_option,
     click.option("--to", type=click.Choice(list(_WRITERS)), default="text", help="The form of the plan."),
-    click.option("--align", type=click.IntRange(1), default=ALIGN, metavar="BYTES", help=f"Alignment of every buffer ({ALIGN})."),
+    click.option(
+        "--align", type=click.IntRange(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."
+    ),
     click.option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
+    click.option("--algorithm", type=click.Choice(["auto", "greedy"]), default="auto", help="How offsets are found (auto)."),
+    click.option("--order", type=click.Choice(["program"]), default="program", help="When ops run: in the program's order."),
+    click.option("--check-plan", metavar="PLAN.json", help="Hold this plan against the program instead of making one."),
+    also_from=("csv",),
 )
-def command(session: Session, file: str, output: str | None, to: str, align: int, limit: int | None) -> None:
+def command(session: Session, file: str, **flags: object) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.
 
     The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound tells how good the plan is.
+    Every extent must be a number: give symbols one with --bind.
+
+    --from csv plans raw intervals, one `id,lower,upper,size` a line under that header; a range is half-open.
+
+    --check-plan is silent when the plan, as --to json writes it, is right. Nothing of it is believed: every value must be
+    there with its bytes, live for as long as the program needs it, and overlap nothing that is alive at the same time.
 
     \b
     Examples:
       ptir plan model.ptir
       ptir plan model.ptir --bind N=8 --to json -o plan.json
+      ptir plan model.ptir --bind N=8 --check-plan plan.json
       ptir plan model.ptir --limit 64M
+      ptir plan --from csv intervals.csv --to svg -o plan.svg
     """
-    program, diagnostics = session.load(file)
-    found = _planned(session, program, diagnostics, align)
-    if limit is not None:
-        _hold(found, limit)
-    write_text(output, _WRITERS[to](found))
+    given = Flags(**flags)  # type: ignore[arg-type]
+    found = _of_intervals(session, file, given) if session.form == "csv" else _of_program(session, file, given)
+    if given.check_plan is not None:
+        _check(session, given.check_plan, found)
+        return
+    if given.limit is not None:
+        _hold(found, given.limit)
+    _write(session, given, found)
 
 
-def _planned(session: Session, program: Program, diagnostics: Diagnostics, align: int) -> Plan:
+def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
+    """The plan of the intervals in a CSV file."""
+    diagnostics = Diagnostics()
+    source = session.source(file, diagnostics)
+    live = None if source is None else read_csv(source, diagnostics)
+    session.reporter.settle(diagnostics)
+    if live is None:  # what cannot be read is reported
+        raise ValueError("no intervals and no diagnostics")
+    return plan_intervals(live, align=given.align or 1)
+
+
+def _of_program(session: Session, file: str, given: Flags) -> Plan:
     """The plan of the program with every extent a number, as far as bindings and the program's own `dims` give them."""
+    program, diagnostics = session.load(file)
     try:
         symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
-        return plan(program, align=align)
+        return plan(program, align=given.align or ALIGN)
     except Violation as violation:
         diagnostics.violation(violation, None)
         session.reporter.settle(diagnostics)
         raise
 
 
+def _check(session: Session, path: str, needed: Plan) -> None:
+    """End the command with exit code 1 when the plan in `path` is not one of the program."""
+    diagnostics = Diagnostics()
+    source = session.source(path, diagnostics)
+    if source is not None:
+        given = jsonc.parse(source, diagnostics, limits=session.options.limits)
+        if not diagnostics.errors:
+            for fault in faults(given, needed):
+                diagnostics.error("InvalidPlan", fault)
+    session.reporter.settle(diagnostics)
+    if sys.stderr.isatty() and not session.reporter.quiet:
+        session.reporter.say(f"{path}: ok")
+
+
+def _write(session: Session, given: Flags, found: Plan) -> None:
+    pieces = _WRITERS[given.to](found)
+    if given.to == "text" and to_stdout(given.output):
+        tables.write(sys.stdout, pieces, lambda: _drawn(found), wants_color(session.reporter.color, sys.stdout))
+    else:
+        write_text(given.output, pieces)
+
+
+def _drawn(found: Plan) -> Iterator[object]:
+    for title, block in blocks(found):
+        yield tables.Table(COLUMNS, [row(b) for b in block.buffers], "\n".join(heading(title, block)))
+
+
 def _hold(found: Plan, limit: int) -> None:
     """Raise LimitExceeded for a function whose arena is bigger than `limit`, naming what is alive at its peak."""
-    for name, block in found.functions.items():
+    for title, block in blocks(found):
         if block.peak > limit:
-            alive = ", ".join(f"%{b.name} ({b.nbytes})" for b in _at_peak(block))
-            raise LimitExceeded(f"@{name} needs {block.peak} bytes, the limit is {limit}; alive at the peak: {alive}", "--limit")
+            alive = _at_peak(block)
+            named = ", ".join(f"{shown(b)} ({b.nbytes})" for b in islice(alive, _NAMED))
+            more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
+            what = f"{title} needs" if title else "the intervals need"
+            raise LimitExceeded(f"{what} {block.peak} bytes, the limit is {limit}; alive at the peak: {named}{more}", "--limit")
 
 
 def _at_peak(block: BlockPlan) -> list[Buffer]:
-    """The buffers alive at the step at which most bytes are."""
+    """The buffers alive at the step at which most bytes are, the biggest first."""
     placed = list(block.placed())
-
-    def alive(step: int) -> list[Buffer]:
-        return [b for b in placed if b.start <= step <= b.end]
-
-    return max((alive(b.start) for b in placed), key=lambda found: sum(b.nbytes for b in found), default=[])
+    grown: dict[int, int] = {}
+    for b in placed:
+        grown[b.start] = grown.get(b.start, 0) + b.nbytes
+        grown[b.end + 1] = grown.get(b.end + 1, 0) - b.nbytes
+    steps = sorted(grown)
+    sums = list(accumulate(grown[step] for step in steps))
+    at = steps[sums.index(max(sums))] if steps else 0
+    return sorted((b for b in placed if b.start <= at <= b.end), key=lambda b: -b.nbytes)

@@ -82,6 +82,11 @@ def plan(program: Program, *, align: int = ALIGN) -> Plan:
     return found
 
 
+def plan_intervals(live: Liveness, *, align: int = 1) -> Plan:
+    """Plan buffers that belong to no program, as one block without a name."""
+    return Plan({"": _placed(BlockPlan("", live), align)}, align=align)
+
+
 def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None) -> BlockPlan:
     """Plan one block and the regions that its ops run; those go to `into.regions`.
 

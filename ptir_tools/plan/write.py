@@ -9,26 +9,37 @@ from typing import Any
 from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.record import BlockPlan, Plan
 
+COLUMNS = ("value", "bytes", "live", "offset", "usage", "alias")
+
 
 def to_text(plan: Plan) -> Iterator[str]:
     """A table per function and region."""
-    for title, block in _blocks(plan):
-        capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
-        yield f"{title}: peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}\n"
-        yield "  " + ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes\n"
-        rows = [("value", "bytes", "live", "offset", "usage", "alias"), *map(_row, block.buffers)]
+    for title, block in blocks(plan):
+        first, second = heading(title, block)
+        yield f"{first}\n  {second}\n"
+        rows = [COLUMNS, *map(row, block.buffers)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip() + "\n"
+        for cells in rows:
+            yield "  " + "  ".join(map(str.ljust, cells, widths)).rstrip() + "\n"
 
 
-def _row(b: Buffer) -> tuple[str, ...]:
+def heading(title: str, block: BlockPlan) -> tuple[str, str]:
+    """What stands above a block's table: how good its plan is, and the bytes outside the arena."""
+    capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
+    said = f"peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
+    outside = ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes"
+    return f"{title}: {said}" if title else said, outside
+
+
+def row(b: Buffer) -> tuple[str, ...]:
+    """The cells of a buffer under `COLUMNS`."""
     offset = "-" if b.offset is None else str(b.offset)
-    alias = f"{b.alias} of {_shown(b.parent)}" if b.parent else ""
-    return _shown(b), str(b.nbytes), f"{b.start}-{b.end}", offset, b.root.usage, alias
+    alias = f"{b.alias} of {shown(b.parent)}" if b.parent else ""
+    return shown(b), str(b.nbytes), f"{b.start}-{b.end}", offset, b.root.usage, alias
 
 
-def _shown(b: Buffer) -> str:
+def shown(b: Buffer) -> str:
+    """A buffer's name: a value with its sigil, a workspace or a raw interval as it is called."""
     return b.name if b.type is None else f"%{b.name}"
 
 
@@ -54,18 +65,21 @@ def _block(block: BlockPlan) -> dict[str, Any]:
 def _buffer(b: Buffer, numbers: dict[Buffer, int]) -> dict[str, Any]:
     shape = {"dtype": str(b.type.dtype), "shape": list(b.type.shape)} if b.type else {}
     alias = {"alias": b.alias, "alias_of": numbers[b.parent]} if b.parent else {}
-    row: dict[str, Any] = {"id": numbers[b], "value": b.name, **shape, "bytes": b.nbytes, "start": b.start, "end": b.end}
-    return row | {"usage": b.root.usage, "offset": b.offset} | alias
+    about: dict[str, Any] = {"id": numbers[b], "value": b.name, **shape, "bytes": b.nbytes, "start": b.start, "end": b.end}
+    return about | {"usage": b.root.usage, "offset": b.offset} | alias
 
 
 def to_csv(plan: Plan) -> Iterator[str]:
-    """The storage in arenas as intervals `id,lower,upper,size,offset`, half-open; ids are `block:value`."""
+    """The storage in arenas as intervals `id,lower,upper,size,offset`, half-open; ids are `block:value`, those of raw
+    intervals as they were."""
     yield "id,lower,upper,size,offset\n"
-    for title, block in _blocks(plan):
+    for title, block in blocks(plan):
+        prefix = f"{title}:" if title else ""
         for b in block.placed():
-            yield f"{title}:{b.name},{b.start},{b.end + 1},{b.nbytes},{b.offset}\n"
+            yield f"{prefix}{b.name},{b.start},{b.end + 1},{b.nbytes},{b.offset}\n"
 
 
-def _blocks(plan: Plan) -> Iterator[tuple[str, BlockPlan]]:
-    yield from ((f"@{name}", b) for name, b in plan.functions.items())
+def blocks(plan: Plan) -> Iterator[tuple[str, BlockPlan]]:
+    """(title, plan) of every function and region; raw intervals have no title."""
+    yield from ((f"@{name}" if name else "", b) for name, b in plan.functions.items())
     yield from ((f"^{r.name}", b) for r, b in plan.regions.items())

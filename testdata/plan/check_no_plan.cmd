@@ -1,0 +1,1 @@
+# FAIL[1]: ptir plan testdata/plan/softmax.ptir --check-plan testdata/plan/data/no_plan.json

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir plan --algorithm exact testdata/plan/softmax.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir plan --to svg --align 1 testdata/plan/softmax.ptir
