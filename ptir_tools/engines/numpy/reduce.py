@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
@@ -67,7 +67,7 @@ def _argmax(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
     return [(_arg_max, (x, op.attr("axis"), found, op.attr("keepdims"))), *after]
 
 
-def _arg_max(x: Array, axis: int, out: Array, keepdims: bool) -> None:
+def _arg_max(x: Any, axis: int, out: Any, keepdims: bool) -> None:
     np.argmax(x, axis, out, keepdims=keepdims)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
@@ -136,5 +136,6 @@ def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType =
     other than si32 and si64.
     """
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
-    found = np.argmax(arrays.widen(x), axis=axis, keepdims=keepdims)
+    wide: Any = arrays.widen(x)
+    found = np.argmax(wide, axis=axis, keepdims=keepdims)
     return np.asarray(found, arrays.numpy_dtype(output_dtype))

@@ -50,7 +50,7 @@ def elements(fn: n.Function, to: TileType, region: tuple[slice, ...], *parts: Ti
     An integer division by zero counts only where the operands are defined.
     """
     tiles = [p for p in parts if isinstance(p, Tile)]
-    defined = np.logical_and.reduce([t.defined[region] for t in tiles]) if tiles else np.True_
+    defined: Any = np.all([t.defined[region] for t in tiles], axis=0) if tiles else np.True_
     values = [p.values[region] if isinstance(p, Tile) else np.asarray(p) for p in parts]
     try:
         return n.apply(fn, to.dtype, *values), defined

@@ -65,8 +65,8 @@ def reduce(
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Seed 2.2, 3.3."""
-    source = arrays.widen(arrays.cast(x, dtype_of(x), dtype))
-    start = arrays.widen(as_array(neutral(op, dtype) if init is None else init, dtype))
+    source: Any = arrays.widen(arrays.cast(x, dtype_of(x), dtype))
+    start: Any = arrays.widen(as_array(neutral(op, dtype) if init is None else init, dtype))
     along: Any = axes
     with np.errstate(all="ignore"):
         if op == "SUM":
