@@ -1,8 +1,8 @@
 """The greedy driver: apply patterns and fold until nothing changes. Specification: PTIR rewrite system, "Greedy driver".
 
 The worklist is a stack, seeded so that ops are popped bottom-up; an edit puts back what may match now: the op that changed
-and its users, as far up as the deepest pattern looks. A pattern that failed at an op is not tried there again until something
-it looks at has changed.
+and its users, as far up as the deepest pattern looks. An op on the worklist knows how far below it the nearest change is: a
+pattern that failed there is not tried again until something it looks at has changed.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class _Driver:
         self.fold = fold if config.enable_constant_fold else None
         self.stats = GreedyStats()
         self.stack: list[Op] = []
-        self.queued: set[Op] = set()
-        self.failed: dict[Op, list[Pattern]] = {}
+        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; 0 is the op itself
         self.inserted: list[Op] = []
         self.recent: deque[str] = deque(maxlen=16)
         self.random = None if config.seed is None else random.Random(config.seed)
@@ -85,7 +84,7 @@ class _Driver:
         if config.enable_dce:
             stats.erased += erase_dead(rw)
         self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
-        self.queued = set(self.stack)
+        self.queued = dict.fromkeys(self.stack, 0)
         allowed = config.limits.rewrites_per_op * max(len(self.stack), 64)
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
@@ -95,9 +94,9 @@ class _Driver:
                 at = self.random.randrange(len(self.stack))
                 self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
             op = self.stack.pop()
-            self.queued.discard(op)
+            distance = self.queued.pop(op)
             if rw.alive(op):
-                self.visit(op)
+                self.visit(op, distance)
         rw.listen = None
         if self.stack and allowed != config.max_iterations:
             names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
@@ -111,22 +110,23 @@ class _Driver:
                 self.inserted.append(op)
             self.requeue(op, 0)
             return
-        uses = sum(map(self.rw.uses, op.results))
+        uses = self.rw.uses(op.results[0]) if len(op.results) == 1 else sum(map(self.rw.uses, op.results))
         if uses == 0:
-            self.queue(op)
+            self.queue(op, self.patterns.depth)
         elif uses == 1:
             self.requeue_users(op, 0)
 
-    def queue(self, op: Op) -> None:
-        if op not in self.queued:
-            self.queued.add(op)
+    def queue(self, op: Op, distance: int) -> None:
+        """Put `op` on the worklist: what is `distance` below it has changed."""
+        before = self.queued.get(op)
+        if before is None:
             self.stack.append(op)
+        if before is None or distance < before:
+            self.queued[op] = distance
 
     def requeue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist, and what looks at it, as far up as patterns look; what failed there may match now."""
-        if failed := self.failed.get(op):
-            self.failed[op] = [p for p in failed if p.depth <= distance]
-        self.queue(op)
+        self.queue(op, distance)
         self.requeue_users(op, distance)
 
     def requeue_users(self, op: Op, distance: int) -> None:
@@ -138,31 +138,31 @@ class _Driver:
                         if user.defn in watchers:
                             self.requeue(user, distance + 1)
 
-    def visit(self, op: Op) -> None:
+    def visit(self, op: Op, distance: int) -> None:
+        """Do what can be done at `op`. Patterns that look less than `distance` down have failed there before."""
         if op.defn.is_pure and self.config.enable_dce and self.rw.unused(op):
             self.rw.erase(op)
-            self.failed.pop(op, None)
             self.stats.erased += 1
             return
         candidates = self.patterns.candidates(op)
-        if not (candidates and self.rewrite(op, candidates)) and self.fold is not None and op.results:
+        if not (candidates and self.rewrite(op, candidates, distance)) and self.fold is not None and op.results:
             self.try_fold(op, self.fold)
 
-    def rewrite(self, op: Op, candidates: Sequence[Pattern]) -> bool:
+    def rewrite(self, op: Op, candidates: Sequence[Pattern], distance: int) -> bool:
         """Apply the first pattern that matches at `op`."""
         if (model := self.config.cost_model) is not None:
             candidates = sorted(candidates, key=lambda p: -model(op, p, self.rw))
-        failed = self.failed.get(op, ())
+        effect = self.config.effect
         for p in candidates:
-            if p in failed or (p.effect > self.config.effect and has_floats(op)):
+            if p.depth <= distance or (p.effect > effect and has_floats(op)):
                 continue
             if self.attempt(op, p):
-                self.failed.pop(op, None)
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
                 self.recent.append(p.name)
+                if self.rw.alive(op):
+                    self.queue(op, 0)
                 return True
-            failed = self.failed[op] = [*failed, p]
         return False
 
     def attempt(self, op: Op, p: Pattern) -> bool:

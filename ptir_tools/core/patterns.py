@@ -259,7 +259,13 @@ _FLOATS: dict[Type, bool] = {}
 
 def has_floats(op: Op) -> bool:
     """Whether `op` reads or makes floating-point numbers."""
-    return any(_is_float(v.type) for v in op.results) or any(_is_float(operand_type(x)) for x in op.operands)
+    for v in op.results:
+        if _is_float(v.type):
+            return True
+    for x in op.operands:  # noqa: SIM110  (asked for every op)
+        if _is_float(operand_type(x)):
+            return True
+    return False
 
 
 def _is_float(t: Type) -> bool:
