@@ -43,6 +43,11 @@ HOSTILE: dict[str, bytes] = {
     "mind-ids": b"%99999999999999999999 = Input {name=x} : tensor<f32[2]>\noutputs: %99999999999999999999\n",
     "mind-nested": b"%0 = ConstTensor {dtype=f32, shape=(1), value=" + b"[" * 100_000,
     "pto-text": b"module { func.func @f(%a: pto.memref<" + b"1x" * 100_000 + b"f32>) { return } }",
+    "rank-of-mind": b"inputs: x: f32[" + b"1, " * 99 + b"1]\n%0 = Input {name=x} : tensor<f32[" + b"1, " * 99 + b"1]>\noutputs: %0\n",
+    "rank-of-tiny": b'{"uops": [{"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": ['
+    + b"1, " * 99
+    + b"1]}}]}",
+    "rank-of-pto": b"module { func.func @f(%a: pto.memref<" + b"1x" * 100 + b"f32>) { return } }",
     "bidi": "func @f(%x\u202e: tensor<f32>) -> tensor<f32> { return %x }".encode(),
 }  # fmt: skip
 
@@ -64,7 +69,7 @@ def test_hostile_text(name: str, command: str) -> None:
     assert time.perf_counter() - start < SECONDS
 
 
-ACCEPTED = ("many-elements", "mind-ids", "float-overflow", "pto-text")
+ACCEPTED = ("many-elements", "mind-ids")
 
 
 @pytest.mark.parametrize("name", [n for n in HOSTILE if n not in ACCEPTED])
@@ -120,3 +125,19 @@ def test_mutations(path: Path) -> None:
         text = mutated(path.read_bytes(), draw)
         command = draw.choice([["verify"], ["verify"], ["opt"], ["fmt"], ["translate", "--to", "ptir"], ["plan"], ["info"]])
         ends_well(run_ptir(*command, "-", stdin=text), f"{path.name}, mutation {i} ({command[0]}): {text!r}")
+
+
+@pytest.mark.parametrize("name", [n for n in HOSTILE if n.startswith("rank-") or n == "pto-text"])
+def test_a_rank_above_the_limit(name: str) -> None:
+    ran = run_ptir("verify", "-", stdin=HOSTILE[name])
+    assert ran.status == 3 and "--max-rank" in ran.err, ran.err
+
+
+@pytest.mark.parametrize("form", ["ptir", "ptir-json", "ptir-dump"])
+def test_the_limit_of_ranks_moves(form: str) -> None:
+    t = f"tensor<f32, {'x'.join(['1'] * 100)}>"
+    text = f"func @f(%x: {t}) -> {t} {{\n  %y = neg(%x) -> {t}\n  return %y\n}}\n"
+    made = run_ptir("translate", "--to", form, "--max-rank", "100", "-", stdin=text.encode())
+    assert made.status == 0, made.err
+    assert run_ptir("verify", "-", "--max-rank", "100", stdin=made.out).status == 0
+    assert run_ptir("verify", "-", stdin=made.out).status == 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Program, Region, Value
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.types import (
     POISON,
@@ -22,6 +23,7 @@ from ptir_tools.core.types import (
     TileType,
     TupleType,
     Type,
+    leaves,
 )
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
@@ -34,7 +36,10 @@ _RENAMED = {
 
 
 def verify(program: Program, diagnostics: Diagnostics, options: Options | None = None) -> bool:
-    """Report every error of `program` to `diagnostics`; True when there is none. Fills in types that are left open."""
+    """Report every error of `program` to `diagnostics`; True when there is none. Fills in types that are left open.
+
+    Raises LimitExceeded for a rank above the limit.
+    """
     options = options or Options()
     before = diagnostics.errors
     if program.dialect.legalize is not None:
@@ -42,9 +47,20 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
     visible: set[Value] = set()
     for block in [*program.functions, *program.regions]:
         _Walk(program, diagnostics).block(block, visible)
+    check_ranks(program, options.limits)
     if not diagnostics.errors and program.dialect.check is not None:
         program.dialect.check(program, diagnostics, options)
     return diagnostics.errors == before
+
+
+def check_ranks(program: Program, limits: Limits) -> None:
+    """Raise LimitExceeded for a type of `program` with more than `limits.rank` extents."""
+    types: set[Type] = set()
+    for block in program.blocks():
+        types.update([v.type for v in block.params], [v.type for op in block.body for v in op.results])
+    for leaf in (leaf for t in types for leaf in leaves(t)):
+        if isinstance(leaf, (TensorType, TileType, MemRefType)) and leaf.rank > limits.rank:
+            raise LimitExceeded(f"a type of rank {leaf.rank}, the limit is {limits.rank}", "--max-rank")
 
 
 def compatible(declared: Type, inferred: Type) -> bool:

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
@@ -63,10 +64,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError("beyond float64")
-    return value
+    try:
+        return decimals.read(digits)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
 
 
 def _refuse(name: str) -> None:

@@ -7,6 +7,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
+from ptir_tools.core.verify import check_ranks
 from ptir_tools.dialects import FORMATS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff
 
@@ -58,4 +59,5 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     if program is not None:
         program.source = source
         program.format = form
+        check_ranks(program, options.limits)
     return program

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal
@@ -121,11 +122,11 @@ def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[Any]) -> N
 def element(raw: Any, dtype: DType) -> bytes:
     """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") for what the dtype does not hold."""
     name = NAMES[dtype]
-    if type(raw) is not int and not (dtype.is_float and type(raw) is float):
+    if type(raw) is not int and not (dtype.is_float and isinstance(raw, float)):
         shown = repr(raw) if isinstance(raw, (str, float, bool)) else "this"
         raise Violation("E4005", f"{shown} is not a value of {name}")
     try:
-        number = float(raw) if dtype.is_float else raw
+        number = decimals.nearest(raw if isinstance(raw, float) else decimals.read(str(raw)), dtype) if dtype.is_float else raw
         return struct.pack(_FORMATS[name], number)
     except (OverflowError, struct.error):
         shown = str(raw) if not isinstance(raw, int) or abs(raw) < 1 << 128 else "the integer"

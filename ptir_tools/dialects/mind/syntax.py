@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
@@ -212,10 +212,10 @@ def _number(token: lark.Token) -> int | float:
     if _INTEGER.fullmatch(token):
         return _integer(token)
     if _FLOAT.fullmatch(token):
-        number = float(token)
-        if isinf(number) and "inf" not in token:
-            raise _fault(token, "E4005", f"{token} is out of the range of f64")
-        return number
+        try:
+            return decimals.read(token)
+        except OverflowError:
+            raise _fault(token, "E4005", f"{token[:40]} is out of the range of f64") from None
     raise _fault(token, "E1005", f"`{token}` is not a number")
 
 

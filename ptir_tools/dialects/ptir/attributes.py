@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.limits import LIMITS, LimitExceeded
@@ -67,22 +68,33 @@ def flat_values(text: str) -> list[Any] | None:
         except ValueError:
             return None
         return found
-    values = [atom(x.strip(" \t")) for x in text.split(",")]
+    try:
+        values = [atom(x.strip(" \t")) for x in text.split(",")]
+    except Violation:  # the grammar says where
+        return None
     return None if None in values else values
 
 
 def atom(text: str) -> Any:
-    """The value of one token, or None when it is none."""
+    """The value of one token, or None when it is none. Raises Violation("InvalidAttributeValue") beyond float64."""
     m = _ATOM.fullmatch(text)
     if m is None:
         return None
     if m[1]:
         return read_extent(text)
     if m[2]:
-        return float(text)
+        return read_float(text)
     if m[3]:
         return Word(text)
     return sym(read_symbol(text)) if m[4] else RegionName(m[5])
+
+
+def read_float(text: str) -> float:
+    """The float64 that a decimal, `inf` or `nan` means. Raises Violation("InvalidAttributeValue") for one beyond float64."""
+    try:
+        return float(decimals.read(text))
+    except OverflowError as error:
+        raise Violation("InvalidAttributeValue", str(error), at=text) from None
 
 
 # ---- values to kinds

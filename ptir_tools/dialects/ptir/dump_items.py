@@ -12,6 +12,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir import debug
+from ptir_tools.dialects.ptir.attributes import read_float
 from ptir_tools.dialects.ptir.serde import Malformed, read_dtype
 from ptir_tools.dialects.ptir.spelling import read_extent, unquote
 
@@ -161,7 +162,7 @@ class _Items:
 
     def number(self, children: list[Token]) -> int | float:
         text = str(children[0])
-        return read_extent(text) if text.lstrip("-").isdigit() else float(text)
+        return read_extent(text) if text.lstrip("-").isdigit() else read_float(text)
 
     def string(self, children: list[Token]) -> str:
         return unquote(str(children[0]))

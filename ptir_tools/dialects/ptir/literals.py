@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind
 from ptir_tools.core.ir import Literal
@@ -119,51 +119,37 @@ def _flatten(text: str, t: TensorType) -> list[str]:
 
 def encode(elements: list[str], dtype: DType) -> bytes:
     """Little-endian bytes of elements given as text. Raises Violation("InvalidLiteral")."""
-    code = struct_code(dtype)
     values = [read_element(x, dtype) for x in elements]
-    if code is not None and not (code in "efd" and any(map(math.isnan, values))):
-        try:
-            return struct.pack(f"<{len(values)}{code}", *values)
-        except (struct.error, OverflowError):
-            raise _beyond(elements, dtype) from None
+    if dtype.is_float:
+        return b"".join([encode_float(v, dtype) for v in values])
+    if dtype.is_complex:
+        return b"".join([encode_float(part, _HALF[dtype]) for pair in values for part in pair])
     if dtype.kind is Kind.BOOL:
         return bytes(values)
     if dtype.bits == 4:
-        require(all(dtype.min <= v <= dtype.max for v in values), "InvalidLiteral", f"an element is beyond {dtype}", at="value")
         values += [0] * (len(values) % 2)
         return bytes((a & 15) | (b & 15) << 4 for a, b in zip(values[0::2], values[1::2], strict=True))
-    if dtype.is_complex:
-        return b"".join(encode_float(part, _HALF[dtype]) for pair in values for part in pair)
-    return b"".join(encode_float(v, dtype) for v in values)
-
-
-def _beyond(elements: list[str], dtype: DType) -> Violation:
-    for text in elements:
-        try:
-            encode_float(read_element(text, dtype), dtype)
-        except Violation as violation:
-            return violation
-    return Violation("InvalidLiteral", f"an element is beyond {dtype}", at="value")
+    return struct.pack(f"<{len(values)}{struct_code(dtype)}", *values)
 
 
 def encode_float(value: float, dtype: DType) -> bytes:
     """The bytes of one number, rounded once. Raises Violation("InvalidLiteral") when a finite one is beyond the dtype."""
     if value != value:
         return _NAN[dtype].to_bytes(dtype.size, "little")
-    code = struct_code(dtype)
+    require(dtype is not FP8_E4M3 or math.isfinite(value), "InvalidLiteral", f"{value!r} is beyond {dtype}", at="value")
     try:
-        data = struct.pack(f"<{code}", value) if code else _round(value, dtype)
-    except (struct.error, OverflowError):
-        raise Violation("InvalidLiteral", f"{value!r} is beyond {dtype}", at="value") from None
-    kept = not dtype.is_float or math.isinf(value) or math.isfinite(decode(data, dtype))
-    require(
-        kept and (dtype is not FP8_E4M3 or math.isfinite(value)), "InvalidLiteral", f"{value!r} is beyond {dtype}", at="value"
-    )
-    return data
+        made = decimals.nearest(value, dtype)
+    except OverflowError as error:
+        raise Violation("InvalidLiteral", str(error), at="value") from None
+    code = struct_code(dtype)
+    return struct.pack(f"<{code}", made) if code else arrays.pack(np.asarray(made).astype(arrays.numpy_dtype(dtype)), dtype)
 
 
-def _round(value: float, dtype: DType) -> bytes:
-    return arrays.pack(arrays.round_float(np.asarray(value, np.float64), dtype), dtype)
+def _decimal(text: str) -> float:
+    try:
+        return decimals.read(text)
+    except OverflowError as error:
+        raise Violation("InvalidLiteral", str(error), at="value") from None
 
 
 def read_element(text: str, dtype: DType) -> Any:
@@ -176,10 +162,10 @@ def read_element(text: str, dtype: DType) -> Any:
         parts = [pair[1].strip(), pair[2].strip()] if pair else [text, "0.0"]
         numbers = all(_NUMBER.fullmatch(p) for p in parts)
         require(numbers, "InvalidLiteral", f"`{text}` is not a complex number", help="write (re, im)", at="value")
-        return float(parts[0]), float(parts[1])
+        return _decimal(parts[0]), _decimal(parts[1])
     if dtype.is_float:
         require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at="value")
-        return float(text)
+        return _decimal(text)
     require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at="value")
     value = int(text) if len(text) <= LIMITS.integer_digits else dtype.max + 1
     require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at="value")
@@ -254,8 +240,8 @@ def float_text(data: bytes, dtype: DType) -> str | None:
 
 def _same(text: str, data: bytes, dtype: DType) -> bool:
     try:
-        return encode_float(float(text), dtype) == data
-    except Violation:  # rounded up beyond the dtype
+        return encode_float(decimals.read(text), dtype) == data
+    except (Violation, OverflowError):  # rounded up beyond the dtype
         return False
 
 

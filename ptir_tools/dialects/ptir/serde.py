@@ -120,8 +120,6 @@ def read_dtype(raw: Any) -> DType:
 def read_shape(raw: Any) -> tuple[Dim, ...]:
     """`{"dims": […]}`. Raises Malformed."""
     dims = get(raw, "dims", list, "a shape")
-    if len(dims) > LIMITS.rank:
-        raise LimitExceeded(f"a tensor of rank {len(dims)}, the limit is {LIMITS.rank}", "--max-rank")
     return inside("dims", lambda: tuple([inside(i, _dim, d) for i, d in enumerate(dims)]))
 
 

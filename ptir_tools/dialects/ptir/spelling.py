@@ -87,8 +87,6 @@ def read_dims(text: str) -> list[Dim]:
         if text[at] != "x":
             raise _bad_dim(text[at:].strip())
         at += 1
-    if len(dims) > LIMITS.rank:
-        raise LimitExceeded(f"a tensor of rank {len(dims)}, the limit is {LIMITS.rank}", "--max-rank")
     return dims
 
 

@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Span, pack
 from ptir_tools.core.types import Type, tuple_of
 from ptir_tools.dialects.ptir.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.attributes import Call, Items, Payload, Word, atom, check_depth
+from ptir_tools.dialects.ptir.attributes import Call, Items, Payload, atom, check_depth
 from ptir_tools.dialects.ptir.spelling import read_extent, read_tensor, unquote
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class _Items:
         return _Attribute(str(children[0]), children[1:])
 
     def atom(self, children: list[Token]) -> Any:
-        return self.guarded(children[0], atom, Word(""))
+        return self.guarded(children[0], atom, 0.0)
 
     def value_name(self, children: list[Token]) -> str:
         return _name(children[0])

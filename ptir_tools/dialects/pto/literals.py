@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import struct
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
@@ -29,7 +28,7 @@ def integer(value: int, dtype: DType) -> Literal:
     return Literal(tensor(dtype, ()), (value & ((1 << dtype.bits) - 1)).to_bytes(dtype.size, "little"))
 
 
-def index(token: Token) -> Literal:
+def index(token: str) -> Literal:
     """A number as an operand of type index. Raises Violation("ParseError")."""
     text = str(token)
     try:
@@ -73,12 +72,11 @@ def _float(text: str, dtype: DType) -> Literal:
         return Literal(tensor(dtype, ()), bits.to_bytes(dtype.size, "little"))
     whole = not any(c in text for c in ".eE")
     require(text not in ("true", "false") and not whole, "TypeMismatch", f"`{text}` is no float", at=text, help=f"write {text}.0")
-    value = float(text)
-    if dtype is F32 and abs(value) <= 3.4e38:
-        return Literal(tensor(dtype, ()), struct.pack("<f", value))
-    made = arrays.round_float(np.asarray(value, np.float64), dtype)
-    require(not math.isinf(float(made)), "TypeMismatch", f"`{text}` does not fit {dtype}", at=text)
-    return Literal(tensor(dtype, ()), arrays.pack(made, dtype))
+    try:
+        value = decimals.nearest(decimals.read(text), dtype)
+    except OverflowError:
+        raise Violation("TypeMismatch", f"`{text[:40]}` does not fit {dtype}", at=text) from None
+    return Literal(tensor(dtype, ()), arrays.pack(np.asarray(value).astype(arrays.numpy_dtype(dtype)), dtype))
 
 
 def scalar_text(x: Literal) -> str:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.limits import Limits
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import REQUIRED, OpDef
 from ptir_tools.core.types import Dim, Sym
 from ptir_tools.dialects.tiny import expressions as ex
@@ -52,7 +53,8 @@ def _wrong(what: str, value: Any) -> Violation:
 def _list(value: Any, limits: Limits, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(f"a list of {what}", value)
-    require(len(value) <= limits.rank, "InvalidArg", f"{len(value)} entries, the limit is {limits.rank}")
+    if len(value) > limits.rank:
+        raise LimitExceeded(f"a list of {len(value)} {what}, the limit is {limits.rank}", "--max-rank")
     return value
 
 
@@ -112,7 +114,7 @@ def _read_scalar(key: str, value: Any, limits: Limits) -> Scalar:
         return WORDS[value]
     if not isinstance(value, (bool, int, float)):
         raise _wrong('a number, a bool, "inf", "-inf" or "nan"', value)
-    return value
+    return decimals.narrowing(value) if isinstance(value, float) else value
 
 
 def _read_text(key: str, value: Any, limits: Limits) -> str:

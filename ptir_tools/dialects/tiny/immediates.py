@@ -6,7 +6,7 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F64, I1, SI64, DType
 from ptir_tools.core.ir import Literal
@@ -46,10 +46,9 @@ def dtype_of(array: Array) -> DType:
 
 def as_array(value: Scalar, dtype: DType) -> Array:
     """The rank-0 array of a number that fits `dtype`, rounded once."""
-    source = np.asarray(value, np.float64 if isinstance(value, float) or not -(2**63) <= value < 2**63 else np.int64)
     if dtype.is_float:
-        return arrays.round_float(source, dtype)
-    return source.astype(arrays.numpy_dtype(dtype))
+        value = decimals.nearest(value if isinstance(value, float) else decimals.read(str(int(value))), dtype)
+    return np.asarray(value).astype(arrays.numpy_dtype(dtype))
 
 
 def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeMismatch") -> None:
@@ -63,8 +62,7 @@ def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeM
         return
     require(not isinstance(value, bool), "DtypeMismatch", named)
     if dtype.is_float:
-        finite = not isinstance(value, float) or math.isfinite(value)
-        require(not finite or _stays_finite(value, dtype), overflow, f"{what}, {_shown(value)}, overflows {SPELLED[dtype]}")
+        require(_holds(value, dtype), overflow, f"{what}, {_shown(value)}, overflows {SPELLED[dtype]}")
         return
     require(not isinstance(value, float) or math.isfinite(value), overflow, named)
     require(value == int(value), "DtypeMismatch", named)
@@ -76,15 +74,16 @@ def _shown(value: Scalar) -> str:
     return text if len(text) <= 24 else text[:24] + "…"
 
 
-def _stays_finite(value: Scalar, dtype: DType) -> bool:
+def _holds(value: Scalar, dtype: DType) -> bool:
     try:
-        return bool(np.isfinite(as_array(float(value), dtype).astype(np.float64)))
+        as_array(value, dtype)
     except OverflowError:
         return False
+    return True
 
 
 def untyped(value: Scalar) -> Literal:
-    """An immediate as it is read, before a sibling gives it its dtype: i1, si64 or f64, whichever holds it exactly.
+    """An immediate as it is read, before a sibling gives it its dtype, which is narrower than f64: i1, si64 or f64.
 
     Raises Violation("InvalidSource") for an integer that none holds.
     """
@@ -93,7 +92,7 @@ def untyped(value: Scalar) -> Literal:
     if isinstance(value, int):
         require(-(2**63) <= value < 2**63, "InvalidSource", f"the immediate {_shown(value)} has more than 64 bits")
         return Literal(tensor(SI64), struct.pack("<q", value))
-    return Literal(tensor(F64), struct.pack("<d", value))
+    return Literal(tensor(F64), struct.pack("<d", decimals.narrowing(value)))
 
 
 def value_of(x: Literal) -> Scalar:

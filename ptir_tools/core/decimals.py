@@ -1,0 +1,69 @@
+"""Decimals of a program's text: rounded once, to nearest even, to the dtype that wants them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import decimal
+else:
+    decimal = lazy("decimal")
+
+# Bits of the significand, exponent of the smallest positive value, largest finite value.
+_FORMS: dict[DType, tuple[int, int, float]] = {
+    FP8_E4M3: (4, -9, 448.0),
+    FP8_E5M2: (3, -16, 57344.0),
+    F16: (11, -24, 65504.0),
+    BF16: (8, -133, (2 - 2.0**-7) * 2.0**127),
+    F32: (24, -149, (2 - 2.0**-23) * 2.0**127),
+}
+_HALFWAY_BITS = 25  # of the significand, at most, where a number is halfway between two values of a dtype above
+
+
+class Inexact(float):
+    """A float64 that may be halfway between two values of a narrower dtype, while the decimal it stands for is not: `apart` is
+    its neighbor on the decimal's side."""
+
+    apart: float
+
+
+def read(text: str) -> float:
+    """The float64 nearest to a decimal, or to `inf` or `nan`. Raises OverflowError for a finite decimal beyond float64."""
+    value = float(text)
+    if not math.isfinite(value):
+        if math.isinf(value) and "inf" not in text.lower():
+            raise OverflowError(f"{text[:40]} is beyond f64")
+        return value
+    if value == 0 or not math.ldexp(math.frexp(value)[0], _HALFWAY_BITS).is_integer():
+        return value
+    exact, wide = decimal.Decimal(text), decimal.Decimal(value)
+    if exact == wide:
+        return value
+    made = Inexact(value)
+    made.apart = math.nextafter(value, math.inf if exact > wide else -math.inf)
+    return made
+
+
+def narrowing(value: float) -> float:
+    """A plain float64 that rounds to every dtype narrower than f64 as the decimal behind `value` does."""
+    return value.apart if isinstance(value, Inexact) else value
+
+
+def nearest(value: float, dtype: DType) -> float:
+    """The value of a float `dtype` nearest to the decimal that `read` gave as `value`, ties to even.
+
+    Raises OverflowError when a finite one is beyond the dtype.
+    """
+    if dtype is F64 or value == 0 or not math.isfinite(value):
+        return float(value)
+    precision, smallest, largest = _FORMS[dtype]
+    apart = narrowing(value)
+    unit = max(math.frexp(apart)[1] - precision, smallest)
+    made = math.ldexp(round(math.ldexp(apart, -unit)), unit)
+    if abs(made) > largest:
+        raise OverflowError(f"{value!r} is beyond {dtype}")
+    return math.copysign(made, value)
