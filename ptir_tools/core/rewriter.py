@@ -56,8 +56,8 @@ class Rewriter:
         while stack:
             b = stack.pop()
             self.order.add_block(b)
+            self._uses.add_ops(b.body)
             for op in b.body:
-                self._uses.add(op, op.operands)
                 for r in op.regions:
                     if not r.isolated:
                         self.owner[r] = op
@@ -190,7 +190,7 @@ class Rewriter:
         self._uses.forget(op)
         op.operands = tuple(operands)
         self._uses.add(op, op.operands)
-        self._remove_uses(old)
+        self._remove_uses(op, old)
         self.edits += 1
         self._changed(op)
         for v in op.results:
@@ -230,7 +230,7 @@ class Rewriter:
         block.results = list(results)
         block.result_types = [operand_type(x) for x in results]
         self._uses.add(block, block.results)
-        self._remove_uses(old)
+        self._remove_uses(block, old)
         self.edits += 1
 
     def erase(self, op: Op) -> None:
@@ -247,8 +247,8 @@ class Rewriter:
                 for inner in reversed(list(self.order.body(r))):
                     self._forget(inner)
                 del self.owner[r], self.order.heads[r]
-                self._remove_uses(r.results)
-        self._remove_uses(op.operands)
+                self._remove_uses(r, r.results)
+        self._remove_uses(op, op.operands)
         for v in op.results:
             self._drop_hints(v, "was erased")
 
@@ -299,13 +299,13 @@ class Rewriter:
         if self.listen is not None:
             self.listen(op, True)
 
-    def _remove_uses(self, operands: Sequence[Operand]) -> None:
-        """Count the uses by `operands` as gone, all before anybody is told."""
-        for v in self._uses.remove(operands):
+    def _remove_uses(self, user: Op | Region, operands: Sequence[Operand]) -> None:
+        """Take out the uses of `operands` by `user`, all before anybody is told."""
+        for v in self._uses.remove(user, operands):
             self._lost_use(v)
 
     def _lost_use(self, v: Value) -> None:
-        if self.listen is not None and v.op is not None and v.op in self.order:
+        if self.listen is not None and v.op in self.order.slots:
             self.listen(v.op, False)
 
     def _drop_hints(self, v: Value, why: str) -> None:

@@ -1,6 +1,7 @@
 """Who uses which value: a table built in one sweep and kept by edits that cost what they touch.
 
-Removing a use only counts it; the entry is dropped when the users are next asked for.
+A value used a few times has its entries removed at once. Of one used often, a removal is only counted, and the entries that
+are gone are dropped together when its users are next asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ptir_tools.core.order import Order
 
 User = Op | Region  # a region uses what it returns
 _WIDE = 16  # what has more operands is indexed, so that replacing them one by one is linear
+_OFTEN = 16  # a value with more uses than this
 
 
 class Uses:
@@ -24,8 +26,18 @@ class Uses:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._entries: defaultdict[Value, list[User]] = defaultdict(list)  # one per use
-        self._stale: dict[Value, int] = {}  # how many of a value's entries are gone
+        self._stale: dict[Value, int] = {}  # how many entries of a value used often are gone
         self._wide: dict[User, defaultdict[Value, list[int]]] = {}
+
+    def add_ops(self, ops: Iterable[Op]) -> None:
+        """Enter the uses of the operands of `ops`."""
+        entries = self._entries
+        for op in ops:
+            for x in op.operands:
+                if isinstance(x, Value):
+                    entries[x].append(op)
+                elif isinstance(x, Element):
+                    entries[x.value].append(op)
 
     def add(self, user: User, operands: Iterable[Operand]) -> None:
         """Enter the uses of `operands` by `user`."""
@@ -36,11 +48,15 @@ class Uses:
             elif isinstance(x, Element):
                 entries[x.value].append(user)
 
-    def remove(self, operands: Iterable[Operand]) -> list[Value]:
-        """Count one use of each of `operands` as gone; the values that they name."""
+    def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
+        """Take out one use by `user` of each of `operands`; the values that they name."""
         values = [v for x in operands if (v := value_named(x)) is not None]
         for v in values:
-            self._stale[v] = self._stale.get(v, 0) + 1
+            entries = self._entries[v]
+            if len(entries) <= _OFTEN:
+                entries.remove(user)
+            else:
+                self._stale[v] = self._stale.get(v, 0) + 1
         return values
 
     def forget(self, user: User) -> None:
@@ -49,16 +65,11 @@ class Uses:
 
     def count(self, v: Value) -> int:
         """How many uses `v` has."""
-        entries = self._entries.get(v)
-        return len(entries) - self._stale.get(v, 0) if entries else 0
+        n = len(self._entries.get(v, ()))
+        return n if n <= _OFTEN else n - self._stale.get(v, 0)
 
     def ops(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
-        entries = self._entries.get(v)
-        if not entries:
-            return []
-        if len(entries) == 1 and v not in self._stale:
-            return [u for u in entries if isinstance(u, Op)]
         return [u for u in self.of(v) if isinstance(u, Op)]
 
     def values(self) -> Iterable[Value]:
@@ -67,11 +78,8 @@ class Uses:
 
     def of(self, v: Value) -> dict[User, None]:
         """The users of `v`, each once; entries that are gone are dropped on the way."""
-        entries = self._entries.get(v)
-        if entries is None:
-            return {}
-        users = dict.fromkeys(entries)
-        if not self._stale.pop(v, 0):
+        users = dict.fromkeys(self._entries.get(v, ()))
+        if not self._stale or not self._stale.pop(v, 0):
             return users
         live = {u: n for u in users if (n := self._uses_by(u, v))}
         self._entries[v] = [u for u, n in live.items() for _ in range(n)]
@@ -85,7 +93,7 @@ class Uses:
         """Which operands of `user` name `v`."""
         operands = operands_of(user)
         if len(operands) <= _WIDE:
-            return [i for i, x in enumerate(operands) if value_named(x) is v]
+            return [i for i, x in enumerate(operands) if x is v or (isinstance(x, Element) and x.value is v)]
         if (index := self._wide.get(user)) is None:
             index = self._wide[user] = defaultdict(list)
             for i, x in enumerate(operands):
