@@ -7,8 +7,8 @@ step; without the file, or with that of another Lark or another grammar, the tab
 from __future__ import annotations
 
 import marshal
+import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 else:
     lark = lazy("lark")
 
-HERE = Path(__file__).parent
+HERE = os.path.dirname(__file__)  # pathlib would cost more than reading a table
+
+
+def _path(name: str, suffix: str) -> str:
+    return os.path.join(HERE, f"{name}.{suffix}")
 
 
 def grammar_text(name: str) -> str:
     """The grammar's source."""
-    return (HERE / f"{name}.lark").read_text(encoding="utf-8")
+    with open(_path(name, "lark"), encoding="utf-8") as file:
+        return file.read()
 
 
 def starts(name: str) -> list[str]:
@@ -44,7 +49,7 @@ def _build(name: str, transformer: Any = None) -> lark.Lark:
         propagate_positions=True,
         maybe_placeholders=False,
         transformer=transformer,
-        source_path=str(HERE / f"{name}.lark"),
+        source_path=_path(name, "lark"),
     )
 
 
@@ -70,7 +75,8 @@ def load(name: str, transformer: Any = None) -> lark.Lark:
 
 def _saved(name: str) -> tuple[Any, Any] | None:
     try:
-        stamp, _, body = (HERE / f"{name}.tables").read_bytes().partition(b"\n")
+        with open(_path(name, "tables"), "rb") as file:
+            stamp, _, body = file.read().partition(b"\n")
         if stamp != _stamp(name):
             return None
         data, memo = marshal.loads(body)
@@ -128,8 +134,11 @@ def _listing(words: list[str]) -> str:
 
 def write_tables() -> None:
     """What the build step does: write `<name>.tables` for every grammar."""
-    for path in sorted(HERE.glob("*.lark")):
-        (HERE / f"{path.stem}.tables").write_bytes(tables(path.stem))
+    for file_name in sorted(os.listdir(HERE)):
+        name, _, suffix = file_name.rpartition(".")
+        if suffix == "lark":
+            with open(_path(name, "tables"), "wb") as file:
+                file.write(tables(name))
 
 
 if __name__ == "__main__":

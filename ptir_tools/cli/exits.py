@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from ptir_tools import __version__
 from ptir_tools.cli.report import Reporter
 from ptir_tools.core.diagnostics import Rejected, UsageError
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+
+if TYPE_CHECKING:
+    import difflib
+    import tempfile
+else:
+    difflib = lazy("difflib")
+    tempfile = lazy("tempfile")
 
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
 

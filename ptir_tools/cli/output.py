@@ -6,14 +6,19 @@ import contextlib
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import FORMATS, load_format
+
+if TYPE_CHECKING:
+    import tempfile
+else:
+    tempfile = lazy("tempfile")
 
 
 def to_stdout(path: str | None) -> bool:
@@ -50,13 +55,13 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
     target = os.path.realpath(path or "")
     mode = _mode(target)
     if mode is not None and not stat.S_ISREG(mode):
-        with open(target, "wb") as direct:
+        with _named(path), open(target, "wb") as direct:
             yield direct
         return
     with _named(path):
         handle, beside = tempfile.mkstemp(prefix=".ptir-", dir=os.path.dirname(target))
     try:
-        with open(handle, "wb") as file:
+        with _named(path), open(handle, "wb") as file:
             yield file
         os.chmod(beside, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
         os.replace(beside, target)

@@ -92,7 +92,7 @@ def as_arith(ops: list[tuple[str, int, int]]) -> str:
 
 
 def _measure(code: str, text: str) -> list[float]:
-    ran = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-P", "-c", code], input=text, capture_output=True, text=True, check=True)
     found: list[float] = json.loads(ran.stdout)
     return found
 
