@@ -71,12 +71,16 @@ def test_head_ends_quietly(tmp_path: Path) -> None:
     assert ran.stderr == ""
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-@pytest.mark.parametrize("how", ["> /dev/full", "-o /dev/full"])
-def test_a_full_disk(how: str) -> None:
-    ran = shell(f"ptir translate --to ptir {OK} {how}; echo $?")
+@pytest.mark.parametrize(("how", "named"), [("> {}", "standard output"), ("-o {}", "{}")])
+def test_a_file_that_cannot_grow(how: str, named: str, tmp_path: Path) -> None:
+    """As on a full disk: writing fails in the middle. With -o the old file stands, and nothing is left beside it."""
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    write = f"ptir translate --to ptir-json testdata/ptir/dump/d04_gpt2_block_prefill.json {how.format(path)}"
+    ran = shell(f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 8; {write}; echo $?")
     assert ran.stdout == "4\n"
-    assert ran.stderr.startswith("error: ") and "no space left on device" in ran.stderr and ran.stderr.count("\n") == 1
+    assert ran.stderr == f"error: {named.format(path)}: file too large\n"
+    assert (path.read_text() == "old") is ("-o" in how) and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,24 @@ def test_on_a_terminal() -> None:
 def test_binary_is_not_written_to_a_terminal() -> None:
     status, shown = on_terminal("run", "testdata/run/add.ptir", "--random", "0", "-o", "-")
     assert status == 2 and "not written to a terminal" in shown
+
+
+TABLES = {
+    "plan testdata/plan/softmax.ptir": "in-place of %shift",
+    "stats testdata/plan/softmax.ptir": "operations",
+    "opt --list-passes": "canonicalize",
+    "opt --timing --stats testdata/opt/default.ptir": "total",
+    "run --random 0 --repeat 2 --timing testdata/plan/softmax.ptir": "per run (least",
+}
+
+
+@pytest.mark.parametrize("line", TABLES)
+def test_tables_are_drawn_on_a_terminal_only(line: str) -> None:
+    status, shown = on_terminal(*line.split(), NO_COLOR="1")
+    assert status == 0 and TABLES[line] in shown and "───" in shown
+    assert "───" not in on_terminal(*line.split(), TERM="dumb")[1]
+    ran = run_ptir(*line.split())
+    assert TABLES[line] in ran.text + ran.err and "───" not in ran.text + ran.err
 
 
 COLORED = [

@@ -57,3 +57,11 @@ def test_the_api_loads_when_it_is_used() -> None:
     before, after = ran.stdout.splitlines()
     assert "ptir_tools.api" not in before.split()
     assert after == "True"
+
+
+@pytest.mark.parametrize(
+    "args", [("plan", "testdata/plan/softmax.ptir"), ("opt", "--list-passes"), ("stats", "testdata/plan/softmax.ptir")]
+)
+def test_a_pipe_does_not_pay_for_tables(args: tuple[str, ...]) -> None:
+    status, names = executed(*args)
+    assert status == 0 and not [n for n in names if n == "rich" or n.startswith("rich.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,12 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import DIALECTS
 
-passes = lazy("ptir_tools.passes")
+if TYPE_CHECKING:
+    from ptir_tools import passes
+    from ptir_tools.cli import tables
+else:
+    passes = lazy("ptir_tools.passes")
+    tables = lazy("ptir_tools.cli.tables")
 
 
 @subcommand(
@@ -36,7 +41,8 @@ def command(session: Session, file: str, output: str | None, pipeline: str | Non
       ptir translate graph.json --to ptir | ptir opt --timing
     """
     if list_passes:
-        for dialect in DIALECTS:
-            sys.stdout.writelines(f"{dialect:5} {name:28} {passes.help_of(name, dialect)}\n" for name in passes.names(dialect))
+        rows = [(dialect, name, passes.help_of(name, dialect)) for dialect in DIALECTS for name in passes.names(dialect)]
+        plain = (f"{dialect:5} {name:28} {help}\n" for dialect, name, help in rows)
+        session.reporter.tabulate(sys.stdout, plain, lambda: [tables.Table(("IR", "pass", "does"), rows)])
         return
     optimize_command(session, file, output, pipeline, Flags(**flags))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,10 +20,16 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.pipeline import Step
 from ptir_tools.dialects import FORMATS
 from ptir_tools.passes import Floats, Hook, PassContext, lookup, run_pipeline
+
+if TYPE_CHECKING:
+    from ptir_tools.cli import tables
+else:
+    tables = lazy("ptir_tools.cli.tables")
 
 
 @dataclass(slots=True)
@@ -164,10 +172,11 @@ def _check_name(name: str, dialect: str) -> None:
 
 def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
     if flags.timing:
-        rows = [*context.timings, ("total", sum(seconds for _, seconds in context.timings))]
-        for name, seconds in rows:
-            reporter.say(f"{seconds * 1e3:10.2f} ms  {name}")
+        times = [(name, f"{seconds * 1e3:.2f}") for name, seconds in context.timings]
+        total = ("total", f"{sum(seconds for _, seconds in context.timings) * 1e3:.2f}")
+        plain = (f"{ms:>10} ms  {name}\n" for name, ms in (*times, total))
+        reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "ms"), times, footer=total)])
     if flags.stats:
-        for name, counts in context.statistics.items():
-            for what, n in sorted(counts.items()):
-                reporter.say(f"{n:10}  {name}: {what}")
+        done = [(name, what, str(n)) for name, counts in context.statistics.items() for what, n in sorted(counts.items())]
+        plain = (f"{n:>10}  {name}: {what}\n" for name, what, n in done)
+        reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])

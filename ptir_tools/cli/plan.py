@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
+from typing import TYPE_CHECKING
 
 import click
 
 from ptir_tools.cli.options import file_argument, output_option, size, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
-from ptir_tools.cli.report import wants_color
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -25,7 +25,10 @@ from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.record import ALIGN, plan_intervals
 from ptir_tools.plan.write import COLUMNS, blocks, heading, row, shown
 
-tables = lazy("ptir_tools.cli.tables")
+if TYPE_CHECKING:
+    from ptir_tools.cli import tables
+else:
+    tables = lazy("ptir_tools.cli.tables")
 
 _WRITERS = {"text": to_text, "json": to_json, "svg": to_svg, "csv": to_csv}
 _NAMED = 8  # so many of what is alive at the peak are named
@@ -126,12 +129,12 @@ def _check(session: Session, path: str, needed: Plan) -> None:
 def _write(session: Session, given: Flags, found: Plan) -> None:
     pieces = _WRITERS[given.to](found)
     if given.to == "text" and to_stdout(given.output):
-        tables.write(sys.stdout, pieces, lambda: _drawn(found), wants_color(session.reporter.color, sys.stdout))
+        session.reporter.tabulate(sys.stdout, pieces, lambda: _drawn(found))
     else:
         write_text(given.output, pieces)
 
 
-def _drawn(found: Plan) -> Iterator[object]:
+def _drawn(found: Plan) -> Iterator[tables.Table]:
     for title, block in blocks(found):
         yield tables.Table(COLUMNS, [row(b) for b in block.buffers], "\n".join(heading(title, block)))
 

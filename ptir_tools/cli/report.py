@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -15,7 +15,12 @@ from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 
-render = lazy("ptir_tools.core.render")
+if TYPE_CHECKING:
+    from ptir_tools.cli import tables
+    from ptir_tools.core import render
+else:
+    render = lazy("ptir_tools.core.render")
+    tables = lazy("ptir_tools.cli.tables")
 
 
 def wants_color(choice: str, stream: TextIO) -> bool:
@@ -74,6 +79,13 @@ class Reporter:
     def say(self, line: str) -> None:
         """A line on standard error: progress, a summary, a timing."""
         sys.stderr.write(line + "\n")
+
+    def tabulate(self, stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[tables.Table]]) -> None:
+        """Tables on a terminal, the plain lines anywhere else. What is not wanted is not made."""
+        if stream.isatty() and os.environ.get("TERM") != "dumb":
+            tables.draw(stream, drawn(), wants_color(self.color, stream))
+        else:
+            stream.writelines(plain)
 
     def finish(self) -> None:
         """Write what was held back."""

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ptir_tools.cli.options import file_argument, output_option, subcommand
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ELEMENTWISE, operand_type
 from ptir_tools.core.types import MemRefType, TensorType, TileType, Type, leaves
 
+if TYPE_CHECKING:
+    from ptir_tools.cli import tables
+else:
+    tables = lazy("ptir_tools.cli.tables")
+
+_COLUMNS = ("op", "ops", "operations", "bytes")
 _UNKNOWN = None  # where an extent is a symbol
 _SHAPED = (TensorType, MemRefType, TileType)
 _CONTRACTIONS = ("dot_general", "MatMul", "Dot", "tile.matmul")
@@ -36,8 +44,12 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
     """
     program, _ = session.load(file)
     found = count(program)
-    text = json.dumps(found, indent=2) if as_json else "\n".join(_table(found))
-    write_text(output, [text, "\n"])
+    if as_json:
+        write_text(output, [json.dumps(found, indent=2), "\n"])
+    elif to_stdout(output):
+        session.reporter.tabulate(sys.stdout, _plain(found), lambda: [_drawn(found)])
+    else:
+        write_text(output, _plain(found))
 
 
 def count(program: Program) -> dict[str, dict[str, int | None]]:
@@ -84,12 +96,19 @@ def _elements(types: list[Type]) -> int | None:
     return sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes)
 
 
-def _table(found: dict[str, dict[str, int | None]]) -> Iterator[str]:
-    yield f"{'op':24} {'ops':>8} {'operations':>16} {'bytes':>16}"
-    for name, row in found.items():
-        yield f"{name:24} {row['ops']:>8} " + " ".join(
-            f"{'?' if row[k] is None else row[k]:>16}" for k in ("operations", "bytes")
-        )
-    sums = {k: [row[k] for row in found.values()] for k in ("ops", "operations", "bytes")}
-    total = {k: "?" if None in column else sum(n for n in column if n is not None) for k, column in sums.items()}
-    yield f"{'total':24} {total['ops']:>8} {total['operations']:>16} {total['bytes']:>16}"
+def _rows(found: dict[str, dict[str, int | None]]) -> list[tuple[str, ...]]:
+    """The cells under `_COLUMNS`, the totals last."""
+    columns = {k: [row[k] for row in found.values()] for k in _COLUMNS[1:]}
+    total = {k: _UNKNOWN if _UNKNOWN in column else sum(n for n in column if n) for k, column in columns.items()}
+    rows = [(name, *(row[k] for k in _COLUMNS[1:])) for name, row in (*found.items(), ("total", total))]
+    return [tuple("?" if cell is _UNKNOWN else str(cell) for cell in row) for row in rows]
+
+
+def _plain(found: dict[str, dict[str, int | None]]) -> Iterator[str]:
+    for name, ops, operations, nbytes in (_COLUMNS, *_rows(found)):
+        yield f"{name:24} {ops:>8} {operations:>16} {nbytes:>16}\n"
+
+
+def _drawn(found: dict[str, dict[str, int | None]]) -> tables.Table:
+    *rows, total = _rows(found)
+    return tables.Table(_COLUMNS, rows, footer=total)

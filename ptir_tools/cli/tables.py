@@ -1,18 +1,14 @@
-"""Tables: drawn by rich where a person looks at them, plain lines in a pipe or a file."""
+"""Tables as rich draws them on a terminal. Imported only where a person looks; a pipe sees plain lines (`Reporter.tabulate`)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from ptir_tools.core.lazy import lazy
-
-if TYPE_CHECKING:
-    from rich import box, console, table, text
-else:
-    box, console, table, text = (lazy(f"rich.{name}") for name in ("box", "console", "table", "text"))
+from rich import box, table
+from rich.console import Console
+from rich.text import Text
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,26 +21,23 @@ class Table:
     footer: Sequence[str] = ()
 
 
-def write(stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[Table]], color: bool = True) -> None:
-    """Draw the tables on a terminal; write the plain pieces, which end their own lines, anywhere else."""
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
-        stream.writelines(plain)
-        return
-    screen = console.Console(file=stream, no_color=not color, highlight=False, emoji=False, markup=False)
-    for each in drawn():
+def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
+    """Draw the tables on `stream`, a terminal, as wide as it is."""
+    screen = Console(file=stream, color_system="auto" if color else None, highlight=False, emoji=False, markup=False)
+    for each in tables:
         if each.title:
-            screen.print(text.Text(each.title, style="bold"))
+            screen.print(Text(each.title, style="bold"))
         screen.print(_drawn(each))
 
 
 def _drawn(each: Table) -> table.Table:
     made = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=bool(each.footer), header_style="bold")
     for i, name in enumerate(each.columns):
-        justify = "right" if all(_number(row[i]) for row in each.rows) else "left"
-        footer = text.Text(each.footer[i]) if each.footer else ""
-        made.add_column(text.Text(name), footer, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        footer = Text(each.footer[i]) if each.footer else ""
+        right = all(_number(row[i]) for row in each.rows)
+        made.add_column(Text(name), footer, justify="right" if right else "left", overflow="fold")
     for row in each.rows:
-        made.add_row(*map(text.Text, row))
+        made.add_row(*map(Text, row))
     return made
 
 

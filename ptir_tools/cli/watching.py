@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,13 @@ from ptir_tools.core.limits import LimitExceeded
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ptir_tools.cli import tables
 else:
     np = lazy("numpy")
+    tables = lazy("ptir_tools.cli.tables")
+
+_COLUMNS = ("us", "share", "runs", "op", "values", "line")
 
 
 @contextmanager
@@ -95,29 +101,31 @@ class Watch:
     def finish(self) -> None:
         """Write the table and the trace."""
         if self.flags.timing:
-            for line in self._table():
-                self.reporter.say(line)
+            rows, total = self._rows(), self._per_run()
+            self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(_COLUMNS, rows, footer=total)])
         if self.flags.trace:
             write_text(self.flags.trace, [json.dumps({"traceEvents": list(self._events())})])
 
-    def _table(self) -> Iterator[str]:
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The cells under `_COLUMNS`, the slowest op first."""
         totals: dict[Op, list[float]] = {}
         for op, _, seconds in self.spans:
             totals.setdefault(op, []).append(seconds)
         whole = sum(map(sum, totals.values())) or 1.0
-        for op, parts in sorted(totals.items(), key=lambda row: -sum(row[1])):
-            spent = sum(parts)
-            yield f"{spent * 1e6:12.1f} us {spent / whole:6.1%} {len(parts):6}x  {self._shown(op)}"
+        ordered = sorted(((sum(parts), len(parts), op) for op, parts in totals.items()), key=lambda row: -row[0])
+        return [(f"{spent * 1e6:.1f}", f"{spent / whole:.1%}", str(n), *self._shown(op)) for spent, n, op in ordered]
+
+    def _per_run(self) -> tuple[str, ...]:
+        """The last row: the median of the runs and their spread."""
         runs = sorted(self.runs)
         spread = f" (least {runs[0] * 1e6:.1f}, most {runs[-1] * 1e6:.1f})" if len(runs) > 1 else ""
-        yield f"{runs[len(runs) // 2] * 1e6:12.1f} us per run{spread}"
+        return f"{runs[len(runs) // 2] * 1e6:.1f}", "", "", f"per run{spread}", "", ""
 
-    def _shown(self, op: Op) -> str:
+    def _shown(self, op: Op) -> tuple[str, str, str]:
         names = ", ".join(f"%{v.name}" for v in op.results)
         source = self.program.source
         span = source.span(op.loc) if source else None
-        line = f"line {source.position(span.start)[0]}" if source and span else ""
-        return f"{op.defn.short} {names} {line}".rstrip()
+        return op.defn.short, names, f"line {source.position(span.start)[0]}" if source and span else ""
 
     def _events(self) -> Iterator[dict[str, Any]]:
         if not self.spans:
@@ -135,6 +143,12 @@ class Watch:
                 "dur": seconds * 1e6,
                 "args": {"value": name},
             }
+
+
+def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]:
+    for spent, share, n, *about in rows:
+        yield f"{spent:>12} us {share:>6} {n:>6}x  {' '.join(about).rstrip()}\n"
+    yield f"{total[0]:>12} us {total[3]}\n"
 
 
 def _finite(data: Any) -> bool:
