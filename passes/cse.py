@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import COMMUTES
+from ptir_tools.core.ir import Element, Literal, Op, Program, Region, Value
 from ptir_tools.core.patterns import has_floats
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import Floats, PassContext
@@ -48,16 +47,17 @@ class _Merger:
     def key(self, op: Op) -> Any:
         """Equal for ops that compute the same; None for one that equals no other."""
         d = op.defn
-        if any(isinstance(a, Literal) and a.data is None for a in (*op.attrs, *op.operands)):
-            return None
-        operands: Any = tuple(map(_operand_key, op.operands))
-        if COMMUTES in d.traits and (self.commute_floats or not has_floats(op)):
+        for x in (*op.attrs, *op.operands):
+            if isinstance(x, Literal) and x.data is None:
+                return None
+        operands: Any = tuple([x if isinstance(x, Value) else _operand_key(x) for x in op.operands])
+        if d.commutes and (self.commute_floats or not has_floats(op)):
             operands = frozenset(operands)
-        return (d, d.key(op.attrs), operands, op.regions, tuple(v.type for v in op.results))
+        return (d, d.key(op.attrs), operands, op.regions, *[v.type for v in op.results])
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""
-        return op.defn.is_random or any(self.draws(r) for r in op.regions)
+        return op.defn.is_random or (bool(op.regions) and any(map(self.draws, op.regions)))
 
     def draws(self, region: Region) -> bool:
         if (found := self.random.get(region)) is None:
@@ -66,7 +66,5 @@ class _Merger:
         return found
 
 
-def _operand_key(x: Operand) -> Any:
-    if isinstance(x, Value):
-        return x
+def _operand_key(x: Element | Literal) -> Any:
     return x.key if isinstance(x, Literal) else (x.value, x.index)

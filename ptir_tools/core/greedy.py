@@ -77,6 +77,7 @@ class _Driver:
         self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; 0 is the op itself
         self.inserted: list[Op] = []
         self.recent: deque[str] = deque(maxlen=16)
+        self.watched = config.expensive_checks or config.log is not None
         self.random = None if config.seed is None else random.Random(config.seed)
 
     def run(self) -> GreedyStats:
@@ -152,11 +153,11 @@ class _Driver:
         """Apply the first pattern that matches at `op`."""
         if (model := self.config.cost_model) is not None:
             candidates = sorted(candidates, key=lambda p: -model(op, p, self.rw))
-        effect = self.config.effect
+        effect = self.config.effect if has_floats(op) else Effect.RANGE
         for p in candidates:
-            if p.depth <= distance or (p.effect > effect and has_floats(op)):
+            if p.depth <= distance or p.effect > effect:
                 continue
-            if self.attempt(op, p):
+            if self.attempt(op, p) if self.watched else p.match_and_rewrite(op, self.rw):
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
                 self.recent.append(p.name)
@@ -168,8 +169,6 @@ class _Driver:
     def attempt(self, op: Op, p: Pattern) -> bool:
         """One pattern at one op, logged and checked as the configuration asks."""
         checks, log = self.config.expensive_checks, self.config.log
-        if not checks and log is None:
-            return p.match_and_rewrite(op, self.rw)
         before, text = (fingerprint(self.rw) if checks else None), op_text(op)
         self.inserted.clear()
         success = p.match_and_rewrite(op, self.rw)

@@ -111,11 +111,13 @@ class OpDef:
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
     is_random: bool = field(init=False)
+    commutes: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_pure = PURE in self.traits
         self.is_constant = CONSTANT in self.traits
         self.is_random = RANDOM in self.traits
+        self.commutes = COMMUTES in self.traits
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -149,7 +149,8 @@ class _Compiler:
             self.known = _READING | self.helpers
             text = self.left(call, m["cond"])
             roots = tuple(d.name for d in self.defns(call))
-            wants = [self.wanted(a) for a in call.args]
+            constants = _constants(m["cond"])
+            wants = [self.constants() if ast.unparse(a) in constants else self.wanted(a) for a in call.args]
             build = self.right(_parse(m["right"]), top=True)
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
@@ -183,7 +184,7 @@ class _Compiler:
         node = node.value if isinstance(node, ast.NamedExpr) else node
         if isinstance(node, ast.Call):
             return frozenset(self.defns(node))
-        return None if isinstance(node, ast.Name) else frozenset((Literal, *self.constants()))
+        return None if isinstance(node, ast.Name) else self.constants()
 
     def pairs(self, call: ast.Call) -> Iterator[tuple[OpDef, OpDef]]:
         """(op, user of it) for every op that the left side looks at."""
@@ -194,9 +195,10 @@ class _Compiler:
             if isinstance(inner, ast.Call):
                 yield from self.pairs(inner)
 
-    def constants(self) -> list[OpDef]:
+    def constants(self) -> frozenset[Any]:
+        """What a constant may come from."""
         broadcast = OPS.get(f"{self.dialect.name}.broadcast_to")
-        return [OPS[self.dialect.constant], *([broadcast] if broadcast else [])]
+        return frozenset((Literal, OPS[self.dialect.constant], *([broadcast] if broadcast else [])))
 
     def left(self, call: ast.Call, condition: str | None) -> str:
         """The text of the match: tests joined by `and`, the last of which is what they bound."""
@@ -313,6 +315,14 @@ class _Compiler:
 
 def _parse(text: str) -> Any:
     return ast.parse(text, mode="eval").body
+
+
+def _constants(condition: str | None) -> set[str]:
+    """The names that a condition asks to be constants: `constant(a) and …`."""
+    node = _parse(condition or "True")
+    parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+    calls = [p for p in parts if isinstance(p, ast.Call) and ast.unparse(p.func) == "constant"]
+    return {ast.unparse(c.args[0]) for c in calls}
 
 
 def _depth(node: ast.expr) -> int:
