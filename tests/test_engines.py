@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from math import sqrt
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptir_programs import ROWS, programs
 
+import ptir_tools
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options
@@ -90,6 +92,16 @@ def test_results_share_memory_with_nothing(engine):
     arrays = [data, *outputs]
     assert not any(np.shares_memory(a, c) for i, a in enumerate(arrays) for c in arrays[:i])
     assert all(a.flags.writeable and a.flags.c_contiguous for a in outputs)
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize("rows,columns", [(4, 3), (1, 5), (3, 5000)])
+def test_a_sum_over_copies_counts_each(engine, rows, columns):
+    program, b, (x,) = build((F32, (rows, 1)))
+    b.results(b.op("reduce_sum", b.op("broadcast_to", x, result_shape=(rows, columns)), axes=(1,)))
+    data = np.arange(1, rows + 1, dtype=np.float32).reshape(rows, 1)
+    (out,) = run(program, [data], RunOptions(engine=engine)).values()
+    assert out.tolist() == (data[:, 0] * columns).tolist()
 
 
 @pytest.mark.parametrize("engine", ["reference", *FAST])
@@ -439,3 +451,46 @@ def test_the_bound_is_neither_nothing_nor_everything(dtype, digits):
     _, bounds = compare.reference_outputs(program, random_inputs(program), RunOptions())
     (bound,) = bounds.values()
     assert 0 < bound.absolute < digits
+
+
+ENDLESS = """program @main (spec_version = ptir.v0.4) {
+  func @main(%x: tensor<f32>) -> tensor<f32> {
+    %y = while(%x) cond_region[^r0] body_region[^r1] -> tensor<f32>
+    return %y
+  }
+  region ^r0(%a: tensor<f32>) -> (tensor<i1>, tensor<f32>) {
+    %t = compare_eq(%a, %a) -> tensor<i1>
+    return %t, %a
+  }
+  region ^r1(%a: tensor<f32>) -> tensor<f32> {
+    %n = neg(%a) -> tensor<f32>
+    return %n
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_the_time_limit_holds_inside_loops(engine):
+    options = RunOptions(engine=engine, timeout=0.2, limits=Limits(iterations=10**9))
+    start = time.monotonic()
+    with pytest.raises(LimitExceeded, match="0.2 s"):
+        run(ptir_tools.read(ENDLESS), [np.ones((), np.float32)], options)
+    assert time.monotonic() - start < 5
+
+
+def test_the_time_limit_holds_inside_loops_of_pto():
+    text = """module {
+  func.func @f(%n: index) {
+    %c0 = pto.constant 0 : index
+    %c1 = pto.constant 1 : index
+    scf.for %i = %c0 to %n step %c1 {
+      %d = arith.addi %i, %c1 : index
+    }
+    return
+  }
+}
+"""
+    options = RunOptions(timeout=0.2, limits=Limits(iterations=10**12))
+    with pytest.raises(LimitExceeded, match="0.2 s"):
+        run(ptir_tools.read(text), [np.array(10**11)], options)

@@ -72,7 +72,8 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     count, code = len(program.scalar), bytes(program.code)
     parts: list[Step] = []
     for piece in _pieces(arrays, columns, len(code) * rows * columns, cluster.reduces, shop.threads):
-        height, width = len(piece[0]), max(a.shape[1] for a in piece)
+        height = len(piece[0])
+        width = columns if cluster.reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
         room = shop.scratch((count * kernels().tile_floats(height, width, cluster.reduces),), F32)
         call = (code, tuple(piece), len(cluster.inputs), count, height, width, cluster.reduces, room)
         parts.append((kernels().tiles, call))
