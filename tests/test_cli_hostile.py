@@ -43,7 +43,7 @@ HOSTILE: dict[str, bytes] = {
     "mind-ids": b"%99999999999999999999 = Input {name=x} : tensor<f32[2]>\noutputs: %99999999999999999999\n",
     "mind-nested": b"%0 = ConstTensor {dtype=f32, shape=(1), value=" + b"[" * 100_000,
     "pto-text": b"module { func.func @f(%a: pto.memref<" + b"1x" * 100_000 + b"f32>) { return } }",
-    "rank-of-mind": b"inputs: x: f32[" + b"1, " * 99 + b"1]\n%0 = Input {name=x} : tensor<f32[" + b"1, " * 99 + b"1]>\noutputs: %0\n",
+    "rank-of-mind": b"%0 = Input {name=x} : tensor<f32[" + b"1, " * 99 + b"1]>\noutputs: %0\n",
     "rank-of-tiny": b'{"uops": [{"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": ['
     + b"1, " * 99
     + b"1]}}]}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 
 # A run-time value: an array, a Python tuple for a tuple type, or what a dialect's executor makes of its own types.
 Data = Any
@@ -19,17 +21,30 @@ Env = dict[Value, Data]
 @dataclass(slots=True)
 class Context:
     """What bodies may know beside their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
-    `streams` numbers the random ops of a program; `state` belongs to the dialect's executor; `observe` sees every op."""
+    `streams` numbers the random ops of a program; `state` belongs to the dialect's executor; `observe` sees every op;
+    nothing begins later than `timeout` seconds after `start`."""
 
     seed: int = 0
     indices: tuple[int, ...] = ()
     limits: Limits = LIMITS
+    timeout: float | None = None
+    deadline: float = math.inf
     streams: dict[Op, int] = field(default_factory=dict)
     state: Any = None
     observe: Callable[[Op, tuple[Data, ...]], None] | None = None
     op: Op | None = None  # the op being evaluated
     failed: Op | None = None  # the innermost op whose body raised
     ends: dict[Region, dict[int, list[Value]]] = field(default_factory=dict)  # per block: values last used by op i
+
+    def start(self) -> None:
+        """Let the time run."""
+        if self.timeout is not None:
+            self.deadline = time.monotonic() + self.timeout
+
+    def check_time(self) -> None:
+        """Raise LimitExceeded when the time is over."""
+        if self.deadline < math.inf and time.monotonic() > self.deadline:
+            raise LimitExceeded(f"stopped after {self.timeout} s", "--timeout")
 
 
 def streams(program: Program) -> dict[Op, int]:
@@ -54,6 +69,7 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
 
     Raises Violation for what the contract calls an error at run time; `context.failed` is then the op that did.
     """
+    context.check_time()
     d = op.defn
     keywords = d.named(op.attrs)
     for name, region in zip(d.regions, op.regions, strict=True):
@@ -85,6 +101,7 @@ def _callable(region: Region, context: Context, env: Env | None) -> Callable[...
 
 def run_block(block: Region, arguments: Sequence[Data], context: Context, env: Env | None = None) -> tuple[Data, ...]:
     """The results of `block` on `arguments`. A value's data is dropped after its last use when the block is isolated."""
+    context.check_time()
     local: Env = {} if env is None else dict(env)
     local.update(zip(block.params, arguments, strict=True))
     if (last := context.ends.get(block)) is None:

@@ -54,8 +54,9 @@ def execute(
     executable: Executable, static: Program, given: Sequence[Array], options: RunOptions, diagnostics: Diagnostics
 ) -> dict[str, Array]:
     """One run of a prepared program on arrays that fit its parameters."""
-    context = Context(seed=options.seed, limits=options.limits, streams=streams(static))
+    context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=streams(static))
     context.observe = observer(options)
+    context.start()
     leaves = iter(given)
     arguments = [ports.nest(p.type, leaves) for p in static.main.params]
     with np.errstate(all="ignore"), rejecting(diagnostics, context, static.dialect.codes.run_time):
@@ -87,18 +88,15 @@ def entered(program: Program, entry: str) -> Program:
 
 
 def observer(options: RunOptions) -> Callable[[Op, tuple[Any, ...]], None] | None:
-    """What the engine calls after every op: the time limit, the caller's clock and observer; None for none of them."""
-    if options.timeout is None and options.clock is None:
+    """What the engine calls after every op: the caller's clock and observer; None for neither."""
+    if options.clock is None:
         return options.observe
-    start = last = time.monotonic()
+    last = time.monotonic()
 
     def observe(op: Op, results: tuple[Any, ...]) -> None:
         nonlocal last
-        now = time.monotonic()
-        if options.timeout is not None and now - start > options.timeout:
-            raise LimitExceeded(f"stopped after {options.timeout} s", "--timeout")
         if options.clock is not None:
-            options.clock(op, now - last)
+            options.clock(op, time.monotonic() - last)
         if options.observe is not None:
             options.observe(op, results)
         last = time.monotonic()

@@ -70,7 +70,7 @@ class Executable(numpy_engine.Executable):
     """A static PTIR program, planned for the kernels. Who observes ops sees them one by one."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
-        watched = options.observe is not None or options.clock is not None or options.timeout is not None
+        watched = options.observe is not None or options.clock is not None
         workers = threads.count(options.threads)
         whole = Target(_BUILDERS, clusters.partition, assemble, workers)
         target = Target(_BUILDERS, numpy_engine.one_by_one, None, workers) if watched else whole

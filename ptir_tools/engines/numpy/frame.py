@@ -161,13 +161,17 @@ class Frame:
         return [made[r] for r in op.regions]
 
     def run(self) -> None:
-        """Run the steps. Raises Violation; `context.failed` is then the op."""
+        """Run the steps. Raises Violation; `context.failed` is then the op. Raises LimitExceeded when the time is over."""
+        self.context.check_time()
         if self.context.observe is not None:
             return self.run_observed()
         left = iter(self.steps)
+        timed = self.context.timeout is not None
         try:
             for function, arguments in left:
                 function(*arguments)
+                if timed:
+                    self.context.check_time()
         except Violation:
             done = len(self.steps) - length_hint(left)
             self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
@@ -189,6 +193,7 @@ class Frame:
             finally:
                 self.context.observe = observe
             start = end
+            self.context.check_time()
             observe(op, tuple(_copied(self.data(v)) for v in op.results))
 
 

@@ -88,9 +88,9 @@ def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -
     """`cond_region(carry) -> (i1, carry)`, `body_region(carry) -> carry`."""
     signature(cond_region, carry, "cond_region")
     one_flag(cond_region.result_types, f"cond_region ^{cond_region.name}")
-    match(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carry")
+    match(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carried value")
     signature(body_region, carry, "body_region")
-    match(body_region.result_types, carry, f"body_region ^{body_region.name}: carry")
+    match(body_region.result_types, carry, f"body_region ^{body_region.name}: carried value")
     return packed(carry)
 
 
@@ -144,7 +144,7 @@ def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: 
     returned = len(results) == carry_count + scan_output_count
     require(returned, MISMATCH, f"body_region ^{body_region.name} returns {len(results)} values, "
             f"carry_count and scan_output_count are {carry_count} and {scan_output_count}")  # fmt: skip
-    match(results[:carry_count], carries, f"body_region ^{body_region.name}: carry")
+    match(results[:carry_count], carries, f"body_region ^{body_region.name}: carried value")
     stacked: list[Type] = list(carries)
     for t in results[carry_count:]:
         require(isinstance(t, TensorType), MISMATCH, f"body_region ^{body_region.name}: an output is a tensor, got {t}")

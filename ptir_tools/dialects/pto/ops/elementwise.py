@@ -162,11 +162,12 @@ def sels(
     event: EventType | None = None,
     context: Context,
 ) -> Any:
+    """The whole tile `a` when the scalar is 1, else `b`."""
     chosen = a if int(mode) == 1 else b
     return kit.compute(context, to, event, valid, wait, [a, b], lambda box: kit.elements(lambda x: x, to, box, chosen))
 
 
-kit.declare("sels", sels, scalar_selected, "The whole tile `a` when the scalar is 1, else `b`.")
+kit.declare("sels", sels, scalar_selected)
 
 
 # Convert
@@ -189,19 +190,16 @@ def cvt(
     event: EventType | None = None,
     context: Context,
 ) -> Any:
+    """Convert elements. Floats to integers round by `rmode` (CAST_RINT, ROUND, FLOOR, CEIL, TRUNC, ODD), saturate, NaN gives 0;
+    integers to narrower ones wrap; what becomes a float is rounded to nearest even."""
+
     def made(box: tuple[slice, ...]) -> kit.Made:
         return n.convert(x.values[box], x.type.dtype, to.dtype, rmode), x.defined[box]
 
     return kit.compute(context, to, event, valid, wait, [x], made)
 
 
-kit.declare(
-    "cvt",
-    cvt,
-    converted,
-    "Convert elements. Floats to integers round by `rmode` (CAST_RINT, ROUND, FLOOR, CEIL, TRUNC, ODD), saturate, NaN gives 0; "
-    "integers to narrower ones wrap; what becomes a float is rounded to nearest even.",
-)
+kit.declare("cvt", cvt, converted)
 
 
 # Partial: where only one operand is valid, it is copied

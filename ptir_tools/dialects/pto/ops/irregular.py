@@ -115,6 +115,7 @@ def gathered_blocks(x: Type, offsets: Type, *, to: TileType) -> None:
 def gatherb(
     x: Tile, offsets: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
+    """32-byte blocks of a tile by byte offset."""
     size = to.dtype.size
     per = BLOCK // size
     default = (offsets.valid[0], min(offsets.valid[1] * per, int(_columns(to) or 0)))
@@ -131,7 +132,7 @@ def gatherb(
     return kit.compute(context, to, event, valid, wait, [offsets], made, default=default)
 
 
-kit.declare("gatherb", gatherb, gathered_blocks, "32-byte blocks of a tile by byte offset.", traits=Trait.NONE)
+kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE)
 
 
 def scattered(x: Type, indices: Type, *, to: TileType) -> None:
@@ -147,6 +148,8 @@ def scattered(x: Type, indices: Type, *, to: TileType) -> None:
 def scatter(
     x: Tile, indices: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
+    """`result[i[r, c], c] = x[r, c]`; the last writer wins."""
+
     def made(box: tuple[slice, ...]) -> kit.Made:
         region = tuple(map(slice, map(min, x.valid, indices.valid)))
         rows = machine(context).settle(indices, region, "scatter").astype(np.int64)
@@ -162,7 +165,7 @@ def scatter(
     return kit.compute(context, to, event, valid, wait, [x, indices], made, default=whole)
 
 
-kit.declare("scatter", scatter, scattered, "`result[i[r, c], c] = x[r, c]`; the last writer wins.", traits=Trait.NONE)
+kit.declare("scatter", scatter, scattered, traits=Trait.NONE)
 
 
 # Sorting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +66,6 @@ def elements(fn: n.Function, to: TileType, region: tuple[slice, ...], *parts: Ti
 # Declaring families
 
 
-def _doc(text: str) -> str:
-    return f"{text} Seed 4.4; facts 2.2."
-
-
 def unary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
     """Declare an elementwise op of one tile."""
 
@@ -108,9 +105,12 @@ def with_scalar(name: str, fn: n.Function, infer: Callable[..., Any], text: str)
     declare(name, body, infer, text)
 
 
-def declare(name: str, body: Callable[..., Any], infer: Callable[..., Any], text: str, traits: Trait = ELEMENTWISE) -> None:
-    """Declare a tile op whose only result is `to`; `infer` is its rule for the operands."""
-    body.__doc__ = _doc(text)
+def declare(
+    name: str, body: Callable[..., Any], infer: Callable[..., Any], text: str | None = None, traits: Trait = ELEMENTWISE
+) -> None:
+    """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
+    no docstring of its own."""
+    body.__doc__ = f"{text or inspect.getdoc(body)} Seed 4.4; facts 2.2."
     op(f"pto.tile.{name}", infer=rules.rule(infer, "to"), traits=TILE | traits, check=rules.check_tile_op)(body)
 
 

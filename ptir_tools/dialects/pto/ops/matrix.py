@@ -77,18 +77,21 @@ def product(context: Context, a: Tile, b: Tile) -> Array:
 
 
 def matmul(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    """`a @ b` of Left and Right into Acc."""
     return _finish(context, to, event, valid, wait, a, b)
 
 
 def matmul_acc(
     c: Tile, a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
+    """`c + a @ b`; the accumulator comes first."""
     return _finish(context, to, event, valid, wait, a, b, c)
 
 
 def matmul_bias(
     a: Tile, b: Tile, bias: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
+    """`a @ b` plus a row of bias for every row."""
     return _finish(context, to, event, valid, wait, a, b, bias)
 
 
@@ -115,6 +118,6 @@ def _finish(
     return kit.compute(context, to, event, valid, wait, [a, b], made, default=(m, n))
 
 
-kit.declare("matmul", matmul, multiplied, "`a @ b` of Left and Right into Acc.", traits=Trait.NONE)
-kit.declare("matmul.acc", matmul_acc, accumulating, "`c + a @ b`; the accumulator comes first.", traits=Trait.NONE)
-kit.declare("matmul.bias", matmul_bias, biased, "`a @ b` plus a row of bias for every row.", traits=Trait.NONE)
+kit.declare("matmul", matmul, multiplied, traits=Trait.NONE)
+kit.declare("matmul.acc", matmul_acc, accumulating, traits=Trait.NONE)
+kit.declare("matmul.bias", matmul_bias, biased, traits=Trait.NONE)

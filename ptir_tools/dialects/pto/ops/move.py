@@ -93,6 +93,8 @@ def quantized(x: Type, scale: Type, *, to: TileType) -> None:
 def mov_fp(
     x: Tile, scale: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
+    """Acc out, each column times its scale, rounded and saturated."""
+
     def made(box: tuple[slice, ...]) -> kit.Made:
         factors = machine(context).settle(scale, (slice(0, 1), box[1]), "mov.fp")
         return n.from_f64(memory.rescaled(x.values[box], factors), to.dtype), x.defined[box]
@@ -100,7 +102,7 @@ def mov_fp(
     return kit.compute(context, to, event, valid, wait, [x], made)
 
 
-kit.declare("mov.fp", mov_fp, quantized, "Acc out, each column times its scale, rounded and saturated.", traits=MOVEMENT)
+kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT)
 
 
 # Windows
@@ -165,6 +167,8 @@ def transposed(x: Type, *, to: TileType) -> None:
 
 
 def trans(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    """Transposition: element [i, j] is the operand's [j, i]."""
+
     def made(box: tuple[slice, ...]) -> kit.Made:
         region = (box[1], box[0])
         return x.values[region].T, x.defined[region].T
@@ -172,7 +176,7 @@ def trans(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | 
     return kit.compute(context, to, event, valid, wait, [x], made, default=(x.valid[1], x.valid[0]))
 
 
-kit.declare("trans", trans, transposed, "Transposition: element [i, j] is the operand's [j, i].", traits=MOVEMENT)
+kit.declare("trans", trans, transposed, traits=MOVEMENT)
 
 
 # Shapes
@@ -189,6 +193,7 @@ def reshaped(x: Type, *, to: TileType) -> None:
 
 
 def reshape(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    """The same bytes under another shape or element type."""
     whole = static_shape(to)
 
     def made(box: tuple[slice, ...]) -> kit.Made:
@@ -199,7 +204,7 @@ def reshape(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType 
     return kit.compute(context, to, event, valid, wait, [x], made, default=whole)
 
 
-kit.declare("reshape", reshape, reshaped, "The same bytes under another shape or element type.", traits=MOVEMENT)
+kit.declare("reshape", reshape, reshaped, traits=MOVEMENT)
 
 
 def padded(x: Type, *, to: TileType, pad: str) -> None:
@@ -230,6 +235,8 @@ def fillpad(
     event: EventType | None = None,
     context: Context,
 ) -> Any:
+    """The operand's valid region; every other element is `pad` (Zero, Max, Min)."""
+
     def made(box: tuple[slice, ...]) -> kit.Made:
         values = np.full(x.values.shape, pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
         defined = np.ones(values.shape, np.bool_)
@@ -239,6 +246,4 @@ def fillpad(
     return kit.compute(context, to, event, valid, wait, [x], made, default=static_shape(to))
 
 
-kit.declare(
-    "fillpad", fillpad, padded, "The operand's valid region; every other element is `pad` (Zero, Max, Min).", traits=MOVEMENT
-)
+kit.declare("fillpad", fillpad, padded, traits=MOVEMENT)

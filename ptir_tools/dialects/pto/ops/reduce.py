@@ -161,11 +161,12 @@ def filled(x: Type, *, to: TileType, **_: Any) -> None:
 
 
 def expands(x: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    """A tile filled with a scalar."""
     whole = static_shape(to)
     return kit.compute(context, to, event, valid, wait, [], lambda box: (np.asarray(x), True), default=whole)
 
 
-kit.declare("expands", expands, filled, "A tile filled with a scalar.", traits=Trait.NONE)
+kit.declare("expands", expands, filled, traits=Trait.NONE)
 
 
 def sequence(x: Type, *, to: TileType, descending: bool) -> None:
@@ -185,6 +186,8 @@ def ci(
     event: EventType | None = None,
     context: Context,
 ) -> Any:
+    """One row `s, s + 1, …`, or with `descending` `s, s - 1, …`."""
+
     def made(box: tuple[slice, ...]) -> kit.Made:
         count = np.arange(box[-1].stop, dtype=np.int64) * (-1 if descending else 1)
         return arrays.narrow(np.int64(int(x)) + count, to.dtype), True
@@ -192,4 +195,4 @@ def ci(
     return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
 
 
-kit.declare("ci", ci, sequence, "One row `s, s + 1, …`, or with `descending` `s, s - 1, …`.", traits=Trait.NONE)
+kit.declare("ci", ci, sequence, traits=Trait.NONE)
