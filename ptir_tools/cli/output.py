@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
@@ -101,4 +101,8 @@ def program_text(program: Program, form: str, diagnostics: Diagnostics, options:
     writer = load_format(form).write
     if writer is None:
         raise UsageError(f"{form} can be read, not written")
-    return list(writer(program, diagnostics, options))
+    try:
+        return list(writer(program, diagnostics, options))
+    except Violation as violation:  # of a program that was not verified
+        diagnostics.violation(violation, None)
+        return []

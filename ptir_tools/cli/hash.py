@@ -1,0 +1,49 @@
+"""`ptir hash`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ptir_tools.cli.options import files_argument, subcommand
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.dialects.ptir import bincode
+
+
+@subcommand(
+    files_argument,
+    click.option("--canonical", is_flag=True, help="Call functions, regions and values by position: equal for renamed programs."),
+    click.option("--symbol", is_flag=True, help="Print the entry's symbol, NAME__HASH, as gpt.rs compiles it."),
+)
+def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: bool) -> None:
+    """Print the content address by which gpt.rs knows a PTIR program: FNV-1a over its bincode, 16 hexadecimal digits.
+
+    The same program has the same hash in every PTIR format. For several files, each line ends with the file's name. A program
+    with a literal whose payload is missing has none. Programs are read, not verified.
+
+    \b
+    Examples:
+      ptir hash program.json
+      ptir hash --canonical before.ptir after.ptir
+      ptir translate net.mind.ir --to ptir | ptir hash --symbol
+    """
+
+    def tell(path: str) -> int:
+        diagnostics = Diagnostics()
+        source = session.source(path, diagnostics)
+        program = None if source is None else session.parse(source, diagnostics)
+        if program is not None and program.dialect.name != "ptir":
+            help = "ptir translate --to ptir makes one of it"
+            raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash; {help}")
+        found = None
+        if program is not None and not diagnostics.errors:
+            found = bincode.program_hash(program, diagnostics, canonical=canonical)
+        status = session.reporter.status(diagnostics)
+        if program is not None and found is not None and not status:
+            text = bincode.symbol(program.entry, found) if symbol else f"{found:016x}"
+            sys.stdout.write(text + (f"  {path}" if len(files) > 1 else "") + "\n")
+        return status
+
+    session.each(files, tell)

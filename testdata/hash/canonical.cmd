@@ -1,0 +1,1 @@
+# RUN: ptir hash --canonical --symbol testdata/ptir/dump/d08_cond_branch.json

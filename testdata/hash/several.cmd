@@ -1,0 +1,1 @@
+# RUN: ptir hash testdata/ptir/dump/d04_gpt2_block_prefill.json testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir testdata/ptir/dump/d22_optimizable_chain.json testdata/ptir/dump/d17_custom_call_and_hints.json

@@ -1,0 +1,1 @@
+# RUN: ptir hash testdata/run/trace
