@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.core.ir import Element, Literal, Op, Program, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.patterns import has_floats
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import Floats, PassContext
@@ -35,7 +35,8 @@ class _Merger:
             for r in op.regions:
                 if not r.isolated:
                     self.block(rw, r, dict(known))
-            if not op.defn.is_pure or self.is_random(op) or (key := self.key(op)) is None:
+            d = op.defn
+            if not d.is_pure or d.is_random or (op.regions and self.is_random(op)) or (key := self.key(op)) is None:
                 continue
             first = known.setdefault(key, op)
             if first is not op:
@@ -47,17 +48,22 @@ class _Merger:
     def key(self, op: Op) -> Any:
         """Equal for ops that compute the same; None for one that equals no other."""
         d = op.defn
-        for x in (*op.attrs, *op.operands):
+        operands: Any = op.operands
+        for x in operands if not op.attrs else (*op.attrs, *operands):
             if isinstance(x, Literal) and x.data is None:
                 return None
-        operands: Any = tuple([x if isinstance(x, Value) else _operand_key(x) for x in op.operands])
+        for x in operands:
+            if not isinstance(x, Value):
+                operands = tuple(map(_operand_key, operands))
+                break
         if d.commutes and (self.commute_floats or not has_floats(op)):
             operands = frozenset(operands)
-        return (d, d.key(op.attrs), operands, op.regions, *[v.type for v in op.results])
+        types: Any = op.results[0].type if len(op.results) == 1 else tuple(v.type for v in op.results)
+        return (d, d.key(op.attrs), operands, op.regions, types)
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""
-        return op.defn.is_random or (bool(op.regions) and any(map(self.draws, op.regions)))
+        return op.defn.is_random or any(map(self.draws, op.regions))
 
     def draws(self, region: Region) -> bool:
         if (found := self.random.get(region)) is None:
@@ -66,5 +72,7 @@ class _Merger:
         return found
 
 
-def _operand_key(x: Element | Literal) -> Any:
+def _operand_key(x: Operand) -> Any:
+    if isinstance(x, Value):
+        return x
     return x.key if isinstance(x, Literal) else (x.value, x.index)

@@ -47,7 +47,7 @@ class folder:
         if d.fold is not None and (by := d.fold(op)) is not None:
             return by
         for x in op.operands:
-            if literal_of(x) is None:
+            if not isinstance(x, Literal) and not (isinstance(x, Value) and x.op is not None and x.op.defn.is_constant):
                 return None
         return self.constant(op, rw) if op.operands and len(op.results) == 1 and foldable(d) else None
 

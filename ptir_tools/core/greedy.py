@@ -21,6 +21,7 @@ from ptir_tools.core.rewriter import Rewriter
 
 CostModel = Callable[[Op, Pattern, Rewriter], int]
 Fold = Callable[[Op, Rewriter], Operand | None]
+_FOLD_DEPTH = 2  # folding looks at the op and at what defines its operands
 
 
 @dataclass(slots=True)
@@ -90,13 +91,14 @@ class _Driver:
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         rw.listen = self.touched
+        alive = rw.order.slots
         while self.stack and stats.rewrites + stats.folds < allowed:
             if self.random is not None:
                 at = self.random.randrange(len(self.stack))
                 self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
             op = self.stack.pop()
             distance = self.queued.pop(op)
-            if rw.alive(op):
+            if op in alive:
                 self.visit(op, distance)
         rw.listen = None
         if self.stack and allowed != config.max_iterations:
@@ -122,12 +124,14 @@ class _Driver:
         before = self.queued.get(op)
         if before is None:
             self.stack.append(op)
-        if before is None or distance < before:
+            self.queued[op] = distance
+        elif distance < before:
             self.queued[op] = distance
 
     def requeue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist, and what looks at it, as far up as patterns look; what failed there may match now."""
-        self.queue(op, distance)
+        if distance < self.patterns.reach.get(op.defn, _FOLD_DEPTH):
+            self.queue(op, distance)
         self.requeue_users(op, distance)
 
     def requeue_users(self, op: Op, distance: int) -> None:
@@ -146,8 +150,10 @@ class _Driver:
             self.stats.erased += 1
             return
         candidates = self.patterns.candidates(op)
-        if not (candidates and self.rewrite(op, candidates, distance)) and self.fold is not None and op.results:
-            self.try_fold(op, self.fold)
+        if candidates and self.rewrite(op, candidates, distance):
+            return
+        if self.fold is not None and op.results and distance < _FOLD_DEPTH and (by := self.fold(op, self.rw)) is not None:
+            self.replace(op, by)
 
     def rewrite(self, op: Op, candidates: Sequence[Pattern], distance: int) -> bool:
         """Apply the first pattern that matches at `op`."""
@@ -178,9 +184,9 @@ class _Driver:
             self.report(log, p.name, text)
         return success
 
-    def try_fold(self, op: Op, fold: Fold) -> None:
-        """Replace `op` by an operand that equals its result, or by a constant."""
-        if (by := fold(op, self.rw)) is None or not self.rw.accepts(op.results[0], by):
+    def replace(self, op: Op, by: Operand) -> None:
+        """Replace `op` by what it folds to: an operand that equals its result, or a constant."""
+        if not self.rw.accepts(op.results[0], by):
             return
         before = fingerprint(self.rw) if self.config.expensive_checks else None
         text = op_text(op) if self.config.log is not None else ""

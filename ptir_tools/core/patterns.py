@@ -200,10 +200,10 @@ class PatternSet:
 
 
 class FrozenPatternSet:
-    """Patterns by root op. `depth` is the deepest pattern's; `watchers[d]` are the ops at which a pattern looks at the
-    definition of an operand made by `d`."""
+    """Patterns by root op. `depth` is the deepest pattern's, `reach[d]` that of those at `d` (2 at least: folding looks as far);
+    `watchers[d]` are the ops at which a pattern looks at the definition of an operand made by `d`."""
 
-    __slots__ = ("_memo", "any_watchers", "by_root", "depth", "patterns", "watchers")
+    __slots__ = ("_memo", "any_watchers", "by_root", "depth", "patterns", "reach", "watchers")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
@@ -213,6 +213,7 @@ class FrozenPatternSet:
                 for d in named(root):
                     self.by_root.setdefault(d, []).append(p)
         self.depth = max((p.depth for p in self.patterns), default=1)
+        self.reach = {d: max(2, *(p.depth for p in ps)) for d, ps in self.by_root.items()}
         pairs = {pair for p in self.patterns for pair in p.looks_through()}
         self.any_watchers = frozenset(user for op, user in pairs if op is None)
         self.watchers: dict[OpDef, frozenset[OpDef]] = {

@@ -98,9 +98,8 @@ class Rewriter:
 
     def unused(self, op: Op) -> bool:
         """Whether nothing uses any result of `op`."""
-        count = self._uses.count
         for v in op.results:  # noqa: SIM110  (asked for every op, several times)
-            if count(v):
+            if self._uses.count(v):
                 return False
         return True
 
