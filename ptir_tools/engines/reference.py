@@ -36,7 +36,7 @@ class Executable:
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, one per result of the function, fresh arrays. Raises Violation; `context.failed` is the op."""
         found = owned(run_block(self.function, arguments, context), arguments)
-        return tuple(nest(t, found) for t in self.function.result_types)
+        return tuple(nest(operand_type(x), found) for x in self.function.results)
 
 
 def owned(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:

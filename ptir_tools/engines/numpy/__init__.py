@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.engines.numpy import control, elementwise, linalg, movement, reduce
 from ptir_tools.engines.numpy.frame import Frame, Shared
 from ptir_tools.engines.numpy.steps import Builder, Target
@@ -58,7 +59,7 @@ class Bound:
         for target, source in self.copies:
             np.copyto(target, source)
         found = iter(self.results)
-        return tuple(nest(t, found) for t in self.function.result_types)
+        return tuple(nest(operand_type(x), found) for x in self.function.results)
 
 
 def _handed_out(frame: Frame) -> tuple[list[Array], list[tuple[Array, Array]]]:
