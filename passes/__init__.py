@@ -85,8 +85,8 @@ class PassContext:
         self.statistics.setdefault(self.running, Counter())[what] += n
 
     def rewriters(self, program: Program) -> Iterator[Rewriter]:
-        """A rewriter for each function and each shared region, finished when the loop goes on; functions first."""
-        for block in (*program.functions, *program.regions):
+        """A rewriter for each function and shared region, finished when the loop goes on; what an op runs comes before it."""
+        for block in innermost_first(program):
             with self.rewriter(program, block) as rewriter:
                 yield rewriter
                 self.edits += rewriter.edits
@@ -94,6 +94,23 @@ class PassContext:
     def rewriter(self, program: Program, block: Region) -> Rewriter:
         """A rewriter of one block that reports dropped hints to this context."""
         return Rewriter(block, program.dialect, self.diagnostics)
+
+
+def innermost_first(program: Program) -> list[Region]:
+    """The functions and shared regions, each after the shared regions that its ops run."""
+    if not program.regions:
+        return list(program.functions)
+    shared, opened, done = set(program.regions), set[Region](), list[Region]()
+    todo = [(b, False) for b in reversed((*program.functions, *program.regions))]
+    while todo:
+        block, finished = todo.pop()
+        if finished:
+            done.append(block)
+        elif block not in opened:
+            opened.add(block)
+            todo.append((block, True))
+            todo += [(r, False) for op in reversed(block.body) for r in reversed(op.regions) if r in shared]
+    return done
 
 
 def names(dialect: str) -> list[str]:

@@ -378,3 +378,30 @@ def test_the_seed_example_ends_as_three_ops_on_the_small_tensor():
              "%e0 = exp(%b2) -> tensor<f32, 2x3>", "%e1 = exp(%b2) -> tensor<f32, 2x3>", "%dead = neg(%e1) -> tensor<f32, 2x3>",
              "%y = mul(%e0, %e1) -> tensor<f32, 2x3>", "return %y", params="%x: tensor<f32, 3>")  # fmt: skip
     assert body(text, "canonicalize,cse,dce") == ["exp", "mul", "broadcast_to"]
+
+
+def test_a_branch_that_its_region_makes_simple_is_inlined_in_one_run():
+    text = """program @main (spec_version = ptir.v0.4) {
+  func @main(%x: tensor<si32>) -> tensor<si32> {
+    %p = constant() value[dense<true>] -> tensor<i1>
+    %y = cond(%p, %x) true_region[^outer] false_region[^outer] -> tensor<si32>
+    return %y
+  }
+  region ^outer(%a: tensor<si32>) -> tensor<si32> {
+    %p = constant() value[dense<false>] -> tensor<i1>
+    %b = cond(%p, %a) true_region[^one] false_region[^two] -> tensor<si32>
+    return %b
+  }
+  region ^one(%a: tensor<si32>) -> tensor<si32> {
+    return %a
+  }
+  region ^two(%a: tensor<si32>) -> tensor<si32> {
+    %b = neg(%a) -> tensor<si32>
+    return %b
+  }
+}
+"""
+    program = read(text)
+    run_pipeline(program, "canonicalize,cse,dce", PassContext())
+    assert [op.name for op in program.main.body] == ["ptir.neg"]
+    assert not program.regions
