@@ -141,3 +141,21 @@ def test_the_limit_of_ranks_moves(form: str) -> None:
     assert made.status == 0, made.err
     assert run_ptir("verify", "-", "--max-rank", "100", stdin=made.out).status == 0
     assert run_ptir("verify", "-", stdin=made.out).status == 3
+
+
+@pytest.mark.parametrize("shape", ["9223372036854775807x2", "4611686018427387904x2", "9223372036854775807x0"])
+def test_extents_that_no_memory_holds(shape: str) -> None:
+    t = f"tensor<f32, {shape}>"
+    text = f"func @f(%x: {t}) -> {t} {{\n  %y = neg(%x) -> {t}\n  %z = neg(%y) -> {t}\n  return %z\n}}\n"
+    ways = ("opt --check", "translate --to tiny --check", "run --random 0", "run --input x=1")
+    for command in map(str.split, ways):
+        ran = run_ptir(*command, "-", stdin=text.encode())
+        assert ran.status == 3, ran.err
+
+
+def test_an_empty_intermediate_that_no_array_can_have() -> None:
+    wide = "tensor<f32, 0x9223372036854775807>"
+    op = f"reshape(%x) new_shape[0, 9223372036854775807] -> {wide}"
+    text = f"func @f(%x: tensor<f32, 0>) -> {wide} {{\n  %y = {op}\n  return %y\n}}\n"
+    ran = run_ptir("run", "-", "--random", "0", stdin=text.encode())
+    assert ran.status == 3, ran.err

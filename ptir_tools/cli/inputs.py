@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +16,8 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import MemRefType, TensorType, Type, memref
-from ptir_tools.engines import require_memory
 from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.ports import Port, entry, signature
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Inputs:
             if p.name in wanted and p.name not in files and (wanted[p.name] != "random" or isinstance(p.type, MemRefType)):
                 ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
         if "random" in wanted.values():
-            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings)
+            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits)
             ready |= {n: a for n, a in drawn.items() if n in wanted}
         return {p.name: ready[p.name] for p in ports if p.name in ready}
 
@@ -114,7 +113,7 @@ def resolve(program: Program, ports: Sequence[Port], name: str, function: str | 
 
 
 def _nbytes(port: Port) -> int:
-    return math.prod(shape_of(port)) * dtype_of(port.type).size
+    return addressed(dtype_of(port.type), shape_of(port))
 
 
 def _from_path(spec: str) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
 from ptir_tools.core.evaluate import Context, streams
 from ptir_tools.core.ir import Op, Program, clone
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.engines import ports
 from ptir_tools.engines.choose import Executable, prepare
+from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import ENGINES, RunOptions
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-__all__ = ["ENGINES", "RunOptions", "run", "specialized"]
+__all__ = ["ENGINES", "RunOptions", "require_memory", "run", "specialized"]
 
 
 def run(
@@ -113,17 +112,3 @@ def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, st
         violation.code = (codes or {}).get(violation.code, violation.code)
         diagnostics.violation(violation, context.failed.loc if context.failed else None)
         raise Rejected(diagnostics.sorted()) from violation
-
-
-def require_memory(need: int, limits: Limits) -> None:
-    """Raise LimitExceeded when `need` bytes are above the limit (by default half of the machine's memory)."""
-    limit = limits.memory if limits.memory is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    if need > limit:
-        raise LimitExceeded(f"needs {size_text(need)} of memory, the limit is {size_text(limit)}", "--max-memory")
-
-
-def size_text(count: int) -> str:
-    """Bytes for people: `4.0 EiB`."""
-    units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{count} bytes" if not power else f"{count / 1024**power:.1f} {units[power]}"

@@ -11,6 +11,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Function, Program, clone
 from ptir_tools.engines import native, reference, tiles
 from ptir_tools.engines import numpy as numpy_engine
+from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
@@ -33,8 +34,9 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
     sees the ops as they were written: nothing is optimized then. PTO has an executor of its own. Raises UsageError for an
-    engine that cannot run the program.
+    engine that cannot run the program, LimitExceeded for a type that no array can have.
     """
+    require_memory(widest_empty(program), options.limits)
     if program.dialect.name == "pto":
         return tiles.Executable(program, program.main, options)
     if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):

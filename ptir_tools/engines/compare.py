@@ -145,7 +145,7 @@ def check(before: Program, after: Program, runs: int = 3, seed: int = 0, options
     options = replace(options, bindings={**options.bindings, **found.sizes})
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
-            inputs = random_inputs(before, seed + i, function=options.function, bindings=options.bindings)
+            inputs = random_inputs(before, seed + i, None, options.function, options.bindings, options.limits)
         expected, tolerances = reference_outputs(before, inputs, options)
         actual = run(after, list(inputs.values()), replace(options, engine="reference"))
         found.runs, found.inputs = i + 1, inputs

@@ -14,8 +14,10 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import MOVEMENT, operand_type
 from ptir_tools.core.types import MemRefType, Shape, TensorType, Type
+from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.ports import Port, entry, signature
 
 if TYPE_CHECKING:
@@ -60,12 +62,14 @@ def random_inputs(
     given: Mapping[str, Array] | None = None,
     function: str | None = None,
     bindings: Mapping[str, int] | None = None,
+    limits: Limits = LIMITS,
 ) -> dict[str, Array]:
     """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
     (unsigned [0, 16)), indices inside their extent, divisors not 0.
 
     Each input has its own stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and
-    the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that stays open.
+    the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that stays open, and LimitExceeded when
+    memory would not do.
     """
     given = given or {}
     ports = signature(program, function)
@@ -76,14 +80,12 @@ def random_inputs(
             symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`", code)
     symbols.infer(program, numbers)
     needs = _needs(program, function, numbers)
-    made = {}
-    for position, (p, need) in enumerate(zip(ports, needs, strict=True)):
-        if p.name not in given:
-            t = symbols.substitute(p.type, symbols.lookup_in(program, numbers))
-            if left := dict.fromkeys(s.name for s in symbols.mentioned(t)):
-                raise Violation("UnboundSymbol", f"no value for {', '.join(left)}", help="give it with --bind NAME=INT")
-            made[p.name] = random_array(_dtype(t), _shape(t), seed, position, need)
-    return made
+    types = [symbols.substitute(p.type, symbols.lookup_in(program, numbers)) for p in ports]
+    wanted = [(k, p.name, t, need) for k, (p, t, need) in enumerate(zip(ports, types, needs, strict=True)) if p.name not in given]
+    if left := dict.fromkeys(s.name for _, _, t, _ in wanted for s in symbols.mentioned(t)):
+        raise Violation("UnboundSymbol", f"no value for {', '.join(left)}", help="give it with --bind NAME=INT")
+    require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted), limits)
+    return {name: random_array(_dtype(t), _shape(t), seed, k, need) for k, name, t, need in wanted}
 
 
 def _dtype(t: Type) -> DType:
