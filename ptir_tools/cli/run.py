@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,21 @@ from ptir_tools.cli.options import assignment, file_argument, subcommand
 from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.watching import Watch, deadline
+from ptir_tools.convert import translate
 from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Program
-from ptir_tools.engines import ENGINES, RunOptions, compare, run
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines import ENGINES, RunOptions, compare, rejecting, run, specialized
+from ptir_tools.engines.ports import order, signature
 
 if TYPE_CHECKING:
+    from ptir_tools.cli import dumping
+    from ptir_tools.cli.dumping import Dump
     from ptir_tools.core.arrays import Array
+else:
+    dumping = lazy("ptir_tools.cli.dumping")
 
 
 @dataclass(slots=True)
@@ -54,6 +63,7 @@ class Flags:
     order: str
     undef: str
     no_verify: str | None
+    dump_dir: str | None
 
 
 _engine = click.Choice(ENGINES)
@@ -100,6 +110,7 @@ _undef = click.Choice(["error", "nan", "zero", "random"])
     click.option("--order", type=_orders, default="sequential", help="PTO: how unawaited ops complete."),
     click.option("--undef", type=_undef, default="error", help="PTO: what storing an undefined element does."),
     click.option("--no-verify", type=click.Choice(["hazards"]), help="PTO: run what only the hazard check refuses."),
+    click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
 )
 def command(session: Session, file: str, **flags: Any) -> None:
     """Execute a program and print its outputs, or write them to a file.
@@ -163,7 +174,7 @@ class Execution:
             self.session.reporter.settle(self.diagnostics)
             raise
 
-    def options(self, watch: Watch | None = None) -> RunOptions:
+    def options(self, watch: Watch | None = None, dump: Dump | None = None) -> RunOptions:
         """What the engine is told."""
         f = self.flags
         return RunOptions(
@@ -179,16 +190,29 @@ class Execution:
             observe=watch.observe if watch and watch.observes else None,
             clock=watch.clock if watch and watch.times else None,
             timeout=f.timeout,
+            passes=dump.context if dump else None,
         )
 
     def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:
         """Run as often as asked; the outputs of the last run."""
         outputs: dict[str, Array] = {}
+        dump = self.dump(program, inputs) if self.flags.dump_dir is not None else None
+        options = self.options(watch, dump)
         with deadline(self.flags.timeout):
             for _ in range(self.flags.repeat):
-                with watch.run():
-                    outputs = run(program, inputs, self.options(watch), self.diagnostics)
+                with dump.run() if dump else nullcontext(), watch.run():
+                    outputs = run(program, inputs, options, self.diagnostics)
         return outputs
+
+    def dump(self, program: Program, inputs: dict[str, Array]) -> Dump:
+        """The trace of what runs. Raises UsageError for a program that does not become PTIR."""
+        options = self.options()
+        with rejecting(self.diagnostics, Context()):
+            static = specialized(program, order(signature(program, options.function), inputs), options)
+        hub = translate(static, "ptir", Diagnostics())
+        if hub is None:
+            raise UsageError("--dump-dir writes PTIR, and this program does not become it; ptir translate --to ptir says why")
+        return dumping.Dump(self.flags.dump_dir or "", hub, options.engine, self.session.options)
 
     def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
         """--compare and --expect; a difference ends the command with exit code 1."""

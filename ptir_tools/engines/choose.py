@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ptir_tools.convert import translate
@@ -61,8 +62,8 @@ def optimized(program: Program, options: RunOptions) -> Program:
     if options.observe is not None or options.clock is not None:
         return program
     ready = clone(program)
-    context = PassContext(floats=Floats.STRICT if options.strict_fp else Floats.DEFAULT, limits=options.limits)
-    context.verify_each = False
+    floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
+    context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
     run_pipeline(ready, PIPELINE, context)
     return ready
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.passes import PassContext
 
 ENGINES = ("reference", "numpy", "native")
 
@@ -19,7 +20,8 @@ class RunOptions:
     `engine` auto is the fastest that supports the program. `observe(op, results)` is told of every op that ran, `clock(op,
     seconds)` how long it took; `function` None is the entry. `order` and `undef` are PTO's: how unawaited ops complete
     (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random).
-    `timeout` is in seconds and checked between ops.
+    `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
+    statistics are the caller's; what rewrites may change is still decided by `strict_fp`.
     """
 
     engine: str = "auto"
@@ -34,3 +36,4 @@ class RunOptions:
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
     clock: Callable[[Op, float], None] | None = None
     timeout: float | None = None
+    passes: PassContext | None = None
