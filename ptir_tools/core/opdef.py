@@ -108,12 +108,14 @@ class OpDef:
     attr_index: dict[str, int] = field(default_factory=dict)
     float_attrs: bool = False
     cache: dict[Any, Any] = field(default_factory=dict)
+    short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
     is_random: bool = field(init=False)
     commutes: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.short = self.name.partition(".")[2]
         self.is_pure = PURE in self.traits
         self.is_constant = CONSTANT in self.traits
         self.is_random = RANDOM in self.traits
@@ -121,11 +123,6 @@ class OpDef:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
-
-    @property
-    def short(self) -> str:
-        """The name without the dialect: `add` of `ptir.add`."""
-        return self.name.partition(".")[2]
 
     def key(self, attrs: tuple[Any, ...]) -> Any:
         """Equal exactly for attributes of equal kinds and bits."""

@@ -12,7 +12,7 @@ DEPTH = 64  # how far definitions are followed
 _WIDE = 1 << 63
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Linear:
     """`const` plus the sum of `terms[v] * v`. No term is zero."""
 
@@ -20,12 +20,16 @@ class Linear:
     terms: Mapping[Value, int]
 
     def __add__(self, other: Linear) -> Linear:
+        if not other.terms:
+            return Linear(self.const + other.const, self.terms) if other.const else self
         terms = dict(self.terms)
         for v, k in other.terms.items():
             terms[v] = terms.get(v, 0) + k
         return Linear(self.const + other.const, {v: k for v, k in terms.items() if k})
 
     def __mul__(self, k: int) -> Linear:
+        if k == 1:
+            return self
         return Linear(self.const * k, {v: n * k for v, n in self.terms.items()} if k else {})
 
     def __sub__(self, other: Linear) -> Linear:
@@ -37,15 +41,23 @@ def number(n: int) -> Linear:
     return Linear(n, {})
 
 
-def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int = DEPTH) -> Linear:
+Seen = dict[tuple[Value, int], Linear]  # values with the depth left for them
+
+
+def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int = DEPTH, seen: Seen | None = None) -> Linear:
     """`x` as a linear expression; what arithmetic does not take apart stands for itself. `known` says more of some values."""
     if isinstance(x, Literal):
         return number(int.from_bytes(x.data or b"", "little", signed=True))
     assert isinstance(x, Value)
     if known is not None and x in known:
         return known[x]
-    made = _of_op(x.op, known, depth - 1) if x.op is not None and depth else None
-    return made if made is not None and abs(made.const) < _WIDE else Linear(0, {x: 1})
+    if x.op is None or not depth:
+        return Linear(0, {x: 1})
+    seen = {} if seen is None else seen
+    if (found := seen.get((x, depth))) is None:
+        made = _of_op(x.op, known, depth - 1, seen)
+        seen[x, depth] = found = made if made is not None and abs(made.const) < _WIDE else Linear(0, {x: 1})
+    return found
 
 
 def constant(x: Operand) -> int | None:
@@ -54,14 +66,14 @@ def constant(x: Operand) -> int | None:
     return None if found.terms else found.const
 
 
-def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int) -> Linear | None:
+def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen) -> Linear | None:
     short = op.defn.short
     if short == "constant":
         value = op.attr("value")
         return linear(value) if value.type.dtype.kind in (Kind.INDEX, Kind.INT) else None
     if short not in ("addi", "subi", "muli", "divsi", "remsi", "minsi", "maxsi", "index_cast"):
         return None
-    parts = [linear(x, known, depth) for x in op.operands]
+    parts = [linear(x, known, depth, seen) for x in op.operands]
     if short == "index_cast":
         return parts[0]
     a, b = parts

@@ -103,17 +103,18 @@ def _peak(space: Space) -> None:
     changes = sorted(
         [(b.start, 1, i) for i, b in enumerate(space.buffers)] + [(b.end, 0, i) for i, b in enumerate(space.buffers)]
     )
+    now = top = 0
+    for k, (_, opens, i) in enumerate(changes, 1):
+        now += space.buffers[i].size if opens else -space.buffers[i].size
+        if now > space.peak:
+            space.peak, top = now, k
     live: dict[int, None] = {}
-    now = 0
-    for _, opens, i in changes:
+    for _, opens, i in changes[:top]:
         if opens:
             live[i] = None
-            now += space.buffers[i].size
-            if now > space.peak:
-                space.peak, space.at = now, [space.buffers[k] for k in live]
         else:
             live.pop(i, None)
-            now -= space.buffers[i].size
+    space.at = [space.buffers[i] for i in live]
 
 
 def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:

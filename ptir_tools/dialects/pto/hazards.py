@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Program, Value
-from ptir_tools.core.opdef import ASYNC, operand_type
 from ptir_tools.core.types import EventType, TileType
-from ptir_tools.dialects.pto.pipes import PIPES, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.traces import Key, Step, traces
 from ptir_tools.dialects.pto.windows import Access, overlap
 
@@ -47,7 +47,7 @@ class _Findings:
 def check(function: Function, program: Program, diagnostics: Diagnostics) -> None:
     """Report the hazards of a function: missing waits, unordered accesses, events and waits without use."""
     found = _Findings()
-    if any(op.defn.traits & ASYNC and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(
+    if any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(
         function
     ):
         for trace in traces(function, program):
@@ -82,7 +82,7 @@ def _report_idle(function: Function, found: _Findings, diagnostics: Diagnostics)
     used |= {x for r in (function, *(r for op in function.ops() for r in op.regions)) for x in r.results if isinstance(x, Value)}
     for op in function.ops():
         v = op.results[-1] if op.results else None
-        if v is not None and isinstance(v.type, EventType) and v not in used and op.defn.traits & ASYNC:
+        if v is not None and isinstance(v.type, EventType) and v not in used and is_tile_op(op.defn):
             message = f"nothing waits for %{v.name}; the op completes at the latest when the function returns"
             diagnostics.warning("UnwaitedEvent", message, op.loc, help="wait for it, or leave the event out")
     for (op, i), v in found.waits.items():
@@ -100,7 +100,7 @@ class _Run:
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
         self.made: dict[Key, _Done] = {}
-        self.pending: dict[Value, list[list[_Done]]] = {}  # per memref argument and pipe: accesses that may be under way
+        self.pending: dict[Value, list[Places[_Done]]] = {}  # per memref argument and pipe: its accesses so far
 
     def trace(self, steps: list[Step]) -> None:
         for step in steps:
@@ -119,9 +119,11 @@ class _Run:
     def awaited(self, step: Step, clock: Clock, pipe: int | None) -> Clock:
         """`clock`, joined with those of the events that the op waits for; notes which waits order something."""
         before = clock
-        for i, (x, key) in enumerate(zip(step.op.operands, step.operands, strict=True)):
-            if not isinstance(operand_type(x), EventType) or not isinstance(x, Value):
+        for i, x in enumerate(step.op.operands):
+            if not isinstance(x.type, EventType):  # type: ignore[union-attr]
                 continue
+            assert isinstance(x, Value)
+            key = step.operands[i]
             self.found.waits.setdefault((step.op, i), x)
             done = self.made.get(key)
             if done is None:
@@ -134,7 +136,7 @@ class _Run:
 
     def step(self, step: Step) -> None:
         op = step.op
-        tile_op = bool(op.defn.traits & ASYNC)
+        tile_op = is_tile_op(op.defn)
         pipe = _PIPE[pipe_of(op)]
         clock = self.awaited(step, self.issued, pipe)
         if tile_op:
@@ -155,7 +157,7 @@ class _Run:
     def uses(self, step: Step, clock: Clock) -> None:
         """Every tile operand is complete."""
         for x, key in zip(step.op.operands, step.operands, strict=True):
-            done = self.made.get(key) if isinstance(operand_type(x), TileType) else None
+            done = self.made.get(key) if isinstance(x.type, TileType) else None  # type: ignore[union-attr]
             if done is not None and clock[done.pipe] < done.place:
                 assert isinstance(x, Value)
                 self.found.missing.setdefault((step.op, done.op), x)
@@ -163,18 +165,15 @@ class _Run:
     def memory(self, done: _Done, clock: Clock) -> None:
         """No earlier access of the same memory is under way, unless both read or they touch different places."""
         assert done.access is not None
-        pipes = self.pending.setdefault(done.access.root, [[] for _ in PIPES])
+        if (pipes := self.pending.get(done.access.root)) is None:
+            self.pending[done.access.root] = pipes = [Places() for _ in PIPES]
         for pipe, accesses in enumerate(pipes):
-            if pipe == done.pipe:
+            if pipe == done.pipe or not accesses.all or accesses.all[-1].place <= clock[pipe]:
                 continue
-            if accesses and accesses[0].place <= self.issued[pipe]:
-                accesses[:] = [a for a in accesses if a.place > self.issued[pipe]]
-            for earlier in reversed(accesses):
-                if earlier.place <= clock[pipe]:
-                    break
+            for earlier in accesses.near(done.access, clock[pipe]):
                 if earlier.writes or done.writes:
                     self.conflict(done, earlier)
-        pipes[done.pipe].append(done)
+        pipes[done.pipe].add(done)
 
     def conflict(self, done: _Done, earlier: _Done) -> None:
         assert done.access is not None and earlier.access is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from ptir_tools.core.ir import Op
-from ptir_tools.core.opdef import ASYNC, OPS, operand_type
-from ptir_tools.core.types import TileType
+from ptir_tools.core.opdef import ASYNC, OPS, OpDef, operand_type
+from ptir_tools.core.types import TileType, Type
 
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 
@@ -42,11 +42,21 @@ def opcodes_of(short: str) -> tuple[str, ...]:
 
 
 def opcodes(op: Op) -> tuple[str, ...]:
-    """The producers that an event of `op` may name; that of a store tells the location of its tile."""
-    t = operand_type(op.operands[0]) if op.operands else None
-    if op.defn.short == "tile.store" and isinstance(t, TileType) and t.loc is not None:
-        return (_STORES.get(t.loc, "TSTORE_VEC"), "TSTORE")
-    return opcodes_of(op.defn.short)
+    """The producers that an event of `op` may name."""
+    return producers(op.defn.short, operand_type(op.operands[0]) if op.operands else None)
+
+
+def producers(short: str, first: Type | None) -> tuple[str, ...]:
+    """As `opcodes`, of the op called `short` with this first operand: that of a store tells the location of its tile."""
+    if short == "tile.store" and isinstance(first, TileType) and first.loc is not None:
+        return (_STORES.get(first.loc, "TSTORE_VEC"), "TSTORE")
+    return opcodes_of(short)
+
+
+@cache
+def is_tile_op(d: OpDef) -> bool:
+    """Whether the op runs in a pipe of its own, and may be asynchronous."""
+    return ASYNC in d.traits
 
 
 def pipe_of_name(short: str, opcode: str = "") -> str:

@@ -35,6 +35,7 @@ class Reader:
         self.diagnostics = diagnostics
         self.lost = lost
         self.names: dict[str, tuple[Value, Loc]] = {}
+        self.visible: list[str] = []  # the same, in order of definition
         self.ever: set[str] = set()  # every name that the function defines anywhere
         self.unknown: list[tuple[Value, Loc]] = []
 
@@ -49,6 +50,7 @@ class Reader:
             self.diagnostics.error("RedefinedValue", f"%{value.name} is defined twice", at, labels=labels)
             return
         self.names[value.name] = (value, at)
+        self.visible.append(value.name)
 
     def use(self, token: Token) -> Value:
         """The value that a token names; one that is not there yet is judged when the function is read."""
@@ -64,14 +66,16 @@ class Reader:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
-        outer = dict(self.names)
+        outer = len(self.visible)
         self.depth += 1
         deepest = min(self.limits.nesting, DEPTH)
         if self.depth > deepest:
             raise LimitExceeded(f"blocks nest deeper than {deepest}")
         yield
         self.depth -= 1
-        self.names = outer
+        for name in self.visible[outer:]:
+            del self.names[name]
+        del self.visible[outer:]
 
     def report_unknown(self) -> None:
         """What no statement defines; what one defines too late, the verifier tells."""
@@ -113,13 +117,18 @@ class Reader:
         self.report_unknown()
         return made
 
+    def unread(self, statements: list[Any], into: Region) -> Iterator[tuple[Statement, bool]]:
+        """The statements of a block that are to be read into ops, and whether it is the last."""
+        for i, s in enumerate(statements):
+            yield s, i == len(statements) - 1
+
     def block(self, statements: list[Statement], into: Region, end: str) -> None:
         """The ops of a block. Its last statement may be the terminator `end`, which gives its results."""
-        for i, s in enumerate(statements):
+        for s, last in self.unread(statements, into):
             name = str(s.name)
             try:
                 if name in _TERMINATORS:
-                    self.terminator(s, into, end, last=i == len(statements) - 1)
+                    self.terminator(s, into, end, last=last)
                 elif (op := self.statement(s)) is not None:
                     into.body.append(op)
             except Violation as violation:

@@ -17,7 +17,7 @@ else:
 
 # Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
 _START = re.compile(
-    r"^[ \t]*(?:%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
+    r"^[ \t]*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
     r"(?:return|call|module)\b|\})",
     re.M,
 )
@@ -30,6 +30,11 @@ _NAMES = {
     "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
 }  # fmt: skip
 _QUIET = ("__ANON", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
+
+
+def starts(text: str) -> list[int]:
+    """Where a line certainly begins a statement."""
+    return [m.start(1) for m in _START.finditer(text)]
 
 
 def at_end(error: Exception) -> bool:
@@ -55,12 +60,12 @@ def broken(text: str, at: int, again: bool) -> tuple[int, int] | None:
 
     An error at the very start of a statement belongs to the one before, until it shows `again`.
     """
-    starts = [m.end() - len(m[0].lstrip()) for m in _START.finditer(text)]
-    before = [b for b in starts if b < at or (b == at and again)]
+    begins = starts(text)
+    before = [b for b in begins if b < at or (b == at and again)]
     if not before or at >= len(text) or _HEADER.match(text, before[-1]):
         return None
     start = before[-1]
-    end = next((b for b in starts if b >= at and b > start), len(text))
+    end = next((b for b in begins if b >= at and b > start), len(text))
     return start, _balanced(text, start, end)
 
 

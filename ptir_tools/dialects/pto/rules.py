@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.opdef import SEGMENTS, OpDef, operand_type
 from ptir_tools.core.types import (
     UNKNOWN,
     EventType,
@@ -21,7 +23,7 @@ from ptir_tools.core.types import (
 )  # fmt: skip
 from ptir_tools.core.verify import same_extents
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.pipes import opcodes
+from ptir_tools.dialects.pto.pipes import producers
 from ptir_tools.dialects.pto.types import type_text
 
 Types = tuple[Type, ...]
@@ -140,27 +142,43 @@ def valid_shape(op: Op) -> Shape:
 
 def group(op: Op, name: str) -> Sequence[Operand]:
     """The operands of the variable group `name`."""
-    for g, part in zip(op.defn.groups, op.defn.split(op.attrs, op.operands), strict=True):
-        if g.name == name:
-            return part if isinstance(part, tuple) else () if part is None else (part,)
-    return ()
+    d = op.defn
+    i = d.attr_index.get(SEGMENTS)
+    lengths = d.lengths(op.attrs, len(op.operands)) if i is None else op.attrs[i]
+    return op.operands[_parts(d, lengths or ()).get(name, _NOTHING)]
+
+
+_NOTHING = slice(0)
+
+
+@cache
+def _parts(d: OpDef, lengths: tuple[int, ...]) -> dict[str, slice]:
+    """Where the operands of each group are."""
+    ends = accumulate(lengths)
+    return {g.name: slice(end - n, end) for g, n, end in zip(d.groups, lengths, ends, strict=False)}
 
 
 def check_tile_op(op: Op) -> None:
     """0 < valid <= shape where it is known, and the event carries the op's opcode (seed 3.2, 5.1)."""
-    shape = valid_shape(op)
-    check_valid(shape, [constant(x) for x in group(op, "valid")])
-    for t in (*[v.type for v in op.results], *[operand_type(x) for x in op.operands]):
+    if valid := group(op, "valid"):
+        check_valid(valid_shape(op), [constant(x) for x in valid])
+    _check_types(op.defn.short, tuple([v.type for v in op.results]), tuple([operand_type(x) for x in op.operands]))
+
+
+@cache
+def _check_types(short: str, results: Types, operands: Types) -> None:
+    """What `check_tile_op` checks of types alone."""
+    for t in (*results, *operands):
         if isinstance(t, TileType) and t.valid is not None:
             check_declared(t)
-    producers = opcodes(op)
-    last = op.results[-1].type if op.results else None
+    known = producers(short, operands[0] if operands else None)
+    last = results[-1] if results else None
     if isinstance(last, EventType) and last.eid is not None:
         good = last.eid < EVENT_IDS
         require(good, "EventIdsExhausted", f"eid is {last.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")
-    if isinstance(last, EventType) and last.producer is not None and last.producer not in producers:
-        message = f"the event's producer is {last.producer}, the op is {producers[0]}"
-        raise Violation("EventProducerMismatch", message, help=f"write #pto.op<{producers[0]}>", at=f"#pto.op<{last.producer}>")
+    if isinstance(last, EventType) and last.producer is not None and last.producer not in known:
+        message = f"the event's producer is {last.producer}, the op is {known[0]}"
+        raise Violation("EventProducerMismatch", message, help=f"write #pto.op<{known[0]}>", at=f"#pto.op<{last.producer}>")
 
 
 def check_declared(t: TileType) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.dialects.pto import recovery
+from ptir_tools.dialects.pto.types import parser
 
 if TYPE_CHECKING:
     import lark
@@ -233,11 +233,6 @@ def _statement(items: list[Any], name: Token | str) -> Statement:
 
 
 @cache
-def _parser() -> lark.Lark:
-    return grammars.load("pto")
-
-
-@cache
 def _transformer() -> lark.visitors.Transformer_NonRecursive[Any, Any]:
     """`_Transform` as Lark calls it; what it makes is told where it stands."""
     base = _Transform()
@@ -257,6 +252,15 @@ def _transformer() -> lark.visitors.Transformer_NonRecursive[Any, Any]:
     return made
 
 
+def parse_piece(text: str) -> File | None:
+    """What a piece of text holds by itself; None when that is not whole statements."""
+    try:
+        found: File = _transformer().transform(parser().parse(text, start="file"))
+    except lark.exceptions.UnexpectedInput:
+        return None
+    return found
+
+
 def parse(source: Source, diagnostics: Diagnostics) -> File | None:
     """The statements of `source`; every syntax error is reported, and the statement that holds it is left out.
 
@@ -265,7 +269,7 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
     text, lost, seen = source.text, set[str](), set[int]()
     while len(seen) < MAX_ERRORS:
         try:
-            found = _transformer().transform(_parser().parse(text, start="file"))
+            found = _transformer().transform(parser().parse(text, start="file"))
         except lark.exceptions.UnexpectedInput as error:
             at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
             again = at in seen

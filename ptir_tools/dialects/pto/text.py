@@ -8,8 +8,9 @@ from ptir_tools.core.ir import Function, Program, collector_paused
 from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import DIALECT, literals
 from ptir_tools.dialects.pto.layout import format_text
-from ptir_tools.dialects.pto.reader import Reader
+from ptir_tools.dialects.pto.lines import scan
 from ptir_tools.dialects.pto.syntax import File, parse
+from ptir_tools.dialects.pto.usual import LineReader
 from ptir_tools.dialects.pto.writer import write
 
 __all__ = ["FORMAT", "format_text", "read"]
@@ -18,13 +19,13 @@ __all__ = ["FORMAT", "format_text", "read"]
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`. A bare list of ops is the function `main`. Errors go to `diagnostics`."""
     with collector_paused():
-        file = parse(source, diagnostics)
+        file = scan(source.text) or parse(source, diagnostics)
         if file is None:
             return None
         program = Program(DIALECT, source=source, format="pto")
         program.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in file.attributes}
         for text in file.functions:
-            function = Reader(program, diagnostics, file.lost, options.limits).function(text)
+            function = LineReader(program, diagnostics, file.lost, options.limits).function(text)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue
@@ -37,7 +38,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 
 def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
     """The statements that stand outside of functions, as a function without parameters."""
-    reader = Reader(program, diagnostics, file.lost, options.limits)
+    reader = LineReader(program, diagnostics, file.lost, options.limits)
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
         at = file.statements[0].loc

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice, product
 from typing import Any
 
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import MemRefType
+from ptir_tools.core.types import MemRefType, Type
 from ptir_tools.dialects.pto.affine import Linear, linear
 from ptir_tools.dialects.pto.windows import ACCESSES, Access, View, accessed, composed, whole
 
@@ -97,7 +98,7 @@ class _Tracer:
 
     def bound(self, x: Operand) -> Any:
         """What a block passes on: what the trace knows of a value, and its number if it is an index."""
-        return self.look(x), linear(x, self.index) if not isinstance(operand_type(x), MemRefType) and _is_index(x) else None
+        return self.look(x), linear(x, self.index) if _is_index(operand_type(x)) else None
 
     def bind(self, v: Value, passed: tuple[Any, Linear | None]) -> None:
         self.known[v] = passed[0]
@@ -110,7 +111,7 @@ class _Tracer:
             self.times[v] = n = self.times.get(v, -1) + 1
             self.known[v] = key = (v, n)
             made.append(key)
-            if _is_index(v):
+            if _is_index(v.type):
                 self.number(v, again=n > 0)
         self.steps.append(Step(op, tuple(map(self.look, op.operands)), tuple(made), self.access(op)))
 
@@ -187,6 +188,7 @@ _HANDLERS = {
 }
 
 
-def _is_index(x: Operand) -> bool:
-    dtype = getattr(operand_type(x), "dtype", None)
-    return dtype is not None and dtype.is_integer and not getattr(operand_type(x), "shape", ())
+@cache
+def _is_index(t: Type) -> bool:
+    dtype = getattr(t, "dtype", None)
+    return dtype is not None and dtype.is_integer and not getattr(t, "shape", ())

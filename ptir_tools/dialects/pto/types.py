@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
@@ -55,14 +56,15 @@ def parse_type(text: str) -> Type:
         message = f"`{text}` is a placeholder of the documentation, not a type"
         raise TypeSyntaxError(message, found.start(), "write every extent as a number or `?`, and leave nothing out")
     try:
-        return _build(_parser().parse(text, start="type").children[0])
+        return _build(parser().parse(text, start="type").children[0])
     except lark.exceptions.UnexpectedInput as error:
         at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
         raise TypeSyntaxError(f"`{text}` is not a type of PTO", at, "such as tile<32x32xf32> or pto.memref<64x64xf16>") from None
 
 
 @cache
-def _parser() -> lark.Lark:
+def parser() -> lark.Lark:
+    """The parser of PTO text, and of types alone."""
     return grammars.load("pto")
 
 
@@ -72,9 +74,9 @@ def _build(tree: Any) -> Type:
 
 
 def _shape(token: Any) -> tuple[Any, Shape]:
-    *dims, element = re.sub(r"\s+", "", token).split("x") if "x" in token else [str(token)]
-    while dims and not (dims[-1].isdigit() or dims[-1] == "?"):  # an element type with an x in its name
-        element = f"{dims.pop()}x{element}"
+    parts = re.sub(r"\s+", "", token).split("x")
+    dims = list(takewhile(lambda d: d.isdigit() or d == "?", parts))
+    element = "x".join(parts[len(dims) :])  # there may be an x in its name
     if element not in names.DTYPES:
         known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
         raise TypeSyntaxError(f"`{element}` is not an element type", token.start_pos, f"one of {known}")

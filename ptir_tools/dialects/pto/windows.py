@@ -55,18 +55,18 @@ def composed(op: Op, parent: View, known: Known) -> View:
 
 
 def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
-    return base + offset * scale if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
+    return offset * scale + base if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
 
 
 def accessed(op: Op, view: View, known: Known) -> Access:
     """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
-    types = [*map(operand_type, op.operands), *(v.type for v in op.results)]
-    tile = next(t for t in types if isinstance(t, TileType))
+    tile = op.results[0].type if op.defn.short == "tile.load" else operand_type(op.operands[0])
+    assert isinstance(tile, TileType)
     indices = [linear(x, known) for x in group(op, "indices")]
-    starts = tuple(_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True))
+    starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
     sizes = window(op)
-    most = tuple(n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, tile.shape, strict=True))
-    return Access(view.root, starts, view.steps, tuple(1 if n is None else n for n in sizes), most)
+    most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, tile.shape, strict=True)])
+    return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)
 
 
 def view_of(v: Value) -> View | None:

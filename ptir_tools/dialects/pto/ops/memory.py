@@ -68,16 +68,18 @@ def check_view(op: Op) -> None:
 
 def check_window(d: int, offset: int | None, size: int | None, step: int | None, extent: Dim, what: str) -> None:
     """0 <= offset and offset + (size - 1) * step < extent, as far as all are known."""
-    require(size is None or size > 0, "OutOfBounds", f"{what} has size {size} in dimension {d}")
-    require(step is None or step > 0, "OutOfBounds", f"{what} has stride {step} in dimension {d}")
-    require(offset is None or offset >= 0, "OutOfBounds", f"{what} starts at {offset} in dimension {d}")
+    for given, least, says in ((size, 1, "has size"), (step, 1, "has stride"), (offset, 0, "starts at")):
+        if given is not None and given < least:
+            raise Violation("OutOfBounds", f"{what} {says} {given} in dimension {d}")
     if size is None or not isinstance(extent, int):
         return
     start, step = offset or 0, step or 1
     last = start + (size - 1) * step
+    if last < extent:
+        return
     steps = f" * {step}" if step != 1 else ""
     shown = f"{start} + {size}{steps} > {extent}" if step == 1 else f"{start} + {size - 1}{steps} >= {extent}"
-    require(last < extent, "OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}")
+    raise Violation("OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}")
 
 
 def view_type(parent: MemRefType, shape: Shape, offsets: Sequence[int | None], steps: Sequence[int | None]) -> MemRefType:
@@ -162,8 +164,15 @@ def window(op: Op) -> list[int | None]:
     return [d if isinstance(d, int) else None for d in known]
 
 
-def static_valid(x: Any, depth: int = 64) -> Shape:
+def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | None = None) -> Shape:
     """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells."""
+    seen = {} if seen is None else seen
+    if (found := seen.get((x, depth))) is None:
+        seen[x, depth] = found = _static_valid(x, depth, seen)
+    return found
+
+
+def _static_valid(x: Any, depth: int, seen: dict[tuple[Any, int], Shape]) -> Shape:
     t, made = x.type, x.op
     assert isinstance(t, TileType)
     if t.valid is not None:
@@ -178,7 +187,7 @@ def static_valid(x: Any, depth: int = 64) -> Shape:
         return t.shape
     if any(y.type.shape != t.shape for y in tiles):
         return unknown
-    parts = [static_valid(y, depth - 1) for y in tiles]
+    parts = [static_valid(y, depth - 1, seen) for y in tiles]
     return tuple(min(vs) if all(isinstance(v, int) for v in vs) else UNKNOWN for vs in zip(*parts, strict=True))
 
 

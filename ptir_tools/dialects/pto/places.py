@@ -1,0 +1,94 @@
+"""Accesses of one memory by where they touch it, so that a look for neighbors need not go through all of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
+
+from ptir_tools.dialects.pto.windows import Access
+
+FEW = 8  # accesses that are gone through one by one
+
+
+class Placed(Protocol):
+    """What is kept: an access with its place in its pipe."""
+
+    place: int
+    access: Access | None
+
+
+T = TypeVar("T", bound=Placed)
+Cell = tuple[int, ...]
+_place = attrgetter("place")
+
+
+@dataclass(slots=True)
+class _Box:
+    """The smallest box around an access: per dimension its first and last element beside the symbolic part of its start."""
+
+    symbols: tuple[frozenset[object], ...]
+    first: Cell
+    last: Cell
+
+
+@dataclass(slots=True)
+class Places(Generic[T]):
+    """The accesses of one memory by one pipe, in order. They are sorted into grids when there are many to look through.
+
+    Boxes with the same symbolic part and of about one size lie in one grid, each in the cell of its first element; a cell is
+    at least as large as the boxes, so that whatever touches a box is in its cells or just before.
+    """
+
+    all: list[T] = field(default_factory=list)
+    grids: dict[tuple[tuple[frozenset[object], ...], Cell], dict[Cell, list[T]]] = field(default_factory=dict)
+    loose: list[T] = field(default_factory=list)  # without a box
+    sorted: int = 0  # how many are in the grids, or loose
+
+    def add(self, x: T) -> None:
+        """Keep `x`, the latest so far."""
+        self.all.append(x)
+
+    def _sort(self, x: T) -> None:
+        box = _box(x.access)
+        if box is None:
+            self.loose.append(x)
+            return
+        sizes = tuple([1 << (b - a).bit_length() for a, b in zip(box.first, box.last, strict=True)])
+        cells = self.grids.setdefault((box.symbols, sizes), {})
+        cells.setdefault(tuple([a // n for a, n in zip(box.first, sizes, strict=True)]), []).append(x)
+
+    def near(self, access: Access, after: int) -> list[T]:
+        """Those behind the place `after` that may touch `access` (and some that do not), the latest first."""
+        first = bisect_right(self.all, after, key=_place)
+        box = _box(access) if len(self.all) - first > FEW else None
+        if box is None:
+            return self.all[first:][::-1]
+        for x in self.all[self.sorted :]:
+            self._sort(x)
+        self.sorted = len(self.all)
+        found = [x for part in (self.loose, *self._cells(box)) for x in part if x.place > after]
+        return sorted(found, key=_place, reverse=True)
+
+    def _cells(self, box: _Box) -> Iterator[list[T]]:
+        for (symbols, sizes), cells in self.grids.items():
+            ranges = [range(a // n - 1, b // n + 1) for a, b, n in zip(box.first, box.last, sizes, strict=True)]
+            if symbols != box.symbols or prod(map(len, ranges)) > len(cells):
+                yield from cells.values()
+            else:
+                yield from (cells[c] for c in product(*ranges) if c in cells)
+
+
+def _box(access: Access | None) -> _Box | None:
+    """The box of an access; None where it has no known extent."""
+    assert access is not None
+    last = []
+    for start, step, most in zip(access.starts, access.steps, access.most, strict=True):
+        if step is None or most is None:
+            return None
+        last.append(start.const + (most - 1) * step)
+    return _Box(tuple([frozenset(s.terms.items()) for s in access.starts]), tuple([s.const for s in access.starts]), tuple(last))
