@@ -37,14 +37,14 @@ def command(session: Session, before: str, after: str, run: bool, check_runs: in
         return
     if first.dialect is not second.dialect:
         raise UsageError(f"one is a {first.dialect.name} program, the other {second.dialect.name}; --run compares those")
-    old, new = (_plain(session, p).splitlines(keepends=True) for p in (first, second))
+    old, new = (plain_text(session, p).splitlines(keepends=True) for p in (first, second))
     found = list(difflib.unified_diff(old, new, before, after))
     sys.stdout.writelines(found)
     if found:
         raise click.exceptions.Exit(1)
 
 
-def _plain(session: Session, program: Program) -> str:
+def plain_text(session: Session, program: Program) -> str:
     """The text of a copy in which every value, function and region is called by its number."""
     copy = clone(program)
     form = next(e.name for e in FORMATS.values() if e.dialect == program.dialect.name)

@@ -1,0 +1,1 @@
+# RUN: ptir lit -p cse,dce testdata/lit/cse.lit

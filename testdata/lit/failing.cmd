@@ -1,0 +1,1 @@
+# FAIL[1]: ptir lit -p cse testdata/lit/failing.lit

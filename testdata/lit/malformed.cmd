@@ -1,0 +1,1 @@
+# FAIL[1]: ptir lit testdata/lit/malformed.lit
