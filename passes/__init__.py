@@ -215,12 +215,19 @@ def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) 
     for step in steps:
         if step.body is None:
             _run_step(program, step, context)
-            continue
-        for _ in range(_options(step, program.dialect.name)["n"]):
-            edits = context.edits
-            _run_steps(program, step.body, context)
-            if context.edits == edits:
-                break
+        else:
+            _run_fixpoint(program, step.body, _options(step, program.dialect.name)["n"], context)
+
+
+def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context: PassContext) -> None:
+    """Run the steps of `body` in turn until each has left the program as it was, at most `rounds` times each."""
+    quiet = 0
+    for step in body * rounds:
+        edits = context.edits
+        _run_steps(program, (step,), context)
+        quiet = quiet + 1 if context.edits == edits else 0
+        if quiet == len(body):
+            break
 
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import TESTDATA
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rewrite_programs import agree, grow, outputs
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -18,6 +20,7 @@ from ptir_tools.core.patterns import Effect
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.dialects.ptir.text import FORMAT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
@@ -139,6 +142,73 @@ def test_each_pass_is_idempotent(seed: int) -> None:
         again = PassContext()
         run_pipeline(program, name, again)
         assert again.edits == 0, (name, again.statistics)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), mode=st.sampled_from(Floats))
+def test_a_second_run_of_the_default_pipeline_changes_nothing(seed: int, mode: Floats) -> None:
+    program = grow(seed, 40)
+    run_pipeline(program, DIALECT.pipeline, PassContext(floats=mode))
+    text = write(program)
+    again = PassContext(floats=mode)
+    run_pipeline(read(text), DIALECT.pipeline, again)
+    assert again.edits == 0, again.statistics
+
+
+def test_merging_equal_ops_lets_rules_match():
+    program = read(
+        """func @f(%x: tensor<si32, 3>, %y: tensor<si32, 3>) -> tensor<si32, 3> {
+          %a = mul(%x, %y) -> tensor<si32, 3>
+          %b = mul(%x, %y) -> tensor<si32, 3>
+          %c = sub(%a, %b) -> tensor<si32, 3>
+          %d = add(%x, %c) -> tensor<si32, 3>
+          return %d
+        }"""
+    )
+    run_pipeline(program, DIALECT.pipeline)
+    assert program.main.body == []
+
+
+def test_products_of_constants_that_do_not_fold_stay():
+    t = "tensor<f32, 2>"
+    program = read(
+        f"""func @f() -> {t} {{
+          %c = constant() value[dense<[2.0, 3.0]>] -> {t}
+          %s = broadcast_to(dense<5.0> : tensor<f32>) result_shape[2] -> {t}
+          %a = mul(%c, %s) -> {t}
+          %b = mul(%a, %c) -> {t}
+          return %b
+        }}"""
+    )
+    run_pipeline(program, DIALECT.pipeline, PassContext(floats=Floats.FAST))
+    assert outputs(program, 0)[0].tolist() == [20.0, 45.0]
+
+
+def test_axes_are_spelled_as_the_default_where_they_mean_it():
+    result = "(tensor<f32, 3x2>, tensor<si32, 3x2>)"
+    other = "(tensor<f32, 2x4>, tensor<si32, 2x4>)"
+    program = read(
+        f"""func @f(%x: tensor<f32, 3x4>) -> ({result}, {result}, {other}) {{
+          %a = top_k(%x) k[2] -> {result}
+          %b = top_k(%x) k[2] axis[1] -> {result}
+          %c = top_k(%x) k[2] axis[-2] -> {other}
+          return %a, %b, %c
+        }}"""
+    )
+    run_pipeline(program, DIALECT.pipeline)
+    assert [op.attr("axis") for op in program.main.body] == [-1, 0]
+
+
+def test_extremes_of_extremes_with_axes_from_the_back():
+    program = read(
+        """func @f(%x: tensor<f32, 2x3x4>) -> tensor<f32, 3> {
+          %a = reduce_max(%x) axes[-1] -> tensor<f32, 2x3>
+          %b = reduce_max(%a) axes[0] -> tensor<f32, 3>
+          return %b
+        }"""
+    )
+    run_pipeline(program, "canonicalize")
+    assert [op.attr("axes") for op in program.main.body] == [(0, 2)]
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 10))

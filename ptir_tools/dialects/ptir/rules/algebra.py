@@ -47,9 +47,9 @@ ALGEBRA = rules(
     sub-of-sub:         sub(x, sub(x, y))                        => y                                      [range]
 
     add-constants:      add(i := add(x, a), b)                   => add(x, add(a, b))
-                        if constant(a) and constant(b) and alone(rw, i, root)                              [range]
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
     mul-constants:      mul(i := mul(x, a), b)                   => mul(x, mul(a, b))
-                        if constant(a) and constant(b) and alone(rw, i, root)                              [range]
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
 
     reciprocal-twice:   reciprocal(reciprocal(x))                => x                                      [range]
     log-exp:            log(exp(x))                              => x           if floating(x)             [range]

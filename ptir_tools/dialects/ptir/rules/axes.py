@@ -1,4 +1,4 @@
-"""One spelling per meaning: axes counted from the front, reduced axes sorted, constants on the right."""
+"""One spelling per meaning: axes are the default or counted from the front, reduced axes sorted, constants on the right."""
 
 from ptir_tools.core.opdef import COMMUTES, OPS, create, operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
@@ -26,7 +26,7 @@ _AXES = {
 
 @rewrites(*(f"ptir.{name}" for name in _AXES), benefit=4, depth=1)
 def normal_axes(op: OpView) -> bool:
-    """Count every axis from the front; sort the axes of a reduction."""
+    """Count every axis from the front, but let one that the default means be the default; sort the axes of a reduction."""
     root = op.root
     given = root.defn.named(root.attrs)
     normal = dict(given)
@@ -35,7 +35,9 @@ def normal_axes(op: OpView) -> bool:
         if not isinstance(t, TensorType) or given[name] is None:
             continue
         if isinstance(given[name], int):
-            normal[name] = given[name] % t.rank
+            default = root.defn.attrs[root.defn.attr_index[name]].default
+            axis = given[name] % t.rank
+            normal[name] = default if isinstance(default, int) and default % t.rank == axis else axis
         else:
             axes = helpers.axes(given[name], t.rank)
             normal[name] = tuple(sorted(axes)) if name == "axes" else axes

@@ -40,9 +40,10 @@ def reduce_of_reduce(op: OpView) -> bool:
     if not helpers.alone(op.rw, op.x, op.root):
         return False
     kept = list(range(helpers.rank(inner.x)))
+    first = helpers.axes(inner.axes, len(kept))
     if not inner.keepdims:
-        kept = [a for a in kept if a not in inner.axes]
-    axes = tuple(sorted({*inner.axes, *(kept[a] for a in op.axes)}))
+        kept = [a for a in kept if a not in first]
+    axes = tuple(sorted({*first, *(kept[a] for a in op.axes)}))
     return op.replace(op.rw.build(op.root, op.root.defn, inner.x, axes=axes, keepdims=op.keepdims))
 
 
