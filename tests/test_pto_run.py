@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+from conftest import TESTDATA, run_ptir
 from pto_programs import SAMPLES, event, good, module, pattern, run
 
+import ptir_tools
+from ptir_tools import engines
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.dialects.pto.machine import ORDERS
+from ptir_tools.engines.inputs import random_inputs
 
 M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
 
@@ -237,3 +241,40 @@ def test_matmul_takes_its_extents_from_the_valid_regions():
     assert (run(source, {"a": a, "b": b, "out": np.zeros((16, 16), np.float32)})["out"] == want).all()
     wrong = source.replace("[5, 2]", "[4, 2]")
     assert code_of(wrong, {"a": a, "b": b, "out": a}) == "InvalidValid"
+
+
+WINDOWED = """module {
+  func.func @f(%a: pto.memref<64x8xf32>, %o: pto.memref<64x8xf32>, %n: index, %r: index, %c: index, %i: index) {
+    %c0 = pto.constant 0 : index
+    %c1 = pto.constant 1 : index
+    %c8 = pto.constant 8 : index
+    scf.for %k = %c0 to %n step %c1 {
+      %at = arith.muli %k, %c8 : index
+      %t = pto.tile.load %a[%at, %c0] {loc = #pto.loc<Vec>, valid = [%r, %c]} : pto.memref<64x8xf32>, tile<8x8xf32>
+      pto.tile.store %t, %o[%at, %c0] {valid = [%r, %c]} : pto.memref<64x8xf32>, tile<8x8xf32>
+    }
+    %u = pto.tile.load %a[%i, %c0] {loc = #pto.loc<Vec>} : pto.memref<64x8xf32>, tile<8x8xf32>
+    pto.tile.store %u, %o[%i, %c0] : pto.memref<64x8xf32>, tile<8x8xf32>
+    return
+  }
+}
+"""
+
+
+def test_random_indices_bounds_and_extents_lie_inside() -> None:
+    program = ptir_tools.read(WINDOWED)
+    drawn = [random_inputs(program, seed) for seed in range(60)]
+    for inputs in drawn[:20]:
+        engines.run(program, inputs)
+    ranges = {"n": (0, 8), "r": (1, 8), "c": (1, 8), "i": (0, 56)}
+    for name, (low, high) in ranges.items():
+        values = [int(inputs[name]) for inputs in drawn]
+        assert low <= min(values) and high >= max(values) > min(values), name
+    again = random_inputs(program, 7)
+    assert all(np.array_equal(again[name], x) for name, x in drawn[7].items())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_dynamic_valid_runs_on_random_inputs(seed: int) -> None:
+    ran = run_ptir("run", str(TESTDATA / "pto" / "09_dynamic_valid.pto"), "--random", str(seed))
+    assert ran.status == 0, ran.err

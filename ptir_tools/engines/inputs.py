@@ -6,7 +6,7 @@ What an input must satisfy is found by walking the program backward from the ops
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
@@ -18,6 +18,7 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import MOVEMENT, operand_type
 from ptir_tools.core.types import MemRefType, Shape, TensorType, Type
 from ptir_tools.engines.memory import addressed, require_memory
+from ptir_tools.engines.needs import NOTHING, Need, Shapes, of_arithmetic, of_loop, of_tiles
 from ptir_tools.engines.ports import Port, entry, signature
 
 if TYPE_CHECKING:
@@ -33,26 +34,6 @@ __all__ = ["Port", "random_array", "random_inputs", "signature"]
 _PRECISION = {"fp8_e4m3": 4, "fp8_e5m2": 3, "bf16": 8, "f16": 11, "f32": 24, "f64": 53, "cf32": 24, "cf64": 53}
 
 
-@dataclass(slots=True, frozen=True)
-class Need:
-    """What is asked of a value: below `bounds` (one for all elements, or one each of a vector), and not 0."""
-
-    bounds: tuple[int, ...] = ()
-    nonzero: bool = False
-
-    def __or__(self, other: Need) -> Need:
-        both = self.bounds or other.bounds
-        if self.bounds and other.bounds:
-            same = len(self.bounds) == len(other.bounds)
-            both = tuple(map(min, self.bounds, other.bounds)) if same else (min(*self.bounds, *other.bounds),)
-        return Need(both, self.nonzero or other.nonzero)
-
-    def loosely(self) -> Need:
-        """What holds for every element, whichever way they are moved."""
-        return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
-
-
-NOTHING = Need()
 Needs = dict[tuple[Value, int], Need]
 
 
@@ -79,7 +60,9 @@ def random_inputs(
         if p.name in given and isinstance(p.type, TensorType):
             symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`", code)
     symbols.infer(program, numbers)
-    needs = _needs(program, function, numbers)
+    main = entry(program, function)
+    shapes = {x: given[x.name].shape for x in main.params if isinstance(x.type, MemRefType) and x.name in given}
+    needs = _needs(main, _Surroundings(program, numbers, shapes))
     types = [symbols.substitute(p.type, symbols.lookup_in(program, numbers)) for p in ports]
     wanted = [(k, p.name, t, need) for k, (p, t, need) in enumerate(zip(ports, types, needs, strict=True)) if p.name not in given]
     if left := dict.fromkeys(s.name for _, _, t, _ in wanted for s in symbols.mentioned(t)):
@@ -122,10 +105,19 @@ def _uniform(stream: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     return stream.integers(-one, one, shape) / one
 
 
-def _needs(program: Program, function: str | None, numbers: dict[str, int]) -> list[Need]:
+@dataclass(slots=True, frozen=True)
+class _Surroundings:
+    """What a walk knows beside the block: the program, numbers of symbols, shapes of memrefs."""
+
+    program: Program
+    numbers: dict[str, int]
+    shapes: Shapes
+    called: dict[str, Needs] = field(default_factory=dict)
+
+
+def _needs(main: Region, known: _Surroundings) -> list[Need]:
     """What is asked of each input port, in order."""
-    main = entry(program, function)
-    found = _walk(main, [], numbers)
+    found = _walk(main, [], known)
     counts = [len(list(_paths(p.type))) for p in main.params]
     return [found.get((p, i), NOTHING) for p, n in zip(main.params, counts, strict=True) for i in range(n)]
 
@@ -135,18 +127,22 @@ def _paths(t: Type) -> Iterable[Type]:
     return (t,) if elements is None else (leaf for e in elements for leaf in _paths(e))
 
 
-def _walk(block: Region, asked: list[Need], numbers: dict[str, int]) -> Needs:
+def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
     """What `block` asks of its values when its callers ask `asked` of its results."""
     needs: Needs = {}
     for x, need in zip(block.results, asked, strict=False):
         _ask(needs, x, need)
     for op in reversed(block.body):
-        for i, need in _direct(op, numbers):
+        for i, need in _direct(op, known.numbers):
             _ask(needs, op.operands[i], need)
+        for x, need in of_tiles(op, known.shapes) if known.program.dialect.name == "pto" else ():
+            _ask(needs, x, need)
+        if op.name == "pto.func.call":
+            _through_call(op, needs, known)
         if op.regions:
-            _through_regions(op, needs, numbers)
+            _through_regions(op, needs, known)
         elif op.results and (need := needs.get((op.results[0], 0), NOTHING)) != NOTHING:
-            for x, part in zip(op.operands, _passed(op, need), strict=False):
+            for x, part in (*zip(op.operands, _passed(op, need), strict=False), *of_arithmetic(op, need)):
                 _ask(needs, x, part)
     return needs
 
@@ -158,15 +154,32 @@ def _ask(needs: Needs, x: Operand, need: Need) -> None:
     needs[key] = needs.get(key, NOTHING) | need
 
 
-def _through_regions(op: Op, needs: Needs, numbers: dict[str, int]) -> None:
+def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
     """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
     asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(list(_paths(op.results[0].type))))] if op.results else []
     for r in op.regions:
-        inner = _walk(r, asked if len(r.results) == len(asked) else [], numbers)
+        inner = _walk(r, asked if len(r.results) == len(asked) else [], known)
+        if not r.isolated:
+            for key, need in inner.items():
+                needs[key] = needs.get(key, NOTHING) | need
+        if op.name == "pto.scf.for":
+            for x, need in of_loop(op, inner.get((r.params[0], 0), NOTHING)):
+                _ask(needs, x, need)
+            continue
         first = len(op.operands) - len(r.params)
         for k, p in enumerate(r.params):
             if first + k >= 0:
                 _ask(needs, op.operands[first + k], inner.get((p, 0), NOTHING).loosely())
+
+
+def _through_call(op: Op, needs: Needs, known: _Surroundings) -> None:
+    """What a function asks of its parameters it asks of the arguments."""
+    callee = known.program.function(op.attr("callee"))
+    assert callee is not None
+    if callee.name not in known.called:
+        known.called[callee.name] = _walk(callee, [], known)
+    for x, p in zip(op.operands, callee.params, strict=True):
+        _ask(needs, x, known.called[callee.name].get((p, 0), NOTHING))
 
 
 def _direct(op: Op, numbers: dict[str, int]) -> list[tuple[int, Need]]:
