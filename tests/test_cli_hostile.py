@@ -159,3 +159,26 @@ def test_an_empty_intermediate_that_no_array_can_have() -> None:
     text = f"func @f(%x: tensor<f32, 0>) -> {wide} {{\n  %y = {op}\n  return %y\n}}\n"
     ran = run_ptir("run", "-", "--random", "0", stdin=text.encode())
     assert ran.status == 3, ran.err
+
+
+NO_PROGRAMS = {
+    "testdata/plan/data/intervals.csv": ("plan", "--from", "csv", "-"),
+    "testdata/plan/data/overlap.json": ("plan", "testdata/plan/softmax.ptir", "--check-plan", "-"),
+    "testdata/lit/cse.lit": ("lit", "-"),
+}
+
+
+@pytest.mark.parametrize("path", NO_PROGRAMS)
+def test_mutations_of_what_is_no_program(path: str) -> None:
+    draw = random.Random(path)
+    for i in range(40):
+        text = mutated(Path(path).read_bytes(), draw)
+        ends_well(run_ptir(*NO_PROGRAMS[path], stdin=text), f"{path}, mutation {i}: {text!r}")
+
+
+@pytest.mark.parametrize("path", [f for f in CORPUS if "ptir/dump" in str(f)], ids=lambda f: f.name)
+def test_mutations_are_hashed_or_refused(path: Path) -> None:
+    draw = random.Random(path.name)
+    for i in range(5):
+        text = mutated(path.read_bytes(), draw)
+        ends_well(run_ptir("hash", "-", stdin=text), f"{path.name}, mutation {i}: {text!r}")
