@@ -33,8 +33,8 @@ def test_carets_stand_under_the_span() -> None:
         ("漢字 x", 3, 4, "漢字 x", "     ^"),
         ("漢字 x", 0, 2, "漢字 x", "^^^^"),
         ("e\u0301 x", 3, 4, "e\u0301 x", "  ^"),
-        ("a\x1b[31mb", 6, 7, "a␛[31mb", "      ^"),
-        ("a\u202eb", 2, 3, "a\ufffdb", "  ^"),
+        ("a\x1b[31mb", 6, 7, "a\\x1b[31mb", "         ^"),
+        ("a\u202eb", 2, 3, "a\\u{202e}b", "         ^"),
     ],
 )
 def test_columns_on_the_terminal(text: str, start: int, end: int, line: str, marks: str) -> None:
@@ -85,6 +85,16 @@ def test_a_long_line_is_cut_round_the_place() -> None:
     assert len(shown[3]) < 200
     at = shown[4].index("^")
     assert shown[3][at : at + 4] == "HERE"
+    assert shown[3][4] == "…" and shown[3].endswith("…")
+
+
+@pytest.mark.parametrize("filler", ["\x1b", "\u202e", "漢", "x", "\t"])
+def test_a_cut_line_has_about_160_columns(filler: str) -> None:
+    shown = render.text(found(filler * 1000 + "HERE" + filler * 1000, 1000, 1004)).splitlines()
+    columns = sum(2 if c == "漢" else 1 for c in shown[3])
+    assert 140 < columns <= 4 + 162
+    before = shown[3][: shown[3].index("HERE")]
+    assert sum(2 if c == "漢" else 1 for c in before) == shown[4].index("^")
     assert shown[3][4] == "…" and shown[3].endswith("…")
 
 

@@ -13,7 +13,8 @@ from ptir_tools.core.source import Source, Span
 
 TAB = 4
 MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut round the place
-_CONTEXT = 60  # code points kept left of the place when a line is cut
+_CONTEXT = 60  # columns kept left of the place when a line is cut
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats such as those that turn the direction, half pairs, line ends
 _CODES = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "bold": "1", "gutter": "1;34"}
 
 
@@ -165,11 +166,16 @@ def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter
 
 
 def _cut(raw: str, marks: Sequence[_Mark]) -> tuple[int, int]:
-    """The part of a line to show: all of it, or a window round its first mark."""
-    if len(raw) <= MAX_WIDTH:
+    """The part of a line to show: all of it, or a window of MAX_WIDTH columns round its first mark."""
+    if len(raw) <= MAX_WIDTH and _width(raw, 0) <= MAX_WIDTH:
         return 0, len(raw)
-    start = max(0, min(m.start for m in marks) - _CONTEXT)
-    return start, min(len(raw), start + MAX_WIDTH)
+    start, room = min(m.start for m in marks), _CONTEXT
+    while start > 0 and (room := room - _char_width(raw[start - 1], 0)) >= 0:
+        start -= 1
+    end, at = start, 0
+    while end < len(raw) and (at := at + _char_width(raw[end], at)) <= MAX_WIDTH:
+        end += 1
+    return start, end
 
 
 def _show(raw: str, cut: tuple[int, int]) -> str:
@@ -209,18 +215,23 @@ def _width(piece: str, at: int) -> int:
 def _char_width(c: str, at: int) -> int:
     if c == "\t":
         return TAB - at % TAB
-    if unicodedata.category(c) in ("Mn", "Me"):
+    category = unicodedata.category(c)
+    if category in _UNSEEN:
+        return len(_escape(c))
+    if category in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(c) in "WF" else 1
 
 
 def _glyph(c: str, at: int) -> str:
-    """What is shown for a character: blanks for a tab, a stand-in for what would move or recolor the terminal."""
+    """What is shown for a character: blanks for a tab, an escape for what would move or recolor the terminal."""
     if c == "\t":
         return " " * _char_width(c, at)
-    if c < " ":
-        return chr(0x2400 + ord(c))
-    return "\ufffd" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c
+    return _escape(c) if unicodedata.category(c) in _UNSEEN else c
+
+
+def _escape(c: str) -> str:
+    return f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{{{ord(c):x}}}"
 
 
 def _clean(message: str) -> str:
