@@ -70,7 +70,8 @@ class Uses:
 
     def ops(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
-        return [u for u in self.of(v) if isinstance(u, Op)]
+        users = self._entries.get(v, ())
+        return [u for u in (users if len(users) < 2 else self.of(v)) if isinstance(u, Op)]
 
     def values(self) -> Iterable[Value]:
         """The values that are or were used."""
