@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
-from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
-from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS, syntax
+from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS, syntax, usual
 from ptir_tools.dialects.mind import given as given_values
 from ptir_tools.dialects.mind.attributes import BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.codes import CODES
@@ -28,14 +30,37 @@ _STAND_IN = Literal(tensor(SI64), bytes(8))
 
 @dataclass(slots=True)
 class Line:
-    """A physical line: its statement, the value that it defines, its comment."""
+    """A physical line: its statement, the value that it defines, its comment. `usual` is an instruction in its usual form,
+    whose statement is made when it is asked for."""
 
     code: str
     comment: str
     loc: Loc
-    statement: Statement | None = None
+    usual: re.Match[str] | None = None
+    parsed: Statement | None = None
     opcode: str = ""
     value: Value | None = None
+
+    @property
+    def start(self) -> int:
+        """Where the code begins."""
+        return (self.loc >> LENGTH_BITS) - 1
+
+    @property
+    def statement(self) -> Statement | None:
+        """What the line says; None when it could not be parsed."""
+        if self.parsed is None and self.usual is not None:
+            self.parsed = usual.statement(self.code, self.start)
+        return self.parsed
+
+
+class Plan(NamedTuple):
+    """What instructions make that have the same opcode, attributes and type in text."""
+
+    opcode: str
+    defn: OpDef
+    attrs: tuple[Any, ...]
+    type: Type
 
 
 def lines(source: Source) -> Iterator[Line]:
@@ -63,15 +88,18 @@ class Reader:
         self.last_id = -1
         self.sliced = False  # may an extent be 0 by now? only a Slice makes one
         self.lines = list(lines(source))
+        self.plans: dict[tuple[Any, ...], Plan] = {}
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""
         for line in self.lines:
-            if line.code:
-                line.statement = syntax.parse(line.code, self.start(line), self.diagnostics)
-        self.later = {s.id.text: s.id.span for x in reversed(self.lines) if isinstance(s := x.statement, (Instruction, Alias))}
+            if line.code and (found := usual.instruction(line.code)) is not None:
+                line.usual = found
+            elif line.code:
+                line.parsed = syntax.parse(line.code, line.start, self.diagnostics)
         for line in self.lines:
-            self.statement(line)
+            if line.usual is None or self.outputs or not self.known(line, line.usual):
+                self.statement(line)
         if not self.outputs:
             self.no_outputs(pack(len(self.source.text), len(self.source.text)))
         self.function.attrs = {"input_names": list(self.names)}
@@ -79,9 +107,34 @@ class Reader:
             self.function.attrs["extra"] = self.extra
         return Program(DIALECT, [self.function], entry="main", source=self.source, format="mind")
 
-    def start(self, line: Line) -> int:
-        span = self.source.span(line.loc)
-        return span.start if span else 0
+    @cached_property
+    def later(self) -> dict[str, Span]:
+        """Where every name is defined first."""
+        return {s.id.text: s.id.span for x in reversed(self.lines) if isinstance(s := x.statement, (Instruction, Alias))}
+
+    def known(self, line: Line, found: re.Match[str]) -> bool:
+        """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
+        look at or to report."""
+        name, opcode, listed, *more = found.groups()
+        plan = self.plans.get((opcode, self.sliced, *more))
+        name, values = name[1:], self.scope.values
+        if plan is None or name in values:
+            return False
+        number = int(name) if name.isdecimal() and len(name) <= ID_DIGITS else None
+        if (number is None and name.isdecimal()) or (number is not None and (number < self.last_id or name != str(number))):
+            return False
+        try:
+            operands = tuple([values[x][0] for x in listed[1:].split(", %")]) if listed else ()
+        except KeyError:
+            return False
+        self.last_id = self.last_id if number is None else number
+        line.opcode = plan.opcode
+        line.value = value = Value(plan.type, name)
+        value.op = Op(plan.defn, operands, plan.attrs, (value,), (), line.loc)
+        self.function.body.append(value.op)
+        values[name] = (value, line.loc)
+        self.index += 1
+        return True
 
     def statement(self, line: Line) -> None:
         statement = line.statement
@@ -91,8 +144,13 @@ class Reader:
             )
             return
         if isinstance(statement, Instruction):
+            before, sliced = (len(self.diagnostics.items), len(self.extra), self.sliced), self.sliced
             self.instruction(statement, line)
             self.index += 1
+            quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
+            if quiet and line.usual is not None and line.value is not None and (op := line.value.op) is not None:
+                opcode, *more = line.usual.group(2, 4, 5, 6)
+                self.plans[opcode, sliced, *more] = Plan(line.opcode, op.defn, op.attrs, line.value.type)
         elif isinstance(statement, Alias):
             self.alias(statement, line)
         elif isinstance(statement, Outputs):

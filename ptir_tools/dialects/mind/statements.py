@@ -92,6 +92,8 @@ def canonical_id(token: str) -> str:
 
 def split_comment(line: str) -> tuple[str, str]:
     """The line without its comment and the space before that, and the comment with its `#` (empty when there is none)."""
+    if '"' not in line and "#" not in line:
+        return line.rstrip(), ""
     found = _CODE.match(line)
     end = found.end() if found else 0
     return line[:end].rstrip(), line[end:].rstrip()

@@ -21,6 +21,11 @@ _USUAL = re.compile(
 _OUTPUTS = re.compile(rf"outputs: ({_ID.pattern}(?:, {_ID.pattern})*)")
 
 
+def instruction(code: str) -> re.Match[str] | None:
+    """An instruction in its usual form: groups id, opcode, operands, attributes, dtype, extents."""
+    return _USUAL.fullmatch(code)
+
+
 def statement(code: str, start: int) -> Instruction | Outputs | None:
     """The statement of a line that begins at `start` of the source; None when the line has another form."""
     if (usual := _USUAL.fullmatch(code)) is not None:
