@@ -11,6 +11,7 @@ from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
 
 if TYPE_CHECKING:
@@ -24,22 +25,20 @@ LONGEST = 1 << 15  # products of 8-bit integers whose sum fits 32 bits, whatever
 
 
 def work_dtype(op: Op) -> DType | None:
-    """The dtype in which BLAS computes this contraction right, or None.
+    """The dtype in which BLAS computes this contraction right, and from which the result is one rounding away, or None.
 
     Narrow floats and f32 in f32; f64 and complex in their own; 8-bit integers exactly in f64, unless their sum might wrap.
-    Floats that become integers are left to the cast table.
     """
     t = tensor_of(op)
     accum: DType | None = op.attr("accum_dtype")
     out: DType = op.attr("out_dtype") or t.dtype
-    if out.is_integer and not t.dtype.is_integer:
-        return None
-    if t.dtype in (F32, *NARROW):
-        return F32 if accum in (None, F32) else F64 if accum is F64 else None
-    if t.dtype is F64 or t.dtype.is_complex:
-        return t.dtype if accum in (None, t.dtype) else None
-    exact = t.dtype in (SI8, UI8) and accum is not None and accum.bits >= 32 and out is accum
-    return F64 if exact and prod(t.static_shape[a] for a in op.attr("contract_lhs")) <= LONGEST else None
+    if t.dtype.is_integer:
+        exact = t.dtype in (SI8, UI8) and accum is not None and accum.bits >= 32 and out is accum
+        return F64 if exact and prod(t.static_shape[a] for a in op.attr("contract_lhs")) <= LONGEST else None
+    natural = F32 if t.dtype in NARROW else t.dtype
+    work = accum or natural
+    fits = work is natural or (natural is F32 and work is F64)
+    return work if fits and rounds_once(work, out) else None
 
 
 def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:

@@ -9,7 +9,8 @@ from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, narrow_dtypes, tensor_of
+from ptir_tools.engines.numpy.elementwise import rounds_once
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, in_f32, narrow_dtypes, tensor_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,14 +21,15 @@ else:
 
 
 def accumulates_as_is(op: Op) -> bool:
-    """Whether the accumulator and the result are what NumPy takes for the operand: f32 for narrow floats, else its dtype."""
+    """Whether the accumulator is what NumPy takes for the operand (f32 for narrow floats, else its dtype), and the result it or
+    a float one rounding away."""
     source = tensor_of(op).dtype
     accum: DType | None = op.attr("accum_dtype")
     out: DType | None = op.attr("out_dtype")
     natural = F32 if source.is_float and source.bits <= 32 else source
     if accum not in (None, natural):
         return False
-    return out in (None, source) or (source.is_float and (out in (F32, F64) or out in NARROW))
+    return out in (None, source) or (source.is_float and out.is_float and rounds_once(natural, out))
 
 
 def _sum(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
