@@ -18,7 +18,7 @@ from ptir_tools.engines import RunOptions, native, run
 from ptir_tools.engines.native import clusters
 from ptir_tools.engines.native.library import kernels
 
-needs_kernels = pytest.mark.skipif(not native.available(), reason="no C compiler at installation; .ci/run fails where there is one")
+needs_kernels = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 ERF = np.vectorize(math.erf, otypes=[float])
 
 
