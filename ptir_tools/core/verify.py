@@ -128,13 +128,15 @@ class _Walk:
         self.diagnostics = diagnostics
 
     def block(self, block: Region, outer: set[Value]) -> None:
-        visible = set() if block.isolated else set(outer)
+        visible = set() if block.isolated else outer
         visible.update(block.params)
         for op in block.body:
             if not self.known(op, visible):
                 self.op(op, visible)
                 visible.update(op.results)
         self.results(block, visible)
+        if not block.isolated:
+            visible.difference_update(block.params, *[op.results for op in block.body])
 
     def known(self, op: Op, visible: set[Value]) -> bool:
         """The short way for what has been found good before: the same signature, on values that are defined."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ptir_tools.core.dtypes import Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
@@ -36,6 +37,7 @@ class Linear:
         return self + other * -1
 
 
+@lru_cache(4096)
 def number(n: int) -> Linear:
     """The constant expression `n`."""
     return Linear(n, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.ir import Function, Op, Program, collector_paused
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.verify import compatible
 from ptir_tools.dialects.pto import capacity, hazards, legality
@@ -24,8 +24,9 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
             if diagnostics.errors == at:
                 capacity.check(function, target, diagnostics)
     if options.hazards and diagnostics.errors == before:
-        for function in program.functions:
-            hazards.check(function, program, diagnostics)
+        with collector_paused():
+            for function in program.functions:
+                hazards.check(function, program, diagnostics)
 
 
 def calls(program: Program, diagnostics: Diagnostics) -> None:

@@ -166,6 +166,8 @@ def window(op: Op) -> list[int | None]:
 
 def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | None = None) -> Shape:
     """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells."""
+    if x.type.valid is not None:
+        return x.type.valid  # type: ignore[no-any-return]
     seen = {} if seen is None else seen
     if (found := seen.get((x, depth))) is None:
         seen[x, depth] = found = _static_valid(x, depth, seen)
@@ -175,8 +177,6 @@ def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | N
 def _static_valid(x: Any, depth: int, seen: dict[tuple[Any, int], Shape]) -> Shape:
     t, made = x.type, x.op
     assert isinstance(t, TileType)
-    if t.valid is not None:
-        return t.valid
     unknown = (UNKNOWN,) * t.rank
     if made is None or not depth or not made.defn.short.startswith("tile."):
         return unknown
