@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from pathlib import Path
 
@@ -182,3 +183,17 @@ def test_mutations_are_hashed_or_refused(path: Path) -> None:
     for i in range(5):
         text = mutated(path.read_bytes(), draw)
         ends_well(run_ptir("hash", "-", stdin=text), f"{path.name}, mutation {i}: {text!r}")
+
+
+def test_a_decimal_beyond_float64_in_a_dump() -> None:
+    text = (TESTDATA / "ptir" / "dump" / "d01_softmax_last_dim.dump.ptir").read_text("utf-8")
+    op = 'CustomCall(CustomCallSpec { target: "a.b.v1", attrs: {"e": F64(1e999)} })'
+    ran = run_ptir("verify", "-", stdin=re.sub(r"ElementwiseUnary\(\w+\)", op, text, count=1).encode())
+    assert ran.status == 1 and "beyond f64" in ran.err, ran.err
+
+
+@pytest.mark.parametrize("form", ["mlir", "mind-json"])
+def test_what_is_only_written_is_verified_first(form: str) -> None:
+    text = b"%0 = Input {name=x} : tensor<f32[2]>\n%1 = Sum (%0) {axes=[7], keepdims=false}\noutputs: %1\n"
+    ran = run_ptir("translate", "--to", form, "-", stdin=text)
+    assert ran.status == 1 and "E3004" in ran.err, ran.err

@@ -57,7 +57,7 @@ def command(
     session.set(target=target, placeholders=dict(placeholders), elide_constants=elide_constants_larger, lossy=lossy)
     program, diagnostics = session.load(file, verify=False)
     between = FORMATS[to].dialect != program.dialect.name
-    if between or check:
+    if between or check or not FORMATS[to].readable:  # what is only written is a lowering: of good programs
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
     after = _convert(session, program, FORMATS[to].dialect, diagnostics) if between else program

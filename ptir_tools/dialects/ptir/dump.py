@@ -102,8 +102,8 @@ class _Reader:
     def operation(self, text: str) -> Payload | None:
         found = self.operations.get(text)
         if found is None:
-            raw = dump_items.parse_operation(text)
             try:
+                raw = dump_items.parse_operation(text)
                 found = read_op(raw) if raw is not None else None
             except Malformed:  # the whole line is read again, to say where
                 return None

@@ -7,12 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools import grammars
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir import debug
-from ptir_tools.dialects.ptir.attributes import read_float
 from ptir_tools.dialects.ptir.serde import Malformed, read_dtype
 from ptir_tools.dialects.ptir.spelling import read_extent, unquote
 
@@ -65,7 +65,7 @@ def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
 
 
 def parse_operation(text: str) -> Any:
-    """The plain value of an operation's text, or None when it is none; memory of it is the caller's."""
+    """The plain value of an operation's text, or None when it is none; memory of it is the caller's. Raises Malformed."""
     try:
         return _parser().parse(text, start="operation")
     except lark.exceptions.UnexpectedInput:
@@ -162,7 +162,10 @@ class _Items:
 
     def number(self, children: list[Token]) -> int | float:
         text = str(children[0])
-        return read_extent(text) if text.lstrip("-").isdigit() else read_float(text)
+        try:
+            return read_extent(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
+        except OverflowError as error:
+            raise Malformed(str(error), code="InvalidAttributeValue") from None
 
     def string(self, children: list[Token]) -> str:
         return unquote(str(children[0]))
