@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import sys
@@ -15,6 +16,8 @@ from ptir_tools.cli import invoke
 
 ROOT = Path(__file__).parent.parent
 TESTDATA = ROOT / "testdata"
+
+collect_ignore = [] if importlib.util.find_spec("jax") else ["test_oracle_jax.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
