@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ptir_tools.core.ir import Function, Op, Region, Value
 from ptir_tools.core.types import TileType, tile
 from ptir_tools.dialects.pto.targets import A5, Target
@@ -51,7 +53,12 @@ def _fill(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[Value
     if not isinstance(t, TileType):
         return
     loc = t.loc or _location(v, op, uses, made)
-    made[v] = tile(t.dtype, t.shape, loc, t.layout or default_layout(t, loc, target), t.valid)
+    made[v] = _filled(t, loc, target)
+
+
+@cache
+def _filled(t: TileType, loc: str, target: Target | None) -> TileType:
+    return tile(t.dtype, t.shape, loc, t.layout or default_layout(t, loc, target), t.valid)
 
 
 def _location(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[Value, TileType]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.opdef import operand_type
@@ -48,9 +50,10 @@ def _element_types(op: Op, target: Target) -> None:
     if allowed is None:
         return None
     for t in _computed(op):
-        spelled = DTYPE_TEXT[t.dtype]
+        if (spelled := DTYPE_TEXT[t.dtype]) in allowed:
+            continue
         message = f"{name} has no {spelled} on {target.name} (it has {', '.join(sorted(allowed))})"
-        require(spelled in allowed, "IllegalOnTarget", message, help=_elsewhere(name, spelled, target))
+        raise Violation("IllegalOnTarget", message, help=_elsewhere(name, spelled, target))
     return None
 
 
@@ -111,16 +114,19 @@ def _locations(op: Op, tiles: Tiles, target: Target) -> None:
 def _vector(short: str, tiles: list[TileType]) -> None:
     """A vector op: everything in Vec, row-major; columns may be DN, if nothing else is there."""
     for t in tiles:
-        require(t.loc == "Vec", "InvalidLocation", f"{short.removeprefix('tile.')} works in Vec, {type_text(t)} is in {t.loc}")
-    flat = [t for t in tiles if extents(t)[1] != 1]
-    for t in flat:
-        message = f"{short.removeprefix('tile.')} needs row-major tiles, {type_text(t)} is {t.layout}"
-        require(t.layout == "ND", "InvalidLayout", message)
+        if t.loc != "Vec":
+            name = short.removeprefix("tile.")
+            raise Violation("InvalidLocation", f"{name} works in Vec, {type_text(t)} is in {t.loc}")
+    for t in tiles:
+        if t.layout != "ND" and extents(t)[1] != 1:
+            message = f"{short.removeprefix('tile.')} needs row-major tiles, {type_text(t)} is {t.layout}"
+            raise Violation("InvalidLayout", message)
 
 
 # One tile
 
 
+@cache
 def check_tile(t: TileType, target: Target) -> None:
     """A tile by itself: static, of a layout its location has, aligned, not larger than its space."""
     loc, layout = t.loc or "Vec", t.layout or "ND"

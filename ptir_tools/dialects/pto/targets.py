@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.dialects.pto.names import inner
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, eq=False)
 class Target:
     """One target. `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
     takes there, spelled as PTO does; `products` are the (A, B) element types of matmul."""
