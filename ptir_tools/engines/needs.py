@@ -66,8 +66,9 @@ _WINDOWS = ("pto.tile.load", "pto.tile.store", "pto.tile.store.fp", "pto.tile.ex
 def _looked_at(op: Op, shapes: Shapes) -> Sequence[object]:
     """The extents of the memref that a load or store works on, or of the tile that is cut."""
     sources = [x for x in op.operands if isinstance(operand_type(x), MemRefType)] or op.operands[:1]
-    known: Shape = operand_type(sources[0]).shape
-    return shapes.get(sources[0], known) if isinstance(sources[0], Value) else known
+    t = operand_type(sources[0])
+    assert isinstance(t, (MemRefType, TileType))
+    return shapes.get(sources[0], t.shape) if isinstance(sources[0], Value) else t.shape
 
 
 def _window(starts: Sequence[Operand], valid: Sequence[Operand], extents: Sequence[object], shape: Shape) -> Asked:
