@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTDATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ptir_programs import ROWS, programs
+from ptir_programs import programs
 
 import ptir_tools
 from ptir_tools.core.builder import Builder, single_function
@@ -24,6 +24,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.types import sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect, load_format
+from ptir_tools.dialects.ptir.generate import ROWS
 from ptir_tools.engines import RunOptions, compare, native, run
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.numpy import Executable

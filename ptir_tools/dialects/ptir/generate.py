@@ -1,0 +1,249 @@
+"""Random programs, typed by construction, over all families of ops that engines prepare. Whoever makes the choices decides what
+comes out: a seed here, a property-testing library in the tests."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Protocol, TypeVar, cast
+
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI32, SI64, UI8, DType
+from ptir_tools.core.ir import Element, Literal, Program, Region, Value
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir import DIALECT
+
+T = TypeVar("T")
+
+DTYPES = (F32, F32, F32, F64, F16, BF16, SI32, SI64, SI8, UI8, SI4, FP8_E4M3, FP8_E5M2)
+SHAPES = ((), (1,), (3,), (2, 3), (4, 5), (1, 7), (3, 1, 4), (2, 0), (17, 33))
+_ELEMENTS = 20_000  # no value has more
+
+
+class Choices(Protocol):
+    """Who decides."""
+
+    def one(self, known: Sequence[T]) -> T:
+        """One of `known`."""
+
+    def flag(self) -> bool:
+        """Yes or no."""
+
+    def number(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`, both included."""
+
+    def shuffled(self, known: Sequence[T]) -> Sequence[T]:
+        """`known` in some order."""
+
+
+class Seeded:
+    """The choices of a seed: the same ones everywhere."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def one(self, known: Sequence[T]) -> T:
+        """One of `known`."""
+        return self.random.choice(known)
+
+    def flag(self) -> bool:
+        """Yes or no."""
+        return self.random.random() < 0.5
+
+    def number(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`, both included."""
+        return self.random.randint(low, high)
+
+    def shuffled(self, known: Sequence[T]) -> Sequence[T]:
+        """`known` in some order."""
+        return self.random.sample(known, len(known))
+
+
+@dataclass(slots=True)
+class Growing:
+    """A program in the making; `values` are what further ops may read."""
+
+    choices: Choices
+    program: Program
+    b: Builder
+    values: list[Value] = field(default_factory=list)
+
+
+Grow = Callable[[Growing, Value], Value | None]
+
+
+def generate(
+    choices: Choices, *, dtypes: Sequence[DType] = DTYPES, size: int = 12, growers: Sequence[Grow] | None = None
+) -> Program:
+    """A program of one function and about `size` steps at most, whose results are some of its values."""
+    g = Growing(choices, *single_function(DIALECT))
+    for i in range(choices.number(1, 3)):
+        g.values.append(g.b.param(tensor(choices.one(dtypes), choices.one(SHAPES)), f"p{i}"))
+    for _ in range(choices.number(1, size)):
+        x = choices.one([v for v in g.values if isinstance(v.type, TensorType)])
+        if _type(x).dtype is I1:
+            g.values.append(x := g.b.op("cast", x, dtype=F32))
+        made = choices.one(growers or GROWERS)(g, x)
+        if made is not None and prod(_type(made).static_shape) <= _ELEMENTS:
+            g.values.append(made)
+    chosen = [choices.one(g.values) for _ in range(choices.number(1, 4))]
+    g.b.results(*(v if isinstance(v.type, TensorType) else Element(v, choices.number(0, 1)) for v in chosen))
+    return g.program
+
+
+def _type(v: Value) -> TensorType:
+    return cast(TensorType, v.type)
+
+
+def _unary(g: Growing, x: Value) -> Value | None:
+    floats = ("exp", "tanh", "erf", "neg", "abs", "rsqrt", "reciprocal", "log", "stop_gradient")
+    names = (
+        floats if _type(x).dtype.is_float else ("neg", "abs", "stop_gradient") if _type(x).dtype.is_signed else ("stop_gradient",)
+    )
+    return g.b.op(g.choices.one(names), x)
+
+
+def _binary(g: Growing, x: Value) -> Value | None:
+    name = g.choices.one(("add", "sub", "mul", "maximum", "minimum") + (("div",) if _type(x).dtype.is_float else ()))
+    y = g.choices.one([v for v in g.values if v.type is x.type])
+    return g.b.op(name, x, y)
+
+
+def _select(g: Growing, x: Value) -> Value | None:
+    same = [v for v in g.values if v.type is x.type]
+    y, z = g.choices.one(same), g.choices.one(same)
+    flag = g.b.op(g.choices.one(("compare_lt", "compare_le", "compare_eq", "compare_ne", "compare_gt")), x, y)
+    return g.b.op("select", flag, g.choices.one((x, y)), z)
+
+
+def _clamp(g: Growing, x: Value) -> Value | None:
+    same = [v for v in g.values if v.type is x.type]
+    return g.b.op("clamp", x, g.choices.one(same), g.choices.one(same))
+
+
+def _cast(g: Growing, x: Value) -> Value | None:
+    return g.b.op("cast", x, dtype=g.choices.one((*DTYPES, I1)))
+
+
+def _reduce(g: Growing, x: Value) -> Value | None:
+    axes = tuple(a for a in range(_type(x).rank) if g.choices.flag())
+    name = g.choices.one(("reduce_sum", "reduce_max", "reduce_min"))
+    out = g.choices.one((None, F32)) if _type(x).dtype.is_float and _type(x).dtype.bits <= 32 else None
+    return g.b.op(name, x, axes=axes, keepdims=g.choices.flag(), out_dtype=out)
+
+
+def _argmax(g: Growing, x: Value) -> Value | None:
+    if not prod(_type(x).static_shape) or not _type(x).rank:
+        return None
+    axis = g.choices.number(-_type(x).rank, _type(x).rank - 1)
+    return g.b.op("argmax", x, axis=axis, keepdims=g.choices.flag(), output_dtype=g.choices.one((SI32, SI64)))
+
+
+def _movement(g: Growing, x: Value) -> Value | None:
+    choice = g.choices.one(("reshape", "transpose", "broadcast_to", "slice", "concat", "tile", "pad"))
+    n = _type(x).rank
+    if choice == "reshape":
+        return g.b.op("reshape", x, new_shape=tuple(g.choices.shuffled([*_type(x).static_shape, 1])))
+    if choice == "transpose":
+        return g.b.op("transpose", x, perm=tuple(g.choices.shuffled(range(n))))
+    if choice == "broadcast_to":
+        return g.b.op("broadcast_to", x, result_shape=(2, *(3 if d == 1 else d for d in _type(x).static_shape)))
+    if choice == "slice":
+        starts = tuple(g.choices.number(0, d) for d in _type(x).static_shape)
+        return g.b.op(
+            "slice",
+            x,
+            starts=starts,
+            sizes=tuple(g.choices.number(0, d - s) for d, s in zip(_type(x).static_shape, starts, strict=True)),
+        )
+    if choice == "concat":
+        return g.b.op("concat", [x, x, x], axis=g.choices.number(-n, n - 1)) if n else None
+    if choice == "tile":
+        return g.b.op("tile", x, repeats=tuple(g.choices.number(0, 2) for _ in range(n)))
+    counts = [tuple(g.choices.number(0, 2) for _ in range(n)) for _ in range(3)]
+    return g.b.op("pad", x, low=counts[0], high=counts[1], interior=counts[2])
+
+
+def _dot(g: Growing, x: Value) -> Value | None:
+    if _type(x).rank < 2:
+        return None
+    y = g.b.op("transpose", x, perm=(*range(_type(x).rank - 2), _type(x).rank - 1, _type(x).rank - 2)) if g.choices.flag() else x
+    n, transposed = _type(x).rank, y is not x
+    batch = tuple(range(n - 2))
+    axis = g.choices.one((n - 2, n - 1))
+    other = (n - 1 if axis == n - 2 else n - 2) if transposed else axis
+    out = g.choices.one((None, F32)) if _type(x).dtype.is_float and _type(x).dtype.bits <= 32 else None
+    return g.b.op(
+        "dot_general", x, y, batch_lhs=batch, batch_rhs=batch, contract_lhs=(axis,), contract_rhs=(other,), out_dtype=out
+    )
+
+
+def _softmax(g: Growing, x: Value) -> Value | None:
+    """The canonical form over the last axis."""
+    if _type(x).dtype is not F32 or not _type(x).rank:
+        return None
+    last = (_type(x).rank - 1,)
+    high = g.b.op("broadcast_to", g.b.op("reduce_max", x, axes=last, keepdims=True), result_shape=_type(x).static_shape)
+    e = g.b.op("exp", g.b.op("sub", x, high))
+    total = g.b.op("broadcast_to", g.b.op("reduce_sum", e, axes=last, keepdims=True), result_shape=_type(x).static_shape)
+    return g.b.op("div", e, total)
+
+
+def _normalize(g: Growing, x: Value) -> Value | None:
+    """A layer norm over the last axis, in parts, with a reshape in place of keepdims."""
+    if _type(x).dtype is not F32 or not _type(x).rank or not prod(_type(x).static_shape):
+        return None
+    n, last = _type(x).static_shape[-1], (_type(x).rank - 1,)
+    rows = (*_type(x).static_shape[:-1], 1)
+    inverse = g.b.op("broadcast_to", _literal(1.0 / n), result_shape=rows)
+    mean = g.b.op("mul", g.b.op("reduce_sum", x, axes=last, keepdims=True), inverse)
+    centered = g.b.op("sub", x, g.b.op("broadcast_to", mean, result_shape=_type(x).static_shape))
+    squares = g.b.op("reshape", g.b.op("reduce_sum", g.b.op("mul", centered, centered), axes=last), new_shape=rows)
+    epsilon = g.b.op("broadcast_to", _literal(1e-5), result_shape=rows)
+    scale = g.b.op("rsqrt", g.b.op("add", g.b.op("mul", squares, inverse), epsilon))
+    g.values.append(scale)
+    return g.b.op("mul", centered, g.b.op("broadcast_to", scale, result_shape=_type(x).static_shape))
+
+
+def _literal(number: float) -> Literal:
+    return Literal(tensor(F32), struct.pack("<f", number))
+
+
+def _scan(g: Growing, x: Value) -> Value | None:
+    if _type(x).rank < 1:
+        return None
+    row = tensor(_type(x).dtype, _type(x).static_shape[1:])
+    body = Region(f"r{len(g.program.regions)}")
+    inner = Builder(g.b.dialect, body)
+    carry, step = inner.param(row, "c"), inner.param(row, "s")
+    total = inner.op("maximum", carry, step)
+    inner.results(total, inner.op("stop_gradient", carry) if g.choices.flag() else total)
+    g.program.regions.append(body)
+    start = g.b.op("reduce_max", x, axes=(0,))
+    g.values.append(g.b.op("scan", [start, x], regions=[body], carry_count=1, scan_output_count=1))
+    return None
+
+
+# What a step may be, as often as it is likely; ROWS keep to what clusters of the native engine are made of.
+GROWERS: tuple[Grow, ...] = (
+    _unary,
+    _unary,
+    _unary,
+    _binary,
+    _binary,
+    _binary,
+    _select,
+    _clamp,
+    _cast,
+    _reduce,
+    _reduce,
+    _argmax,
+    _movement,
+    _movement,
+    _dot,
+    _scan,
+)
+ROWS: tuple[Grow, ...] = (_unary, _unary, _binary, _binary, _select, _clamp, _reduce, _softmax, _normalize, _movement)

@@ -1,0 +1,1 @@
+# RUN: ptir gen --seed 3
