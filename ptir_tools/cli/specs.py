@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import UsageError, Violation
-from ptir_tools.core.dtypes import DType, Kind
+from ptir_tools.core.dtypes import CF32, CF64, F32, F64, DType, Kind
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type
 from ptir_tools.engines.inputs import random_array
@@ -26,6 +26,7 @@ else:
 _RANDOM = re.compile(r"random\(\s*([^,()]+)\s*,\s*([^,()]+)\s*\)")
 _WORDS = re.compile(r"\b(?:nan|inf)\b", re.IGNORECASE)
 _JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
+_PAIR = re.compile(r"\(([^(),\[\]]+),([^(),\[\]]+)\)")  # a complex number, as text PTIR writes it
 
 
 def dtype_of(t: Type) -> DType:
@@ -86,24 +87,38 @@ def _between(port: Port, dtype: DType, shape: tuple[int, ...], low: str, high: s
 def _from_text(port: Port, text: str, dtype: DType) -> Array:
     """The value that `text` spells, in `dtype`. Raises UsageError when it is none or `dtype` cannot hold it."""
     try:
-        value = json.loads(_WORDS.sub(lambda m: _JSON_WORDS[m[0].lower()], text.strip()))
+        words = _WORDS.sub(lambda m: _JSON_WORDS[m[0].lower()], text.strip())
+        value = json.loads(_PAIR.sub(r'{"re": \1, "im": \2}', words), parse_float=decimals.read, object_hook=_complex)
         shape = _shape(value)
+    except OverflowError as error:
+        raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {text[:40]}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"input `{port.name}`: `{text[:40]}` is no number or list of numbers") from error
     flat = list(_leaves(value))
     for x in flat:
         if not _representable(x, dtype):
-            raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {json.dumps(x)}")
+            raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {str(x).lower()}")
     if dtype.is_integer:
         made = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
         return arrays.narrow(made, dtype).reshape(shape) if dtype.bits != 64 else made.reshape(shape)
-    return arrays.narrow(np.array(flat, np.complex128 if dtype.is_complex else np.float64), dtype).reshape(shape)
+    if dtype.is_complex:
+        return arrays.narrow(np.array(flat, np.complex128), dtype).reshape(shape)
+    exact = flat if dtype is F64 else [decimals.narrowing(x) for x in flat]
+    return arrays.narrow(np.array(exact, np.float64), dtype).reshape(shape)
+
+
+def _complex(pair: dict[str, Any]) -> complex:
+    """The number of a `(re, im)`. Raises ValueError for any other object."""
+    parts = list(pair.values())
+    if list(pair) != ["re", "im"] or not all(isinstance(x, (int, float)) for x in parts):
+        raise ValueError(pair)
+    return complex(*parts)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
     """The shape of nested lists. Raises ValueError when they are ragged or hold anything but numbers."""
     if not isinstance(value, list):
-        if not isinstance(value, (int, float)):
+        if not isinstance(value, (int, float, complex)):
             raise ValueError(value)
         return ()
     inner = {_shape(x) for x in value}
@@ -120,17 +135,18 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _representable(x: float, dtype: DType) -> bool:
+def _representable(x: complex, dtype: DType) -> bool:
     if dtype.kind is Kind.BOOL:
         return x in (0, 1)
     if isinstance(x, bool):
         return False
     if dtype.is_integer:
         return isinstance(x, int) and dtype.min <= x <= dtype.max
-    if isinstance(x, float) and not math.isfinite(x):
-        return True
+    if isinstance(x, complex):
+        part = F32 if dtype is CF32 else F64
+        return dtype.is_complex and _representable(x.real, part) and _representable(x.imag, part)
     try:
-        rounded = arrays.narrow(np.array(float(x), np.complex128 if dtype.is_complex else np.float64), dtype)
+        decimals.nearest(float(x), {CF32: F32, CF64: F64}.get(dtype, dtype))
     except OverflowError:
         return False
-    return bool(np.isfinite(arrays.widen(rounded)))
+    return True
