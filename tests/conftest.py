@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import rich.style  # noqa: F401  (draws a random number when imported: not inside a Hypothesis draw, which touches every module)
 
 from ptir_tools.cli import invoke
 
