@@ -92,11 +92,14 @@ class Spans:
         self.text = text
         self.scan = json.JSONDecoder().raw_decode
         self.children: dict[int, dict[str | int, tuple[Span, Span]]] = {}
+        self.root: Span | None = None
 
     def __call__(self, path: JsonPath) -> Span | None:
         """The span of the node at `path`, or of its nearest ancestor that exists; None in a text that is not JSON."""
         try:
-            key = found = self._value(_end(_BLANKS, self.text, 0))
+            if self.root is None:
+                self.root = self._value(_end(_BLANKS, self.text, 0))
+            key = found = self.root
             for step in path:
                 if step == KEY:
                     return key
