@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-TABLES = "import ptir_tools; ptir_tools.__path__.append('.'); from ptir_tools import grammars; grammars.write_tables()"
+TABLES = "from ptir_tools import grammars; grammars.write_tables()"
 
 
 class BuildTables(build_py):

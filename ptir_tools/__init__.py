@@ -9,12 +9,17 @@
 Everything is loaded when it is first used. What is wrong with a program raises `Rejected`, whose `diagnostics` tell where.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
     from ptir_tools.api import Program, Rejected, UsageError, optimize, plan, read, run, translate, verify, write
+
+# In a checkout `grammars` and `passes` stand beside this folder; an installation holds them inside.
+if not os.path.isdir(os.path.join(__path__[0], "passes")):
+    __path__.append(os.path.dirname(os.path.abspath(__path__[0])))
 
 __version__ = "0.1.0"
 __all__ = ["Program", "Rejected", "UsageError", "optimize", "plan", "read", "run", "translate", "verify", "write"]
