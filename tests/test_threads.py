@@ -15,8 +15,8 @@ PRODUCT = """func @f(%x: tensor<f32, 301x257>, %w: tensor<f32, 257x999>) -> tens
   %y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 301x999>
   return %y
 }"""
-PRODUCTS = """func @f(%x: tensor<f32, 5x130x70>, %w: tensor<f32, 5x70x130>) -> tensor<f32, 5x130x130> {
-  %y = dot_general(%x, %w) batch[0] contract_lhs[2] contract_rhs[1] -> tensor<f32, 5x130x130>
+PRODUCTS = """func @f(%x: tensor<f32, 5x330x150>, %w: tensor<f32, 5x150x330>) -> tensor<f32, 5x330x330> {
+  %y = dot_general(%x, %w) batch[0] contract_lhs[2] contract_rhs[1] -> tensor<f32, 5x330x330>
   return %y
 }"""
 CHAIN = """func @f(%x: tensor<f32, 2000003>) -> tensor<f32, 2000003> {

@@ -51,7 +51,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
     """A stack of products, cut for the threads: by matrix, or by row when there is one matrix."""
-    workers = shop.threads if out.size * left.shape[2] >= threads.WORTH else 1
+    workers = shop.threads if out.size * left.shape[2] >= threads.PRODUCT_WORTH else 1
     if len(out) == 1:
         pieces = [(out[:, s], left[:, s], right) for s in threads.cuts(out.shape[1], workers)]
     else:

@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from ptir_tools.engines.numpy.steps import Step
 
-WORTH = 1 << 21  # multiplications or element operations, about 100 µs, below which a second thread costs more than it gives
+WORTH = 1 << 21  # element operations below which a second thread costs more than it gives
+PRODUCT_WORTH = 1 << 25  # multiplications of a product, likewise: every thread packs the whole right operand
 
 
 def count(wanted: int) -> int:
