@@ -5,6 +5,7 @@ Specification: PTIR rewrite system, "Pattern system" and "PatternSet". Rules wri
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -30,7 +31,7 @@ class Effect(IntEnum):
 Origin = OpDef | type[Literal] | None
 
 
-class Pattern:
+class Pattern(ABC):
     """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
 
     `depth`: how many levels of definitions, the root's included, decide whether it matches.
@@ -50,9 +51,9 @@ class Pattern:
         """The pairs (op, user of it) along which it looks down; None is any op."""
         return [(None, d) for root in self.roots for d in named(root)] if self.depth > 1 else []
 
+    @abstractmethod
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         """Rewrite at `root` through `rw`, or change nothing and return False."""
-        raise NotImplementedError(type(self).__name__)
 
 
 class OpView:
@@ -116,9 +117,9 @@ class OpRewritePattern(Pattern):
         """Whether it is worth trying."""
         return True
 
+    @abstractmethod
     def rewrite(self, op: OpView) -> bool:
         """Rewrite, or change nothing and return False."""
-        raise NotImplementedError(type(self).__name__)
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         view = OpView(root, rw)
