@@ -1,0 +1,96 @@
+"""The forward values and gradients of MIND modules, held to torch. Collected only where torch is installed (extra `oracle`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from mind_programs import good, run
+
+from ptir_tools.core.verify import verify
+from ptir_tools.passes import PassContext, run_pipeline
+
+# name -> (shapes of the inputs, instructions after the inputs, the same in torch)
+CASES: dict[str, tuple[list[list[int]], list[str], Callable[..., torch.Tensor]]] = {
+    "add": ([[2, 3], [3]], ["Add(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)"], lambda x, y: ((x + y) ** 2).sum()),
+    "sub": ([[1, 3], [2, 1]], ["Sub(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)"], lambda x, y: ((x - y) ** 2).sum()),
+    "mul": ([[2, 3], []], ["Mul(%0, %1)", "Mul(%2, %0)", "Sum(%3, [], false)"], lambda x, y: (x * y * x).sum()),
+    "neg exp": ([[4]], ["Neg(%0)", "Exp(%1)", "Sum(%2, [], false)"], lambda x: (-x).exp().sum()),
+    "sum": ([[2, 3, 4]], ["Sum(%0, [0, 2], true)", "Mul(%1, %1)", "Sum(%2, [], false)"], lambda x: (x.sum((0, 2)) ** 2).sum()),
+    "mean": ([[2, 3, 4]], ["Mean(%0, [1], false)", "Exp(%1)", "Mean(%2, [], false)"], lambda x: x.mean(1).exp().mean()),
+    "reshape": ([[2, 3], [6]], ["Reshape(%0, [6])", "Dot(%2, %1)"], lambda x, y: x.reshape(6) @ y),
+    "transpose": (
+        [[2, 3, 4], [4, 2, 3]],
+        ["Transpose(%0, [2, 0, 1])", "Mul(%2, %1)", "Sum(%3, [], false)"],
+        lambda x, y: (x.permute(2, 0, 1) * y).sum(),
+    ),
+    "axes": (
+        [[2, 1, 3], [2, 1, 1, 3]],
+        ["ExpandDims(%0, [1])", "Mul(%2, %1)", "Squeeze(%3, [1, 2])", "Exp(%4)", "Sum(%5, [], false)"],
+        lambda x, y: (x.unsqueeze(1) * y).exp().sum(),
+    ),
+    "dot": ([[3, 4], [4]], ["Dot(%0, %1)", "Exp(%2)", "Sum(%3, [], false)"], lambda x, y: (x @ y).exp().sum()),
+    "matmul": (
+        [[2, 1, 3, 4], [5, 4, 2]],
+        ["MatMul(%0, %1)", "Mul(%2, %2)", "Mean(%3, [], false)"],
+        lambda x, y: ((x @ y) ** 2).mean(),
+    ),
+    "two layers": (
+        [[5, 3], [3, 4], [4], [4, 2]],
+        ["MatMul(%0, %1)", "Add(%4, %2)", "Exp(%5)", "MatMul(%6, %3)", "Mul(%7, %7)", "Mean(%8, [], false)"],
+        lambda x, w, b, v: (((x @ w + b).exp() @ v) ** 2).mean(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str) -> None:
+    shapes, lines, formula = CASES[name]
+    text = "".join(f"%{i} = Input {{name=x{i}}} : tensor<f64{s}>\n" for i, s in enumerate(shapes))
+    text += "".join(f"%{i} = {line}\n" for i, line in enumerate(lines, len(shapes)))
+    program, context = good(f"{text}outputs: %{len(shapes) + len(lines) - 1}\n"), PassContext()
+    run_pipeline(program, "autodiff,canonicalize", context)
+    assert verify(program, context.diagnostics)
+
+    rng = np.random.default_rng(5)
+    inputs = [rng.uniform(-1, 1, s) for s in shapes]
+    leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+    loss = formula(*leaves)
+    loss.backward()
+    for got, want in zip(run(program, inputs), [loss.detach(), *(leaf.grad for leaf in leaves)], strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-13)
+
+
+FORWARD: dict[str, tuple[list[list[int]], str, Callable[..., torch.Tensor]]] = {
+    "conv, Valid": ([[2, 7, 6, 3], [3, 2, 3, 4]], "Conv2d(%0, %1, [2, 1], Valid)", lambda x, w: conv(x, w, (2, 1), (0, 0, 0, 0))),
+    "conv, Custom": (
+        [[1, 5, 5, 2], [3, 3, 2, 3]],
+        "Conv2d(%0, %1, [1, 2], Custom([[1, 0], [2, 3]]))",
+        lambda x, w: conv(x, w, (1, 2), (2, 3, 1, 0)),
+    ),
+    "conv, Same, even kernel": ([[1, 5, 5, 2], [2, 2, 2, 3]], "Conv2d(%0, %1, [1, 1], Same)", lambda x, w: conv(x, w, (1, 1), (0, 1, 0, 1))),
+    "conv, Same, strided": ([[1, 6, 7, 1], [3, 3, 1, 2]], "Conv2d(%0, %1, [2, 2], Same)", lambda x, w: conv(x, w, (2, 2), (1, 1, 0, 1))),
+    "slice": ([[7, 5]], "Slice(%0, [1:7:2, 0:5:3])", lambda x: x[1:7:2, 0:5:3]),
+    "relu": ([[3, 4]], "Relu(%0)", torch.relu),
+    "log": ([[3, 4]], "Log(%0)", torch.log),
+    "index": ([[3, 4]], "Index(%0, [2, 1])", lambda x: x[2, 1]),
+}
+
+
+def conv(x: torch.Tensor, w: torch.Tensor, strides: tuple[int, int], pads: tuple[int, int, int, int]) -> torch.Tensor:
+    """torch's convolution (NCHW, OIHW) of NHWC by HWCF; `pads` are left, right, top, bottom."""
+    padded = torch.nn.functional.pad(x.permute(0, 3, 1, 2), pads)
+    return torch.nn.functional.conv2d(padded, w.permute(3, 2, 0, 1), stride=strides).permute(0, 2, 3, 1)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_values(name: str) -> None:
+    shapes, line, formula = FORWARD[name]
+    text = "".join(f"%{i} = Input {{name=x{i}}} : tensor<f64{s}>\n" for i, s in enumerate(shapes))
+    program = good(f"{text}%9 = {line}\noutputs: %9\n")
+    rng = np.random.default_rng(6)
+    inputs = [rng.uniform(-1, 1, s) for s in shapes]
+    want = formula(*map(torch.tensor, inputs)).numpy()
+    np.testing.assert_allclose(run(program, inputs)[0], want, rtol=1e-12, atol=1e-13)
