@@ -70,8 +70,16 @@ FORWARD: dict[str, tuple[list[list[int]], str, Callable[..., torch.Tensor]]] = {
         "Conv2d(%0, %1, [1, 2], Custom([[1, 0], [2, 3]]))",
         lambda x, w: conv(x, w, (1, 2), (2, 3, 1, 0)),
     ),
-    "conv, Same, even kernel": ([[1, 5, 5, 2], [2, 2, 2, 3]], "Conv2d(%0, %1, [1, 1], Same)", lambda x, w: conv(x, w, (1, 1), (0, 1, 0, 1))),
-    "conv, Same, strided": ([[1, 6, 7, 1], [3, 3, 1, 2]], "Conv2d(%0, %1, [2, 2], Same)", lambda x, w: conv(x, w, (2, 2), (1, 1, 0, 1))),
+    "conv, Same, even kernel": (
+        [[1, 5, 5, 2], [2, 2, 2, 3]],
+        "Conv2d(%0, %1, [1, 1], Same)",
+        lambda x, w: conv(x, w, (1, 1), (0, 1, 0, 1)),
+    ),
+    "conv, Same, strided": (
+        [[1, 6, 7, 1], [3, 3, 1, 2]],
+        "Conv2d(%0, %1, [2, 2], Same)",
+        lambda x, w: conv(x, w, (2, 2), (1, 1, 0, 1)),
+    ),
     "slice": ([[7, 5]], "Slice(%0, [1:7:2, 0:5:3])", lambda x: x[1:7:2, 0:5:3]),
     "relu": ([[3, 4]], "Relu(%0)", torch.relu),
     "log": ([[3, 4]], "Log(%0)", torch.log),
