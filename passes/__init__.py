@@ -1,14 +1,14 @@
 """Passes: one per file, `<dialect>/<name>.py`; those that no dialect owns stand at the top. This module runs them.
 
 A pass is a module with `run(program, context) -> None`, whose docstring's first line is its help, and, where it takes options,
-`OPTIONS`, a dict of their defaults (an option has the type of its default).
+`OPTIONS`, a dict of their defaults (an option has the type of its default; None is a number that nobody gave).
 """
 
 from __future__ import annotations
 
 import pkgutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
@@ -19,7 +19,8 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import streams
-from ptir_tools.core.ir import Program, Region, collector_paused
+from ptir_tools.core.greedy import GreedyConfig, op_text
+from ptir_tools.core.ir import Op, Program, Region, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.pipeline import Step, parse, point
 from ptir_tools.core.rewriter import Rewriter
@@ -62,7 +63,10 @@ class PassContext:
     """What passes are given, and where they leave what they did.
 
     `options` are those of the pass that runs. `statistics[pass]` counts rewrites, folds, erased ops and each rule by name.
-    `log` is handed a record per rewrite. `seed` shuffles the greedy driver's worklist (tests).
+    `log` is handed a record per step. `seed` shuffles the greedy driver's worklist (tests).
+
+    A step is a rewrite or a fold of the greedy driver, what a pass says is one (`step`), or else all that the pass does. After
+    `step_limit` of them nothing more is done, which is how the guilty one is found.
     """
 
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
@@ -79,10 +83,49 @@ class PassContext:
     timings: list[tuple[str, float]] = field(default_factory=list)
     running: str = ""
     edits: int = 0
+    steps: int = 0
+    step_limit: int | None = None
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what` of the pass that runs."""
         self.statistics.setdefault(self.running, Counter())[what] += n
+
+    def took(self, steps: int) -> None:
+        """Count steps."""
+        self.steps += steps
+
+    @property
+    def steps_left(self) -> int | None:
+        """How many more steps may be taken; None: any number."""
+        return None if self.step_limit is None else max(self.step_limit - self.steps, 0)
+
+    def greedy(self, **more: Any) -> GreedyConfig:
+        """The configuration of a greedy driver in this context; keywords are further fields. Its rewrites and folds are to be
+        counted with `took`."""
+        given = (self.max_iterations, self.options.get("max-iterations"), self.steps_left)
+        return GreedyConfig(
+            max_iterations=min((n for n in given if n is not None), default=None),
+            expensive_checks=self.expensive_checks,
+            seed=self.seed,
+            limits=self.limits,
+            log=self.log and self.record,
+            **more,
+        )
+
+    def step(self, name: str, root: Op, *after: Op) -> bool:
+        """Count a step that a pass is about to take without the driver, `root` becoming `after`; False when it may not."""
+        if self.steps_left == 0:
+            return False
+        self.took(1)
+        if self.log is not None:
+            text = op_text(root)
+            self.record({"pattern": name, "root": text, "before": text, "after": [*map(op_text, after)], "loc": root.loc})
+        return True
+
+    def record(self, step: dict[str, Any]) -> None:
+        """Hand a step to the log, with the pass that took it."""
+        if self.log is not None:
+            self.log({"pass": self.running, **step})
 
     def rewriters(self, program: Program) -> Iterator[Rewriter]:
         """A rewriter for each function and shared region, finished when the loop goes on; what an op runs comes before it."""
@@ -135,6 +178,11 @@ def help_of(name: str, dialect: str) -> str:
     return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
 
 
+def options_of(name: str, dialect: str) -> dict[str, Any]:
+    """The options of the pass, or of `fixpoint`, with their defaults."""
+    return _FIXPOINT_OPTIONS if name == FIXPOINT else getattr(lookup(name, dialect), "OPTIONS", {})
+
+
 def parse_pipeline(text: str, dialect: str) -> tuple[Step, ...]:
     """The steps of `text`, every name and option checked. Raises UsageError that points into the text."""
     steps = parse(text)
@@ -146,13 +194,15 @@ def parse_pipeline(text: str, dialect: str) -> tuple[Step, ...]:
 
 def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
     if step.name not in known:
-        raise point(text, step.at, _unknown(step.name, dialect, known))
+        raise point(text, step.at, _unknown(step.name, dialect, known), len(step.name))
     if (step.body is not None) != (step.name == FIXPOINT):
-        raise point(text, step.at, f"`{step.name}` takes {'passes' if step.name == FIXPOINT else 'no passes'} in parentheses")
-    try:
-        _options(step, dialect)
-    except UsageError as error:
-        raise point(text, step.at, str(error)) from None
+        takes = "passes" if step.name == FIXPOINT else "no passes"
+        raise point(text, step.at, f"`{step.name}` takes {takes} in parentheses", len(step.name))
+    for name in step.options:
+        try:
+            _option(step, name, dialect)
+        except UsageError as error:
+            raise point(text, step.options_at[name], str(error), len(name)) from None
     for inner in step.body or ():
         _check_step(inner, text, dialect, known)
 
@@ -161,31 +211,39 @@ def _unknown(name: str, dialect: str, known: list[str]) -> str:
     for other in ("ptir", "pto", "mind", "tiny"):
         if other != dialect and name in names(other):
             return f"pass `{name}` is for {other} programs, this one is {dialect}"
-    near = get_close_matches(name, known, n=1)
-    return f"unknown pass `{name}`" + (f"; did you mean `{near[0]}`?" if near else "")
+    return f"unknown pass `{name}`{_nearest(name, known)}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name.replace("_", "-").lower(), known, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _options(step: Step, dialect: str) -> dict[str, Any]:
-    """The options of `step` with the types of their defaults. Raises UsageError for an unknown one or a bad value."""
-    defaults = _FIXPOINT_OPTIONS if step.name == FIXPOINT else getattr(lookup(step.name, dialect), "OPTIONS", {})
-    given = dict(defaults)
-    for name, value in step.options.items():
-        if name not in defaults:
-            known = ", ".join(defaults) or "none"
-            raise UsageError(f"pass `{step.name}` has no option `{name}` (it has: {known})")
-        given[name] = _value(name, value, defaults[name])
-    return given
+    """The options of `step`, those not given by default."""
+    return options_of(step.name, dialect) | {name: _option(step, name, dialect) for name in step.options}
 
 
-def _value(name: str, text: str, default: Any) -> Any:
+def _option(step: Step, name: str, dialect: str) -> Any:
+    """The value of an option of `step`, with the type of its default. Raises UsageError for an unknown one or a bad value."""
+    defaults, text = options_of(step.name, dialect), step.options[name]
+    if name not in defaults:
+        hint = _nearest(name, defaults) or f" (it has: {', '.join(defaults) or 'none'})"
+        raise UsageError(f"pass `{step.name}` has no option `{name}`{hint}")
+    default = defaults[name]
     if isinstance(default, bool):
         if text not in ("true", "false"):
             raise UsageError(f"option `{name}` is true or false, not `{text}`")
         return text == "true"
+    if isinstance(default, str):
+        return text
     try:
-        return type(default)(text)
+        number = float(text) if isinstance(default, float) else int(text)
     except ValueError:
         raise UsageError(f"option `{name}` needs a number, not `{text}`") from None
+    if number < 0 or (step.name == FIXPOINT and number < 1):
+        raise UsageError(f"option `{name}` is too small: `{text}`")
+    return number
 
 
 def run_pipeline(program: Program, pipeline: str, context: PassContext | None = None) -> PassContext:
@@ -231,13 +289,18 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
 
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:
-    for hook in context.hooks:
-        hook.before(step, program)
+    if context.steps_left == 0:
+        return
     context.running = step.name
     context.options = _options(step, program.dialect.name)
-    edits, start = context.edits, perf_counter()
+    for hook in context.hooks:
+        hook.before(step, program)
+    edits, steps, start = context.edits, context.steps, perf_counter()
     lookup(step.name, program.dialect.name).run(program, context)
     context.timings.append((step.name, perf_counter() - start))
+    if context.edits != edits and context.steps == steps:
+        context.took(1)
+        context.record({"pattern": None, "root": None, "before": None, "after": None, "loc": 0})
     if context.verify_each:
         faults = Diagnostics(program.source)
         if not verify(program, faults):

@@ -17,15 +17,16 @@ from ptir_tools.passes import Floats, PassContext
 
 def run(program: Program, context: PassContext) -> None:
     """Merge ops that compute the same value."""
-    merger = _Merger(context.floats is not Floats.STRICT)
+    merger = _Merger(context)
     for rw in context.rewriters(program):
         merger.block(rw, rw.block, {})
     context.count("merged", merger.merged)
 
 
 class _Merger:
-    def __init__(self, commute_floats: bool) -> None:
-        self.commute_floats = commute_floats
+    def __init__(self, context: PassContext) -> None:
+        self.context = context
+        self.commute_floats = context.floats is not Floats.STRICT
         self.merged = 0
         self.random: dict[Region, bool] = {}
 
@@ -39,7 +40,7 @@ class _Merger:
             if not d.is_pure or d.is_random or (op.regions and self.is_random(op)) or (key := self.key(op)) is None:
                 continue
             first = known.setdefault(key, op)
-            if first is not op:
+            if first is not op and self.context.step("merge", op, first):
                 for v, by in zip(op.results, first.results, strict=True):
                     rw.replace_all_uses(v, by)
                 rw.erase(op)

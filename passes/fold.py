@@ -11,7 +11,7 @@ from functools import cache
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.greedy import GreedyConfig, apply_patterns_and_fold_greedily
+from ptir_tools.core.greedy import apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef
@@ -27,9 +27,9 @@ _BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it 
 def run(program: Program, context: PassContext) -> None:
     """Compute what depends on constants alone."""
     nothing = PatternSet().freeze()
-    config = GreedyConfig(enable_dce=False, limits=context.limits, log=context.log, expensive_checks=context.expensive_checks)
     for rw in context.rewriters(program):
-        stats = apply_patterns_and_fold_greedily(rw, nothing, config, folder(context.limits))
+        stats = apply_patterns_and_fold_greedily(rw, nothing, context.greedy(enable_dce=False), folder(context.limits))
+        context.took(stats.folds)
         for op in reversed(list(rw.body())):
             if op.defn.is_constant and rw.unused(op):
                 rw.erase(op)

@@ -49,14 +49,14 @@ def test_pipelines_are_read_with_options_and_nesting():
     [
         ("canonicalise,cse", "did you mean `canonicalize`", 0),
         ("cse,dcee", "did you mean `dce`", 4),
-        ("cse{n=1}", "no option `n`", 0),
-        ("fixpoint{n=x}(cse)", "needs a number", 0),
+        ("cse{n=1}", "no option `n`", 4),
+        ("fixpoint{n=x}(cse)", "needs a number", 9),
         ("fixpoint", "takes passes", 0),
         ("cse(dce)", "takes no passes", 0),
         ("cse dce", "expected `,`", 4),
         ("cse,{", "name of a pass", 4),
         ("fixpoint(cse", "expected `)`", 12),
-        ("cse{a=1,a=2}", "given twice", 9),
+        ("cse{a=1,a=2}", "given twice", 8),
         ("normalize", "is for tiny programs", 0),
     ],
 )
@@ -64,7 +64,7 @@ def test_wrong_pipeline_is_pointed_into(text: str, message: str, caret: int) -> 
     with pytest.raises(UsageError) as info:
         parse_pipeline(text, "ptir")
     said, shown, mark = str(info.value).split("\n")
-    assert message in said and shown == f"  {text}" and mark == " " * (2 + caret) + "^"
+    assert message in said and shown == f"  {text}" and mark.rstrip("^") == " " * (2 + caret) and mark.endswith("^")
 
 
 def test_every_pass_of_every_dialect_has_help():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.core.greedy import GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patterns import Effect, FrozenPatternSet
 from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.passes.fold import folder
+
+OPTIONS = {"max-iterations": None}  # of rewrites and folds
 
 EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.NAN_PAYLOAD, Floats.FAST: Effect.RANGE}
 
@@ -20,20 +22,14 @@ def run(program: Program, context: PassContext) -> None:
 def apply(program: Program, context: PassContext, patterns: FrozenPatternSet) -> None:
     """Drive `patterns` with folding over every function and region, as the context asks."""
     for rw in context.rewriters(program):
-        config = GreedyConfig(
-            max_iterations=context.max_iterations,
-            expensive_checks=context.expensive_checks,
-            effect=EFFECTS[context.floats],
-            seed=context.seed,
-            limits=context.limits,
-            log=context.log,
-        )
+        config = context.greedy(effect=EFFECTS[context.floats])
         stats = apply_patterns_and_fold_greedily(rw, patterns, config, folder(context.limits))
         count(stats, context)
 
 
 def count(stats: GreedyStats, context: PassContext) -> None:
     """Add what the driver did to the statistics of the pass that runs."""
+    context.took(stats.rewrites + stats.folds)
     context.count("rewrites", stats.rewrites)
     context.count("folds", stats.folds)
     context.count("erased", stats.erased)

@@ -181,7 +181,7 @@ class _Driver:
         if checks:
             self.check(p.name, success, before)
         if success and log is not None:
-            self.report(log, p.name, text)
+            self.report(log, p.name, op, text)
         return success
 
     def replace(self, op: Op, by: Operand) -> None:
@@ -200,7 +200,7 @@ class _Driver:
         if self.config.expensive_checks:
             self.check("fold", True, before)
         if self.config.log is not None:
-            self.report(self.config.log, "fold", text)
+            self.report(self.config.log, "fold", op, text)
 
     def check(self, name: str, success: bool, before: object) -> None:
         changed = fingerprint(self.rw) != before
@@ -209,9 +209,9 @@ class _Driver:
         if success and (faults := self.rw.verify()):
             raise BrokenPattern(f"after `{name}`: {faults[0]}")
 
-    def report(self, log: Callable[[dict[str, Any]], None], name: str, before: str) -> None:
+    def report(self, log: Callable[[dict[str, Any]], None], name: str, root: Op, before: str) -> None:
         after = [op_text(op) for op in dict.fromkeys(self.inserted) if self.rw.alive(op)]
-        log({"pattern": name, "root": before, "before": before, "after": after})
+        log({"pattern": name, "root": before, "before": before, "after": after, "loc": root.loc})
 
 
 def erase_dead(rw: Rewriter) -> int:

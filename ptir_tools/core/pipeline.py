@@ -1,4 +1,7 @@
-"""The text of a pass pipeline: `name,name{option=value},fixpoint{n=4}(name,name)`."""
+"""The text of a pass pipeline: `name,name{option=value},fixpoint{n=4}(name,name)`.
+
+A comma or a line end separates passes; `#` and `//` begin a comment that the line ends.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,19 @@ from ptir_tools.core.diagnostics import UsageError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _VALUE = re.compile(r'"[^"]*"|[^,{}()\s]+')
-_BLANK = re.compile(r"\s*")
+_BLANK = re.compile(r"(?:\s|(?:#|//)[^\n]*)*")
 
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One pass of a pipeline: its options as text, and for a pass over passes what stands in parentheses. `at`: its offset."""
+    """One pass of a pipeline: its options as text, and for a pass over passes what stands in parentheses. `at`: its offset;
+    `options_at`: those of its options."""
 
     name: str
     at: int
     options: dict[str, str] = field(default_factory=dict)
     body: tuple[Step, ...] | None = None
+    options_at: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         options = ",".join(f"{k}={v}" for k, v in self.options.items())
@@ -27,14 +32,17 @@ class Step:
         return self.name + (f"{{{options}}}" if options else "") + inner
 
 
-def point(text: str, at: int, message: str) -> UsageError:
-    """An error that shows the pipeline with a caret under the character at offset `at`."""
-    return UsageError(f"{message}\n  {text}\n  {' ' * at}^")
+def point(text: str, at: int, message: str, length: int = 1) -> UsageError:
+    """An error that shows the line of the pipeline with carets under `length` characters from offset `at`."""
+    start = text.rfind("\n", 0, at) + 1
+    line = text[start:].partition("\n")[0].expandtabs(1)
+    where = f" (line {text.count(chr(10), 0, at) + 1})" if "\n" in text.strip() else ""
+    return UsageError(f"{message}{where}\n  {line}\n  {' ' * (at - start)}{'^' * length}")
 
 
 def parse(text: str) -> tuple[Step, ...]:
     """The steps of a pipeline text. Raises UsageError pointing at what is wrong."""
-    reader = _Reader(text.replace("\n", " "))
+    reader = _Reader(text)
     steps = reader.steps(nesting=0)
     if reader.at < len(reader.text):
         raise reader.error(f"expected `,`, found `{reader.text[reader.at]}`")
@@ -45,6 +53,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.line_ended = False  # between the last token and what comes
         self.blank()
 
     def error(self, message: str) -> UsageError:
@@ -52,7 +61,7 @@ class _Reader:
 
     def blank(self) -> None:
         if (m := _BLANK.match(self.text, self.at)) is not None:
-            self.at = m.end()
+            self.at, self.line_ended = m.end(), "\n" in m.group()
 
     def take(self, token: str) -> bool:
         if not self.text.startswith(token, self.at):
@@ -75,28 +84,31 @@ class _Reader:
         steps: list[Step] = []
         while self.at < len(self.text) and not self.text.startswith(")", self.at):
             steps.append(self.step(nesting))
-            if not self.take(","):
+            if not (self.line_ended | self.take(",")):
                 break
         return tuple(steps)
 
     def step(self, nesting: int) -> Step:
         at = self.at
         name = self.match(_NAME, "the name of a pass")
-        options = self.options() if self.take("{") else {}
+        options, options_at = self.options() if self.take("{") else ({}, {})
         body = None
         if self.take("("):
             body = self.steps(nesting + 1)
             if not self.take(")"):
                 raise self.error("expected `)`")
-        return Step(name, at, options, body)
+        return Step(name, at, options, body, options_at)
 
-    def options(self) -> dict[str, str]:
+    def options(self) -> tuple[dict[str, str], dict[str, int]]:
         options: dict[str, str] = {}
+        places: dict[str, int] = {}
         while not self.take("}"):
+            at = self.at
             name = self.match(_NAME, "the name of an option")
             if name in options:
-                raise self.error(f"option `{name}` is given twice")
+                raise point(self.text, at, f"option `{name}` is given twice", len(name))
+            places[name] = at
             options[name] = self.match(_VALUE, "a value").strip('"') if self.take("=") else "true"
             if not self.take(",") and not self.text.startswith("}", self.at):
                 raise self.error("expected `,` or `}`")
-        return options
+        return options, places
