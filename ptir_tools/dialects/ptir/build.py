@@ -5,9 +5,9 @@
     e = (x - x.reduce_max([-1], keepdims=True).broadcast_like(x)).exp()
     program = g.returns(e / e.reduce_sum([-1], keepdims=True).broadcast_like(e))
 
-Every op of `ptir ops` is a method of its first operand (and of `Graph` and `Block`): first the other operands, then attributes in
-declared order or by name. Lists stand for tuples, names for dtypes and symbols, Python numbers for constants of the
-other operand's type. A rule that is broken raises Violation.
+Every op of `ptir ops` is a method of its first operand, and of `Graph` and `Block`: the operands, then the attributes, those with
+a default by name. Lists stand for tuples, names for dtypes and symbols; beside a tensor of an elementwise op, a Python number
+stands for one of the same type. Nothing else is broadcast or promoted. A rule that is broken raises Violation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MANY, OPS, Attr, OpDef, operand_type
+from ptir_tools.core.opdef import ELEMENTWISE, MANY, OPS, OpDef, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT, scalars
+from ptir_tools.dialects.ptir.build_attributes import Number, attribute, dtype_named, extents, natural, plain
+from ptir_tools.dialects.ptir.build_methods import BlockMethods, TensorMethods, positional
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 
 if TYPE_CHECKING:
@@ -31,16 +33,14 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-DTYPES = {d.name: d for d in PTIR_DTYPES}
-Number = bool | int | float | complex
 Build = Callable[..., Any]  # from the values of a region's parameters to its result or results
-_CUSTOM_KINDS = {bool: "Bool", int: "I64", float: "F64", str: "String"}
 
 
-class Tensor:
+class Tensor(TensorMethods):
     """A value of a block under construction: a tensor, or a tuple whose elements are `t[0]`, `t[1]`, …"""
 
     __slots__ = ("block", "operand")
+    __array_ufunc__ = None  # an array on the left leaves the operator to us
 
     def __init__(self, block: Block, operand: Operand) -> None:
         self.block = block
@@ -84,11 +84,6 @@ class Tensor:
             self.operand.name = self.block.builder.name(name)
         return self
 
-    def __getattr__(self, name: str) -> Callable[..., Tensor]:
-        if f"ptir.{name}" not in OPS:
-            raise AttributeError(f"PTIR has no op {name!r}")
-        return lambda *more, **attrs: self.block.op(name, self, *more, **attrs)
-
     def __getitem__(self, index: int) -> Tensor:
         if not isinstance(self.operand, Value):
             raise Violation("TupleIndexOutOfRange", "only a value has elements")
@@ -102,56 +97,64 @@ class Tensor:
             raise Violation("TupleIndexOutOfRange", f"{t} is no tuple")
         return (self[i] for i in range(len(t.elements)))
 
-    def _with(self, name: str, other: Tensor | Number, swapped: bool = False) -> Tensor:
-        pair = (self, other if isinstance(other, Tensor) else self.block.full(other, like=self))
-        return self.block.op(name, *(reversed(pair) if swapped else pair))
+    def __bool__(self) -> bool:
+        raise TypeError("a Tensor has no value yet: choose with `select` or `cond`")
+
+    def __repr__(self) -> str:
+        return f"<{self.operand!r}>"
 
     def __neg__(self) -> Tensor:
         return self.block.op("neg", self)
 
     def __add__(self, other: Tensor | Number) -> Tensor:
-        return self._with("add", other)
+        return self.block.op("add", self, other)
 
     def __radd__(self, other: Number) -> Tensor:
-        return self._with("add", other, swapped=True)
+        return self.block.op("add", other, self)
 
     def __sub__(self, other: Tensor | Number) -> Tensor:
-        return self._with("sub", other)
+        return self.block.op("sub", self, other)
 
     def __rsub__(self, other: Number) -> Tensor:
-        return self._with("sub", other, swapped=True)
+        return self.block.op("sub", other, self)
 
     def __mul__(self, other: Tensor | Number) -> Tensor:
-        return self._with("mul", other)
+        return self.block.op("mul", self, other)
 
     def __rmul__(self, other: Number) -> Tensor:
-        return self._with("mul", other, swapped=True)
+        return self.block.op("mul", other, self)
 
     def __truediv__(self, other: Tensor | Number) -> Tensor:
-        return self._with("div", other)
+        return self.block.op("div", self, other)
 
     def __rtruediv__(self, other: Number) -> Tensor:
-        return self._with("div", other, swapped=True)
+        return self.block.op("div", other, self)
 
     def __lt__(self, other: Tensor | Number) -> Tensor:
-        return self._with("compare_lt", other)
+        return self.block.op("compare_lt", self, other)
 
     def __le__(self, other: Tensor | Number) -> Tensor:
-        return self._with("compare_le", other)
+        return self.block.op("compare_le", self, other)
 
     def __gt__(self, other: Tensor | Number) -> Tensor:
-        return self._with("compare_gt", other)
+        return self.block.op("compare_gt", self, other)
 
     def __ge__(self, other: Tensor | Number) -> Tensor:
-        return self._with("compare_ge", other)
+        return self.block.op("compare_ge", self, other)
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        """The product of matrices; equal leading axes are batch axes."""
-        batch = tuple(range(self.rank - 2))
-        return self.block.op("dot_general", self, other, batch, batch, (self.rank - 1,), (other.rank - 2,))
+        """The product of the last two axes. The other axes are batch axes of both, or of the left side alone beside a matrix.
+
+        Raises Violation("OperandRankMismatch") for other ranks.
+        """
+        m, n = self.rank, other.rank
+        require(m >= 2 and n in (2, m), "OperandRankMismatch", f"@ takes two ranks alike or a matrix on the right: {m} and {n}")
+        batch = tuple(range(n - 2))
+        axes = {"contract_lhs": (m - 1,), "contract_rhs": (n - 2,)}
+        return self.block.op("dot_general", self, other, batch_lhs=batch, batch_rhs=batch, **axes)
 
 
-class Block:
+class Block(BlockMethods):
     """A function or region under construction. Every op is a method: `block.iota([4], "si32", 0)`."""
 
     def __init__(self, graph: Graph, region: Region) -> None:
@@ -159,30 +162,45 @@ class Block:
         self.region = region
         self.builder = Builder(DIALECT, region)
 
-    def __getattr__(self, name: str) -> Callable[..., Tensor]:
-        if f"ptir.{name}" not in OPS:
-            raise AttributeError(f"PTIR has no op {name!r}")
-        return lambda *arguments, **attrs: self.op(name, *arguments, **attrs)
-
-    def op(self, name: str, *arguments: Any, regions: Sequence[Region] = (), **attrs: Any) -> Tensor:
-        """Append an op. `types=[…]` declares the result type, which a custom call of an unknown target needs; an extent that
-        the rule leaves open becomes a new symbol.
+    def op(
+        self, name: str, *arguments: Any, regions: Sequence[Region] = (), types: Sequence[Type] | None = None, **named: Any
+    ) -> Tensor:
+        """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs; an
+        extent that the rule leaves open becomes a new symbol.
 
         Raises Violation when it is not well typed.
         """
         defn = OPS[f"ptir.{name}"]
-        groups = [self._group(g.kind, x) for g, x in zip(defn.groups, arguments, strict=False)]
-        rest = arguments[len(defn.groups) :]
-        require(len(rest) <= len(defn.attrs), "UnknownAttribute", f"{name} has {len(defn.attrs)} attributes, got {len(rest)}")
-        attrs |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
-        types = attrs.pop("types", None)
-        given = {k: attribute(defn, k, x, groups) for k, x in attrs.items()}
-        value = self.builder.op(name, *groups, regions=regions, types=types, **given)
+        operands, rest = self._operands(defn, arguments, named)
+        message = f"{name} takes {positional(defn)} attributes by position, got {len(rest)}"
+        require(len(rest) <= positional(defn), "UnknownAttribute", message, help="give the others by name")
+        named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
+        known = {a.name: a for a in defn.attrs}
+        given = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
+        value = self.builder.op(name, *operands, regions=regions, types=types, **given)
+        if defn.check is not None and value.op is not None:
+            self._check(defn.check, value.op)
         value.type = self.graph.settled(value.type)
         return Tensor(self, value)
 
-    def _group(self, kind: str, x: Any) -> Any:
-        return [self._own(each) for each in x] if kind == MANY else self._own(x)
+    def _check(self, check: Callable[[Any], None], op: Any) -> None:
+        """Hold `op`, the last one, to what more than its types tells; it goes when it is wrong."""
+        try:
+            check(op)
+        except Violation:
+            self.region.body.pop()
+            raise
+
+    def _operands(self, defn: OpDef, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], Sequence[Any]]:
+        """One entry per operand group, by position or (taken out of `named`) by name; and the other arguments."""
+        groups = list(arguments[: len(defn.groups)])
+        groups += [named.pop(g.name) for g in defn.groups[len(groups) :] if g.name in named]
+        if ELEMENTWISE in defn.traits:
+            beside = [x for x in groups if isinstance(x, Tensor)]
+            groups = [self.full(plain(x), beside[-1]) if beside and isinstance(plain(x), Number) else x for x in groups]
+        kinds = (g.kind for g in defn.groups)
+        found = [[*map(self._own, x)] if k == MANY else self._own(x) for k, x in zip(kinds, groups, strict=False)]
+        return found, arguments[len(defn.groups) :]
 
     def _own(self, x: Tensor) -> Operand:
         if not isinstance(x, Tensor):
@@ -208,7 +226,7 @@ class Block:
         scalar = natural(value, t.dtype)
         require(scalars.representable(scalar, t.dtype), "InvalidLiteral", f"{value} is no {t.dtype}")
         one = arrays.to_literal(scalars.element(scalar, t.dtype), tensor(t.dtype))
-        return self.op("broadcast_to", Tensor(self, one), result_shape=t.shape)
+        return self.op("broadcast_to", Tensor(self, one), result_shape=t.shape) if t.rank else self.op("constant", value=one)
 
     def cond(
         self, pred: Tensor, arguments: Sequence[Tensor], on_true: Callable[..., Any], on_false: Callable[..., Any]
@@ -266,61 +284,15 @@ class Graph(Block):
         region = Region(f"r{len(self.program.regions)}")
         self.program.regions.append(region)
         block = Block(self, region)
-        returned = build(*(Tensor(block, block.builder.param(t)) for t in types))
+        params = zip(types, _parameter_names(build, len(types)), strict=True)
+        returned = build(*(Tensor(block, block.builder.param(t, name)) for t, name in params))
         results = [returned] if isinstance(returned, Tensor) else list(returned)
         block.builder.results(*(block._own(x) for x in results))
         return region
 
 
-def dtype_named(dtype: str | DType) -> DType:
-    """A dtype by its name in PTIR. Raises Violation("DTypeNotSupported")."""
-    if isinstance(dtype, DType):
-        return dtype
-    if dtype not in DTYPES:
-        raise Violation("DTypeNotSupported", f"there is no dtype {dtype}")
-    return DTYPES[dtype]
-
-
-def extents(shape: Sequence[Dim | str]) -> Shape:
-    """A shape; texts are symbols."""
-    return tuple(sym(d.removeprefix("?")) if isinstance(d, str) else d for d in shape)
-
-
-def natural(value: Number, dtype: DType) -> scalars.Scalar:
-    """A Python number as a scalar for `dtype`, of the kind natural to it where that loses nothing."""
-    kind = scalars.natural_kind(dtype)
-    if kind == scalars.FLOAT and not isinstance(value, complex):
-        return scalars.Scalar(kind, float(value))
-    if kind == scalars.COMPLEX:
-        return scalars.Scalar(kind, complex(value))
-    said = {bool: scalars.I1, int: kind if value >= 0 else scalars.SIGNED} if not isinstance(value, complex) else {}
-    return scalars.Scalar(said.get(type(value), scalars.COMPLEX if isinstance(value, complex) else scalars.FLOAT), value)
-
-
-def attribute(defn: OpDef, name: str, x: Any, groups: Sequence[Any]) -> Any:
-    """An attribute as the declaration wants it, from what is handy in Python."""
-    attr: Attr | None = next((a for a in defn.attrs if a.name == name), None)
-    if attr is None:
-        return x  # `fill` says that it is unknown
-    if attr.kind.startswith("DType"):
-        return x if x is None else dtype_named(x)
-    if attr.kind in ("Shape", "NewShape"):
-        return extents(x)
-    if attr.kind == "Scalar" and not isinstance(x, scalars.Scalar):
-        t = operand_type(groups[0])
-        return natural(x, t.dtype) if isinstance(t, TensorType) else x
-    if attr.kind == "Attrs" and isinstance(x, dict):
-        return tuple(sorted((key, custom_attribute(value)) for key, value in x.items()))
-    return tuples(x)
-
-
-def custom_attribute(value: Any) -> tuple[str, Any]:
-    """An attribute of a custom call with its kind; an empty list is an I64Array."""
-    if isinstance(value, (list, tuple)):
-        return _CUSTOM_KINDS[type(value[0])] + "Array" if value else "I64Array", tuple(value)
-    return _CUSTOM_KINDS[type(value)], value
-
-
-def tuples(x: Any) -> Any:
-    """Lists, nested ones too, as tuples."""
-    return tuple(map(tuples, x)) if isinstance(x, (list, tuple)) else x
+def _parameter_names(build: Build, count: int) -> Sequence[str]:
+    """The names of the parameters of `build`, when it names each of `count`; else none."""
+    code = getattr(build, "__code__", None)
+    named = code is not None and code.co_argcount == count
+    return code.co_varnames[:count] if code is not None and named else [""] * count

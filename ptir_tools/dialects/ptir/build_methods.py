@@ -1,0 +1,79 @@
+"""The methods of a builder's values and blocks, one per declared op; `build_methods.pyi` tells editors and type checkers of them
+(generated: `pytest tests/test_ptir_build.py --bless`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Any
+
+from ptir_tools.core.opdef import MANY, OPS, REQUIRED, Derived, OpDef
+from ptir_tools.dialects.ptir import DIALECT
+
+_SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class TensorMethods:
+    """Every op whose first operand is one tensor, as a method of that tensor."""
+
+    __slots__ = ()
+
+
+class BlockMethods:
+    """Every op without regions: its operands, then its attributes."""
+
+    __slots__ = ()
+
+
+def of_tensor(defn: OpDef) -> Callable[..., Any]:
+    """The method of an op's first operand."""
+
+    def call(self: Any, *arguments: Any, **attrs: Any) -> Any:
+        return self.block.op(defn.short, self, *arguments, **attrs)
+
+    return _told(call, defn, [p for p in parameters(defn) if p.name != defn.groups[0].name])
+
+
+def of_block(defn: OpDef) -> Callable[..., Any]:
+    """The method of a block."""
+
+    def call(self: Any, *arguments: Any, **attrs: Any) -> Any:
+        return self.op(defn.short, *arguments, **attrs)
+
+    return _told(call, defn, parameters(defn))
+
+
+def _told(call: Callable[..., Any], defn: OpDef, given: list[Parameter]) -> Callable[..., Any]:
+    call.__name__ = call.__qualname__ = defn.short
+    call.__doc__ = defn.doc
+    call.__signature__ = Signature([_SELF, *given])  # type: ignore[attr-defined]
+    return call
+
+
+def parameters(defn: OpDef) -> list[Parameter]:
+    """The operands and attributes of an op: what follows the first attribute with a default is given by name. `...` is a default
+    that follows from other attributes."""
+    found = [Parameter(g.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=g.kind) for g in defn.groups]
+    first = positional(defn)
+    for i, a in enumerate(defn.attrs):
+        kind = Parameter.POSITIONAL_OR_KEYWORD if i < first else Parameter.KEYWORD_ONLY
+        default = Parameter.empty if a.default is REQUIRED else ... if isinstance(a.default, Derived) else a.default
+        found.append(Parameter(a.name, kind, default=default, annotation=a.kind))
+    return found
+
+
+def positional(defn: OpDef) -> int:
+    """How many attributes may be given without their names: those before the first that has a default."""
+    return next((i for i, a in enumerate(defn.attrs) if a.default is not REQUIRED), len(defn.attrs))
+
+
+def methods() -> tuple[list[OpDef], list[OpDef]]:
+    """The ops that are methods of tensors, and those that are methods of blocks."""
+    plain = [d for name, d in sorted(OPS.items()) if name.startswith(f"{DIALECT.name}.") and not d.regions and not d.is_constant]
+    return [d for d in plain if d.groups and d.groups[0].kind != MANY], plain
+
+
+for _defn in methods()[0]:
+    setattr(TensorMethods, _defn.short, of_tensor(_defn))
+for _defn in methods()[1]:
+    setattr(BlockMethods, _defn.short, of_block(_defn))
