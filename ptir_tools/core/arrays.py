@@ -91,15 +91,23 @@ def zeros(t: TensorType) -> Array:
 def widen(array: Array) -> Array:
     """`array` in the precision in which the reference computes: floats in float64, complex in complex128, integers as
     they are (they wrap in their own dtype), 4-bit integers in int8 or uint8."""
-    kind, name = array.dtype.kind, array.dtype.name
+    if (wide := _wide_dtype(array.dtype)) is None:
+        return array
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        return array.astype(wide, copy=False)
+
+
+@cache
+def _wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """What `dtype` is widened to; None where it is wide enough."""
+    kind, name = dtype.kind, dtype.name
     if kind == "c":
-        return array.astype(np.complex128, copy=False)
+        return np.dtype(np.complex128)
     if kind == "f" or name.startswith(("float8", "bfloat16")):
-        with np.errstate(invalid="ignore"):  # a signaling NaN
-            return array.astype(np.float64, copy=False)
+        return np.dtype(np.float64)
     if name in ("int4", "uint4"):
-        return array.astype(np.int8 if name == "int4" else np.uint8)
-    return array
+        return np.dtype(np.int8 if name == "int4" else np.uint8)
+    return None
 
 
 def narrow(array: Array, dtype: DType) -> Array:

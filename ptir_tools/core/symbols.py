@@ -21,7 +21,7 @@ def substitute(x: Any, lookup: Lookup) -> Any:
     if isinstance(x, tuple):
         return tuple(substitute(e, lookup) for e in x)
     if isinstance(x, Type):
-        parts = [getattr(x, f.name) for f in fields(x)]
+        parts = [getattr(x, f.name) for f in fields(x) if f.init]
         new = [substitute(p, lookup) for p in parts]
         return x if new == parts else _interned(type(x), *new)
     return x

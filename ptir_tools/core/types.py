@@ -1,7 +1,7 @@
 """Types are values: equal types are the same object, so `is` compares them. Build them with the functions below."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TypeVar
 
@@ -86,6 +86,13 @@ class TensorType(Type):
 
     dtype: DType
     shape: Shape
+    is_static: bool = field(init=False)  # asked for all the time: worked out once per type
+    _count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        extents = [d for d in self.shape if isinstance(d, int)]
+        object.__setattr__(self, "is_static", len(extents) == len(self.shape))
+        object.__setattr__(self, "_count", prod(extents))
 
     def __str__(self) -> str:
         return f"tensor<{self.dtype}, {dims_text(self.shape)}>" if self.shape else f"tensor<{self.dtype}>"
@@ -95,20 +102,18 @@ class TensorType(Type):
         return len(self.shape)
 
     @property
-    def is_static(self) -> bool:
-        return all(isinstance(d, int) for d in self.shape)
-
-    @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as integers. Raises ValueError when an extent is symbolic."""
         if not self.is_static:
             raise ValueError(f"{self} has symbolic extents")
-        return tuple(d for d in self.shape if isinstance(d, int))
+        return self.shape  # type: ignore[return-value]
 
     @property
     def count(self) -> int:
         """Number of elements, exact. Raises ValueError when an extent is symbolic."""
-        return prod(self.static_shape)
+        if not self.is_static:
+            raise ValueError(f"{self} has symbolic extents")
+        return self._count
 
     @property
     def nbytes(self) -> int:
