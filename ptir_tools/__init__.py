@@ -15,14 +15,31 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from ptir_tools.api import Program, Rejected, UsageError, optimize, plan, read, run, translate, verify, write
+    from ptir_tools.api import (
+        Graph,
+        Program,
+        Rejected,
+        Tensor,
+        UsageError,
+        Violation,
+        optimize,
+        plan,
+        read,
+        run,
+        translate,
+        verify,
+        write,
+    )
 
 # In a checkout `grammars` and `passes` stand beside this folder; an installation holds them inside.
 if not os.path.isdir(os.path.join(__path__[0], "passes")):
     __path__.append(os.path.dirname(os.path.abspath(__path__[0])))
 
 __version__ = "0.1.0"
-__all__ = ["Program", "Rejected", "UsageError", "optimize", "plan", "read", "run", "translate", "verify", "write"]
+__all__ = [
+    "Graph", "Program", "Rejected", "Tensor", "UsageError", "Violation",
+    "optimize", "plan", "read", "run", "translate", "verify", "write",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

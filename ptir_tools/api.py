@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ptir_tools import convert, engines, passes
-from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError
+from ptir_tools.core import arrayfiles, symbols
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.ir import Literal, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.dialects import FORMATS, load_format, reading
+from ptir_tools.dialects.ptir import external
+from ptir_tools.dialects.ptir.build import Graph, Tensor
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.plan import Plan
 from ptir_tools.plan import plan as plan_program
@@ -21,7 +23,10 @@ from ptir_tools.plan import plan as plan_program
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 
-__all__ = ["Program", "Rejected", "UsageError", "optimize", "plan", "read", "run", "translate", "verify", "write"]
+__all__ = [
+    "Graph", "Program", "Rejected", "Tensor", "UsageError", "Violation",
+    "optimize", "plan", "read", "run", "translate", "verify", "write",
+]  # fmt: skip
 
 
 def read(
@@ -58,16 +63,31 @@ def verify(program: Program, **options: Any) -> tuple[Diagnostic, ...]:
     return tuple(diagnostics.sorted())
 
 
-def write(program: Program, format: str | None = None, **options: Any) -> str:
-    """The text of `program` in a format of its IR, by default the one it was read from. Raises Rejected, UsageError."""
+def write(program: Program, format: str | None = None, *, weights: str | os.PathLike[str] | None = None, **options: Any) -> str:
+    """The text of `program` in a format of its IR, by default the one it was read from.
+
+    `weights` is a .safetensors or .npz file to write: text PTIR, put beside it, takes its constants of more than 16 elements
+    from there. Raises Rejected, UsageError, OSError.
+    """
     entry = FORMATS.get(format or program.format or program.dialect.name)
     writer = load_format(entry.name).write if entry is not None and entry.dialect == program.dialect.name else None
-    if writer is None:
+    if entry is None or writer is None:
         raise UsageError(f"a {program.dialect.name} program is not written as {format}")
+    if weights is not None:
+        options["outside"] = _save_weights(program, entry.name, os.fspath(weights))
     diagnostics = Diagnostics(program.source)
     text = "".join(writer(program, diagnostics, Options(**options)))
     diagnostics.raise_if_errors()
     return text
+
+
+def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
+    if form != "ptir" or not path.endswith((".safetensors", ".npz")):
+        raise UsageError("weights stand in a .safetensors or .npz file beside text PTIR")
+    references, arrays = external.outside(program, os.path.basename(path))
+    with open(path, "wb") as file:
+        arrayfiles.save(path, file, arrays)
+    return references
 
 
 def optimize(program: Program, pipeline: str | None = None, **options: Any) -> Program:

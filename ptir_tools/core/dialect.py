@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program, Region, Value
+from ptir_tools.core.ir import Literal, Program, Region, Value
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.source import Source
@@ -23,7 +23,9 @@ class Options:
     hazards: bool = True  # PTO: the hazard check is part of verify
     placeholders: dict[str, str] = field(default_factory=dict)  # PTIR snippets: {{name}}
     lossy: bool = False  # translating: also what changes a NaN, a range or more than rounding
+    constants: dict[str, Literal] | None = None  # translating: what Tiny keeps outside, by tensor_id; to Tiny it is filled
     elide_constants: int | None = None  # writing: constants of more elements become dense<?>
+    outside: Mapping[Literal, str] = field(default_factory=dict)  # writing text PTIR: payloads kept in files, as `@file:key`
 
 
 @dataclass(slots=True, frozen=True)

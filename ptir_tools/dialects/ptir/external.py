@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Collection
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
+from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ptir_tools.core.arrays import Array
 else:
     np = lazy("numpy")
+
+SMALL = 16  # longer constants are written into the file of weights when there is one
 
 _SAFETENSORS = {
     I1: "BOOL", SI8: "I8", SI16: "I16", SI32: "I32", SI64: "I64", UI8: "U8", UI16: "U16", UI32: "U32", UI64: "U64",
@@ -74,3 +81,27 @@ def _npz(path: str, key: str, t: TensorType) -> bytes:
     _fits(array.dtype, arrays.numpy_dtype(t.dtype), key, "dtype")
     _fits(array.shape, t.static_shape, key, "shape")
     return arrays.pack(array, t.dtype)
+
+
+def outside(program: Program, file: str, larger: int = SMALL) -> tuple[dict[Literal, str], dict[str, Array]]:
+    """What `Options.outside` takes to write the constants of more than `larger` elements as arrays of `file` (beside the text),
+    and those arrays by key: the name of the first constant that has the payload. Splats, and what the file cannot name, stay.
+    """
+    references: dict[Literal, str] = {}
+    found: dict[str, Array] = {}
+    keys: dict[object, str] = {}
+    for op in (op for block in program.blocks() for op in block.body if op.defn.is_constant):
+        x = op.attr("value")
+        if x.data is None or x.splat or x.type.count <= larger or x.type.dtype not in _SAFETENSORS:
+            continue
+        if x.key not in keys:
+            keys[x.key] = key = _free(op.result.name, found)
+            found[key] = arrays.from_literal(x)
+        references[x] = f"@{file}:{keys[x.key]}"
+    return references, found
+
+
+def _free(wish: str, taken: Collection[str]) -> str:
+    """`wish`, or `wish_1`, `wish_2`, … when it is taken."""
+    names = (f"{wish}_{n}" if n else wish for n in count())
+    return next(name for name in names if name not in taken)

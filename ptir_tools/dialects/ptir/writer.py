@@ -48,7 +48,7 @@ def names_of(block: Region) -> dict[Value, str]:
 
 class _Writer:
     def __init__(self, options: Options) -> None:
-        self.elide = options.elide_constants
+        self.elide, self.outside = options.elide_constants, options.outside
         self.types = TypeTexts()
         self.attrs: dict[tuple[OpDef, Any], str] = {}
         self.names: dict[Value, str] = {}
@@ -98,11 +98,13 @@ class _Writer:
             return f"%{self.name(x)}"
         if isinstance(x, Element):
             return f"%{self.name(x.value)}[{x.index}]"
-        return f"dense<{payload_text(self.kept(x))}> : {self.types[x.type]}"
+        return f"{self.literal(x)} : {self.types[x.type]}"
 
-    def kept(self, x: Literal) -> Literal:
-        """The literal, or one without payload when it is to be elided."""
-        return Literal(x.type, None) if self.elide is not None and x.type.count > self.elide else x
+    def literal(self, x: Literal) -> str:
+        """`dense<…>`: the payload, the file that it is in, or `?` when it is to be elided."""
+        if (reference := self.outside.get(x)) is not None:
+            return f"dense<{reference}>"
+        return "dense<?>" if self.elide is not None and x.type.count > self.elide else f"dense<{payload_text(x)}>"
 
     def attributes(self, op: Op) -> str:
         defn = op.defn
@@ -123,5 +125,5 @@ class _Writer:
 
     def attribute_texts(self, op: Op, types: tuple[Type, ...]) -> Iterable[str]:
         for attr, value in shown(op.defn, op.attrs, types):
-            value = self.kept(value) if isinstance(value, Literal) else value
-            yield f" {attr.name}[{attribute_text(attr, value, types[0] if types else None)}]"
+            literal = isinstance(value, Literal)
+            yield f" {attr.name}[{self.literal(value) if literal else attribute_text(attr, value, types[0] if types else None)}]"
