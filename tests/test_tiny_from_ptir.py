@@ -81,7 +81,7 @@ def test_relu_comes_back() -> None:
 
 
 def test_everything_that_cannot_be_said_is_told_at_once() -> None:
-    body = """%a = tanh(%x) -> tensor<f32, 3x4>
+    body = """%a = erf(%x) -> tensor<f32, 3x4>
     %b = log(%x) -> tensor<f32, 3x4>
     %c = cast(%a) -> tensor<f64, 3x4>
     %d = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>

@@ -16,10 +16,12 @@ from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
     from ptir_tools import engines
+    from ptir_tools.cli import constants as constants_file
     from ptir_tools.core import arrayfiles
     from ptir_tools.engines import compare
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
+    constants_file = lazy("ptir_tools.cli.constants")
     compare = lazy("ptir_tools.engines.compare")
     engines = lazy("ptir_tools.engines")
 
@@ -32,7 +34,8 @@ check_options = (
 def check(session: Session, before: Program, after: Program, runs: int) -> None:
     """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
-    found = compare.check(before, after, runs=runs, options=options)
+    constants = constants_file.as_arrays(session.options.constants) if session.options.constants else {}
+    found = compare.check(before, after, runs=runs, options=options, constants=constants)
     if found.sizes:
         sizes = ", ".join(f"{name}={n}" for name, n in found.sizes.items())
         session.reporter.say(f"--check chose {sizes}")

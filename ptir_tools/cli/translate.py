@@ -14,6 +14,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import FORMATS
 
+constants_file = lazy("ptir_tools.cli.constants")
 convert = lazy("ptir_tools.convert")
 
 
@@ -22,6 +23,7 @@ convert = lazy("ptir_tools.convert")
     output_option,
     click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
+    click.option("--constants", metavar="FILE", help="Tiny: the .npz that takes, or from Tiny gives, what it has no place for."),
     click.option("--target", metavar="NAME", help="--to pto: the target to tile for, a3 or a5."),
     click.option(
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
@@ -35,6 +37,7 @@ def command(
     output: str | None,
     to: str,
     lossy: bool,
+    constants: str | None,
     target: str | None,
     placeholders: tuple[tuple[str, str], ...],
     elide_constants_larger: int | None,
@@ -51,6 +54,7 @@ def command(
       ptir translate net.mind.ir --to ptir --check
       ptir translate graph.json --to ptir | ptir opt | ptir run - --bind M=64 --random 0
       ptir translate program.json --to ptir-dump
+      ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
     """
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
@@ -60,11 +64,16 @@ def command(
     if between or check or not FORMATS[to].readable:  # what is only written is a lowering: of good programs
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
+    if constants is not None:
+        given = constants_file.read(constants, program) if program.dialect.name == "tiny" else {}
+        session.set(constants=given)
     after = _convert(session, program, FORMATS[to].dialect, diagnostics) if between else program
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if check:
         checking.check(session, program, after, check_runs)
+    if constants is not None and after.dialect.name == "tiny":
+        constants_file.write(constants, session.options.constants)
     write_text(output, pieces)
 
 

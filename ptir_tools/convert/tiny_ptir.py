@@ -37,14 +37,20 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     labels = function.attrs.get("input_names") or [p.name for p in function.params]
     taken = {spelled(n) for n in labels} | {spelled(op.result.name) for op in function.body}
     values: dict[Value, Value] = {}
+    pool, given = _const_pool(program), options.constants or {}
+    kept: list[str] = []
     for p, label in zip(function.params, labels, strict=True):
         try:
             plain(p.type)
         except Violation as violation:
             diagnostics.violation(violation, function.loc)
-        values[p] = builder.param(p.type, spelled(label))
-    if labels != [p.name for p in new.main.params]:
-        new.main.attrs["input_names"] = list(labels)
+        if p.name in pool and label in given:
+            values[p] = builder.op("constant", value=given[label], name=spelled(p.name))
+        else:
+            values[p] = builder.param(p.type, spelled(label))
+            kept.append(label)
+    if kept != [p.name for p in new.main.params]:
+        new.main.attrs["input_names"] = kept
     for op in function.body:
         emit = Emit(builder, op, values, taken, diagnostics)
         values[op.result] = emit.result()
@@ -52,6 +58,11 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         return None
     builder.results(*(values[x] for x in function.results if isinstance(x, Value)))
     return new
+
+
+def _const_pool(program: Program) -> set[str]:
+    """The ids of the INPUTs that stand for constants."""
+    return {name for name, storage in program.main.attrs.get("storage", {}).items() if storage == "const_pool"}
 
 
 def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:

@@ -1,0 +1,41 @@
+"""`--constants FILE`: the values of Tiny's INPUTs in storage "const_pool", which a graph cannot hold itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ptir_tools.cli.inputs import fitted
+from ptir_tools.cli.output import replacing
+from ptir_tools.core import arrayfiles, arrays
+from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.types import TensorType
+from ptir_tools.engines.ports import signature
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+CONST_POOL = "const_pool"
+
+
+def read(path: str, program: Program) -> dict[str, Literal]:
+    """The constants of the Tiny graph `program` that the file holds. Raises OSError, and UsageError for one that does not fit."""
+    found, storage = arrayfiles.load_all(path), program.main.attrs.get("storage", {})
+    pool = {p.name for p in program.main.params if storage.get(p.name) == CONST_POOL}
+    ports = zip(signature(program), program.main.params, strict=True)
+    return {
+        port.name: arrays.to_literal(fitted(port, found[port.name]), port.type)
+        for port, p in ports
+        if p.name in pool and port.name in found and isinstance(port.type, TensorType)
+    }
+
+
+def as_arrays(constants: Mapping[str, Literal]) -> dict[str, Array]:
+    """The arrays that literals stand for."""
+    return {name: arrays.from_literal(x) for name, x in constants.items()}
+
+
+def write(path: str, constants: Mapping[str, Literal]) -> None:
+    """Write the constants to a .npz or .safetensors file. Raises OSError, UsageError."""
+    with replacing(path) as file:
+        arrayfiles.save(path, file, as_arrays(constants))
