@@ -295,8 +295,9 @@ def _run_step(program: Program, step: Step, context: PassContext) -> None:
     context.options = _options(step, program.dialect.name)
     for hook in context.hooks:
         hook.before(step, program)
+    module = lookup(step.name, program.dialect.name)
     edits, steps, start = context.edits, context.steps, perf_counter()
-    lookup(step.name, program.dialect.name).run(program, context)
+    module.run(program, context)
     context.timings.append((step.name, perf_counter() - start))
     if context.edits != edits and context.steps == steps:
         context.took(1)

@@ -75,7 +75,9 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
         reporter.fail("IOError", os_error_text(error))
         return IO
     path = _reproducer(error, args, reporter)
-    reporter.fail("InternalError", f"internal error: {type(error).__name__}: {error}", f"a reproducer is in {path}")
+    replay = f"; see it again: ptir opt --run-reproducer {path}" if reporter.reproducer else ""
+    message = " ".join(f"internal error: {type(error).__name__}: {error}".split())
+    reporter.fail("InternalError", message, f"a reproducer is in {path}{replay}")
     return INTERNAL
 
 
@@ -100,6 +102,6 @@ def _reproducer(error: BaseException, args: Sequence[str], reporter: Reporter) -
     said = [f"ptir {__version__}, Python {sys.version.split()[0]}", "ptir " + " ".join(args)]
     said += "".join(traceback.format_exception(error)).splitlines()
     with tempfile.NamedTemporaryFile("w", prefix="ptir-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        file.writelines(f"// {line}\n" for line in said)
-        file.writelines(source.text for source in reporter.sources[-1:])
+        file.writelines(f"{reporter.comment} {line}\n" for line in said)
+        file.writelines([reporter.reproducer] if reporter.reproducer else [source.text for source in reporter.sources[-1:]])
     return file.name

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from ptir_tools.cli import checking
+from ptir_tools.cli.following import Printer, Tracer, located
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.report import Reporter
+from ptir_tools.cli.reproducing import Position, describe
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.pipeline import Step
+from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.dialects import FORMATS
-from ptir_tools.passes import Floats, Hook, PassContext, lookup, run_pipeline
+from ptir_tools.passes import Floats, PassContext, parse_pipeline, run_pipeline
 
 if TYPE_CHECKING:
     from ptir_tools.cli import tables
@@ -43,7 +41,9 @@ class Flags:
     print_ir_tree: str | None
     timing: bool
     stats: bool
+    trace: str | None
     log_rewrites: str | None
+    bisect_limit: int | None
     expensive_checks: bool
     verify_each: bool
     strict_fp: bool
@@ -53,6 +53,13 @@ class Flags:
     check_runs: int
 
 
+pipeline_option = click.option(
+    "-p", "--pipeline", metavar="PIPELINE", help="The passes: `name,name{option=value}`, or @FILE that holds them."
+)
+float_options = (
+    click.option("--strict-fp", is_flag=True, help="No rewrite may change a bit of a floating-point result."),
+    click.option("--fast-math", is_flag=True, help="Rewrites may assume finite numbers and reassociate."),
+)
 pass_options = (
     click.option("--to", type=click.Choice(list(FORMATS)), help="Print in this format instead of the input's."),
     click.option("--print-ir-before", metavar="PASS", multiple=True, help="Print the program before the pass (`all`: each)."),
@@ -61,11 +68,12 @@ pass_options = (
     click.option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
     click.option("--timing", is_flag=True, help="Tell how long each pass took."),
     click.option("--stats", is_flag=True, help="Tell what each pass did: rewrites, folds, erased ops, per pattern."),
-    click.option("--log-rewrites", metavar="FILE", help="One JSON line per rewrite: pattern, root, before, after."),
+    click.option("--trace", metavar="FILE", help="Write a Chrome trace of the passes."),
+    click.option("--log-rewrites", metavar="FILE", help="One JSON line per step: pass, pattern, root, before, after, at."),
     click.option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
     click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
-    click.option("--strict-fp", is_flag=True, help="No rewrite may change a bit of a floating-point result."),
-    click.option("--fast-math", is_flag=True, help="Rewrites may assume finite numbers and reassociate."),
+    click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
+    *float_options,
     click.option("--elide-constants-larger", type=int, metavar="N", help="Print constants of more than N elements as dense<?>."),
     *checking.check_options,
 )
@@ -73,14 +81,13 @@ pass_options = (
 
 def optimize_command(session: Session, file: str, output: str | None, pipeline: str | None, flags: Flags) -> None:
     """Read, run the pipeline (None: the dialect's default), compare if asked, print."""
-    if flags.strict_fp and flags.fast_math:
-        raise UsageError("--strict-fp and --fast-math exclude each other")
     session.set(elide_constants=flags.elide_constants_larger)
     program, diagnostics = session.load(file)
     before = clone(program) if flags.check else None
     form = flags.to or program.format
+    text = pipeline_text(pipeline, program)
     with _context(session, program, diagnostics, flags) as context:
-        run_pipeline(program, program.dialect.pipeline if pipeline is None else pipeline, context)
+        _run(session, program, text, context, flags)
     _summaries(session.reporter, context, flags)
     pieces = program_text(program, form, diagnostics, session.options)
     session.reporter.settle(diagnostics)
@@ -89,85 +96,75 @@ def optimize_command(session: Session, file: str, output: str | None, pipeline: 
     write_text(output, pieces)
 
 
+def pipeline_text(given: str | None, program: Program) -> str:
+    """The pipeline that was asked for: the dialect's own for None, the content of the file for `@FILE`. Raises UsageError."""
+    if given is None:
+        return program.dialect.pipeline
+    if not given.startswith("@"):
+        return given
+    path = given[1:]
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        parse_pipeline(text, program.dialect.name)
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not UTF-8") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return text
+
+
+def _run(session: Session, program: Program, pipeline: str, context: PassContext, flags: Flags) -> None:
+    """Run the passes. When one crashes, the reporter gets what the reproducer says; the crash goes on."""
+    position = Position()
+    context.hooks.insert(0, position)
+    try:
+        run_pipeline(program, pipeline, context)
+    except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
+        raise
+    except Exception:
+        if program.source is not None:
+            session.reporter.reproducer = describe(session, program.source, pipeline, position, context, flags)
+        raise
+
+
+class FloatFlags(Protocol):
+    """The options of `float_options`."""
+
+    strict_fp: bool
+    fast_math: bool
+
+
+def floats(flags: FloatFlags) -> Floats:
+    """What rewrites may change. Raises UsageError when both flags are given."""
+    if flags.strict_fp and flags.fast_math:
+        raise UsageError("--strict-fp and --fast-math exclude each other")
+    return Floats.STRICT if flags.strict_fp else Floats.FAST if flags.fast_math else Floats.DEFAULT
+
+
+def pass_context(session: Session, diagnostics: Diagnostics, flags: FloatFlags) -> PassContext:
+    """A context with the limits and the floats that were asked for."""
+    limits = session.options.limits
+    bound = limits.iterations if limits.iterations != LIMITS.iterations else None
+    return PassContext(diagnostics, limits, floats(flags), max_iterations=bound)
+
+
 @contextmanager
 def _context(session: Session, program: Program, diagnostics: Diagnostics, flags: Flags) -> Iterator[PassContext]:
-    limits = session.options.limits
-    floats = Floats.STRICT if flags.strict_fp else Floats.FAST if flags.fast_math else Floats.DEFAULT
-    context = PassContext(
-        diagnostics,
-        limits,
-        floats,
-        verify_each=flags.verify_each,
-        expensive_checks=flags.expensive_checks,
-        max_iterations=limits.iterations if limits.iterations != LIMITS.iterations else None,
-    )
-    if _watches(flags):
-        context.hooks.append(_Printer(session, program, flags))
+    context = pass_context(session, diagnostics, flags)
+    context.verify_each = flags.verify_each
+    context.expensive_checks = flags.expensive_checks
+    context.step_limit = flags.bisect_limit
+    if flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree:
+        context.hooks.append(Printer(session, program, flags))
     with ExitStack() as stack:
         if flags.log_rewrites:
-            log = stack.enter_context(open(flags.log_rewrites, "w", encoding="utf-8"))
-            context.log = lambda record: log.writelines([json.dumps(record, ensure_ascii=False), "\n"])
+            log = stack.enter_context(open(flags.log_rewrites, "w", encoding="utf-8", newline="\n"))
+            context.log = lambda record: print(json.dumps(located(record, program.source), ensure_ascii=False), file=log)
+        if flags.trace:
+            context.hooks.append(tracer := Tracer(context))
+            stack.callback(tracer.write, flags.trace)
         yield context
-
-
-def _watches(flags: Flags) -> bool:
-    return bool(flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree)
-
-
-class _Printer(Hook):
-    """Shows the program between passes: on standard error, or as numbered files."""
-
-    def __init__(self, session: Session, program: Program, flags: Flags) -> None:
-        self.say: Callable[[str], None] = session.reporter.say
-        self.options: Options = session.options
-        self.flags = flags
-        self.number = 0
-        for name in (*flags.print_ir_before, *flags.print_ir_after):
-            _check_name(name, program.dialect.name)
-        self.text = "".join(self._text(program)) if flags.print_ir_diff else ""
-        if flags.print_ir_tree:
-            os.makedirs(flags.print_ir_tree, exist_ok=True)
-
-    def before(self, step: Step, program: Program) -> None:
-        if _named(step, self.flags.print_ir_before, "all"):
-            self._show(f"before {step.name}", self._text(program))
-
-    def after(self, step: Step, program: Program, changed: bool) -> None:
-        self.number += 1
-        if _named(step, self.flags.print_ir_after, "all", *(["change"] * changed)):
-            self._show(f"after {step.name}", self._text(program))
-        if self.flags.print_ir_diff:
-            self._diff(step, "".join(self._text(program)))
-        if self.flags.print_ir_tree:
-            name = f"{self.number:04}_{step.name}.{program.format}"
-            write_text(os.path.join(self.flags.print_ir_tree, name), self._text(program))
-
-    def _text(self, program: Program) -> list[str]:
-        return program_text(program, program.format, Diagnostics(program.source), self.options)
-
-    def _show(self, when: str, pieces: list[str]) -> None:
-        self.say(f"// ----- {when}\n" + "".join(pieces).rstrip("\n"))
-
-    def _diff(self, step: Step, text: str) -> None:
-        lines = difflib.unified_diff(
-            self.text.splitlines(), text.splitlines(), f"before {step.name}", f"after {step.name}", "", "", 3, ""
-        )
-        if shown := "\n".join(lines):
-            self.say(shown)
-        self.text = text
-
-
-def _named(step: Step, wanted: tuple[str, ...], *special: str) -> bool:
-    return step.name in wanted or any(word in wanted for word in special)
-
-
-def _check_name(name: str, dialect: str) -> None:
-    if name in ("all", "change"):
-        return
-    try:
-        lookup(name, dialect)
-    except KeyError:
-        raise UsageError(f"no pass `{name}` for {dialect} programs") from None
 
 
 def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:

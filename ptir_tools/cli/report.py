@@ -42,6 +42,8 @@ class Reporter:
     strict: bool = False
     notes: bool = False  # notes are shown without -v (verify)
     sources: list[Source] = field(default_factory=list)  # what was read; the reproducer holds the last
+    comment: str = "//"  # how the program that was read begins one
+    reproducer: str = ""  # what a command knows better than the source to reproduce an internal error
     held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
     shown: int = 0  # diagnostics written so far; an empty line stands between them
 

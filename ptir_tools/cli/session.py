@@ -50,6 +50,8 @@ class Session:
     def parse(self, source: Source, diagnostics: Diagnostics) -> Program | None:
         """The program in `source`, symbols bound, not verified."""
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
+        if program is not None and program.format == "mind":
+            self.reporter.comment = "#"
         if program is not None and program.format == "ptir-dump":
             self._supply(program, source, diagnostics)
         if program is not None and self.bindings:

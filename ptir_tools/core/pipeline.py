@@ -27,9 +27,13 @@ class Step:
     options_at: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        options = ",".join(f"{k}={v}" for k, v in self.options.items())
+        options = ",".join(f"{k}={_quoted(v)}" for k, v in self.options.items())
         inner = "" if self.body is None else f"({','.join(map(str, self.body))})"
         return self.name + (f"{{{options}}}" if options else "") + inner
+
+
+def _quoted(value: str) -> str:
+    return value if _VALUE.fullmatch(value) else f'"{value}"'
 
 
 def point(text: str, at: int, message: str, length: int = 1) -> UsageError:

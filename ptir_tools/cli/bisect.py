@@ -1,0 +1,171 @@
+"""`ptir bisect`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptir_tools.cli.following import Record, difference, located
+from ptir_tools.cli.judging import Judge, timeout_option
+from ptir_tools.cli.optimizing import float_options, floats, pass_context, pipeline_option, pipeline_text
+from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.passes import run_pipeline
+
+if TYPE_CHECKING:
+    from ptir_tools import engines
+    from ptir_tools.engines import compare
+else:
+    engines = lazy("ptir_tools.engines")
+    compare = lazy("ptir_tools.engines.compare")
+
+
+@dataclass(slots=True)
+class Flags:
+    """The options of the command, as click names them."""
+
+    output: str | None
+    pipeline: str | None
+    check: str | None
+    check_runs: int
+    timeout: float | None
+    strict_fp: bool
+    fast_math: bool
+
+
+@subcommand(
+    file_argument,
+    output_option,
+    pipeline_option,
+    click.option("--check", metavar="CMD", help="The judge: exits with 0 for a good program, whose file is {} in CMD, or last."),
+    click.option("--check-runs", type=click.IntRange(1), default=3, metavar="N", help="Without --check: how many runs (3)."),
+    timeout_option,
+    *float_options,
+)
+def command(session: Session, file: str, **flags: Any) -> None:
+    """Find the step of a pipeline that makes a program go wrong.
+
+    A step is one rewrite or fold, one merge of `cse`, or all that another pass does. The pipeline is run with fewer steps until
+    one is found that the judge is content without and not with; it is printed with its pass, its pattern, its place, the op
+    before and after, and what it changed in the program.
+
+    The judge is --check CMD: exit code 0 means good, anything else (a timeout, too) bad. Without --check a program is good
+    when it runs to the outputs of the original on random inputs. A pass that crashes is bad.
+
+    Exit code 1 when a step was found, 0 when none is guilty.
+
+    \b
+    Examples:
+      ptir bisect model.ptir -p canonicalize,cse,dce
+      ptir bisect model.ptir --check 'ptir run {} --inputs in.npz --expect right.npz'
+    """
+    given = Flags(**flags)
+    floats(given)
+    program, _ = session.load(file)
+    trial = Trial(session, program, given)
+    if not trial.good(0):
+        raise UsageError("the judge is not content with the program as it is; nothing can be found")
+    steps = trial.count()
+    session.reporter.say(f"{steps} steps")
+    if trial.good(steps) and not trial.crash:
+        session.reporter.say("no step is guilty: the judge is content after all of them")
+        return
+    guilty = _search(steps, trial, session.reporter.say)
+    write_text(given.output, [line + "\n" for line in _report(trial, guilty, file, given)])
+    raise click.exceptions.Exit(1)
+
+
+def _search(steps: int, trial: Trial, say: Callable[[str], None]) -> int:
+    """The number of a step that is good to stop before and bad to stop after."""
+    good, bad = 0, steps
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        fine = trial.good(middle)
+        say(f"{middle:>8} {'good' if fine else 'bad'}")
+        good, bad = (middle, bad) if fine else (good, middle)
+    return bad
+
+
+class Trial:
+    """The pipeline, run on copies of the program with so many steps."""
+
+    def __init__(self, session: Session, program: Program, flags: Flags) -> None:
+        self.session, self.program, self.flags = session, program, flags
+        self.pipeline = pipeline_text(flags.pipeline, program)
+        self.judge = Judge(flags.check, program.format, flags.timeout) if flags.check is not None else None
+        self.records: list[Record] = []
+        self.crash = ""
+
+    def run(self, steps: int | None, log: Callable[[Record], None] | None = None) -> Program | None:
+        """The program after `steps` steps (None: all); None, and `crash`, when a pass fails."""
+        made = clone(self.program)
+        context = pass_context(self.session, Diagnostics(self.program.source), self.flags)
+        context.step_limit, context.log = steps, log
+        self.crash = ""
+        try:
+            run_pipeline(made, self.pipeline, context)
+        except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
+            raise
+        except Exception as error:
+            self.crash = f"{context.running}: {type(error).__name__}: {error}"
+            return None
+        return made
+
+    def count(self) -> int:
+        """How many steps the pipeline takes; one that crashes counts."""
+        self.run(None, self.records.append)
+        return len(self.records) + bool(self.crash)
+
+    def text(self, steps: int) -> str | None:
+        """The program after `steps` steps; None when a pass failed."""
+        made = self.run(steps)
+        if made is None:
+            return None
+        return "".join(program_text(made, made.format, Diagnostics(), self.session.options))
+
+    def good(self, steps: int) -> bool:
+        """What the judge says of it."""
+        if self.judge is not None:
+            text = self.text(steps)
+            return text is not None and self.judge(text)
+        made = self.run(steps)
+        return made is not None and self._same(made)
+
+    def _same(self, made: Program) -> bool:
+        options = engines.RunOptions(bindings=self.session.bindings, limits=self.session.options.limits)
+        return not compare.check(self.program, made, runs=self.flags.check_runs, options=options).diverged
+
+
+def _report(trial: Trial, guilty: int, file: str, flags: Flags) -> Iterator[str]:
+    """What there is to say about the guilty step."""
+    before, after = trial.text(guilty - 1), trial.text(guilty)
+    crash = trial.crash
+    record = located(trial.records[guilty - 1], trial.program.source) if guilty <= len(trial.records) else {}
+    yield f"step {guilty} is guilty"
+    yield f"  pass     {record.get('pass') or crash.partition(':')[0]}"
+    for title in ("pattern", "at", "before"):
+        if record.get(title):
+            yield f"  {title:8} {record[title]}"
+    yield from (f"  after    {line}" for line in record.get("after") or ())
+    if crash:
+        yield f"  crash    {crash}"
+    yield f"  replay   {_again(guilty, file, flags)}"
+    if before is not None and after is not None:
+        yield from difference(before, after, f"after step {guilty - 1}", f"after step {guilty}")
+
+
+def _again(guilty: int, file: str, flags: Flags) -> str:
+    words = ["ptir", "opt", *([file] if file not in ("", "-") else [])]
+    if flags.pipeline is not None:
+        words += ["-p", flags.pipeline]
+    words += ["--strict-fp"] * flags.strict_fp + ["--fast-math"] * flags.fast_math
+    return shlex.join([*words, "--bisect-limit", str(guilty)])

@@ -1,0 +1,131 @@
+"""What follows a pipeline: the program between passes, a Chrome trace, the log of steps, and where it stands."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any, Protocol
+
+from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.pipeline import Step
+from ptir_tools.core.source import Source
+from ptir_tools.passes import Hook, PassContext, names
+
+Record = dict[str, Any]
+
+
+class Wishes(Protocol):
+    """The options that ask for the program between passes."""
+
+    print_ir_before: tuple[str, ...]
+    print_ir_after: tuple[str, ...]
+    print_ir_diff: bool
+    print_ir_tree: str | None
+
+
+class Printer(Hook):
+    """Shows the program between passes: on standard error, or as numbered files. Raises UsageError for an unknown pass."""
+
+    def __init__(self, session: Session, program: Program, flags: Wishes) -> None:
+        self.say: Callable[[str], None] = session.reporter.say
+        self.options: Options = session.options
+        self.flags = flags
+        self.number = 0
+        _check_names(flags.print_ir_before, program.dialect.name, "all")
+        _check_names(flags.print_ir_after, program.dialect.name, "all", "change")
+        self.text = self._text(program) if flags.print_ir_diff else ""
+        if flags.print_ir_tree:
+            os.makedirs(flags.print_ir_tree, exist_ok=True)
+
+    def before(self, step: Step, program: Program) -> None:
+        """Print before the passes that were named."""
+        if _named(step, self.flags.print_ir_before, "all"):
+            self._show(f"before {step.name}", program)
+
+    def after(self, step: Step, program: Program, changed: bool) -> None:
+        """Print after the passes that were named, what changed, a file."""
+        self.number += 1
+        if _named(step, self.flags.print_ir_after, "all", *(["change"] * changed)):
+            self._show(f"after {step.name}", program)
+        if self.flags.print_ir_diff:
+            self._diff(step, self._text(program))
+        if self.flags.print_ir_tree:
+            name = f"{self.number:04}_{step.name}.{program.format}"
+            write_text(os.path.join(self.flags.print_ir_tree, name), [self._text(program)])
+
+    def _text(self, program: Program) -> str:
+        return "".join(program_text(program, program.format, Diagnostics(program.source), self.options))
+
+    def _show(self, when: str, program: Program) -> None:
+        self.say(f"// ----- {when}\n" + self._text(program).rstrip("\n"))
+
+    def _diff(self, step: Step, text: str) -> None:
+        if shown := "\n".join(difference(self.text, text, f"before {step.name}", f"after {step.name}")):
+            self.say(shown)
+        self.text = text
+
+
+def difference(before: str, after: str, first: str, second: str) -> Iterator[str]:
+    """The lines of a unified diff, without ends."""
+    return difflib.unified_diff(before.splitlines(), after.splitlines(), first, second, "", "", 3, "")
+
+
+def _named(step: Step, wanted: tuple[str, ...], *special: str) -> bool:
+    return step.name in wanted or any(word in wanted for word in special)
+
+
+def _check_names(wanted: tuple[str, ...], dialect: str, *special: str) -> None:
+    for name in wanted:
+        if name not in special and name not in (known := names(dialect)):
+            near = difflib.get_close_matches(name, known, 1)
+            raise UsageError(f"no pass `{name}` for {dialect} programs" + (f"; did you mean `{near[0]}`?" if near else ""))
+
+
+class Tracer(Hook):
+    """A Chrome trace of the passes (about://tracing, Perfetto): how long each ran and was verified, and what it did."""
+
+    def __init__(self, context: PassContext) -> None:
+        self.context = context
+        self.zero = perf_counter()
+        self.start = 0.0
+        self.done: Counter[str] = Counter()
+        self.events: list[Record] = []
+
+    def before(self, step: Step, program: Program) -> None:
+        """Look at the clock."""
+        self.done = Counter(self.context.statistics.get(step.name))
+        self.start = perf_counter()
+
+    def after(self, step: Step, program: Program, changed: bool) -> None:
+        """An event for the pass, one for its verification."""
+        end, ran = perf_counter(), self.context.timings[-1][1]
+        did = Counter(self.context.statistics.get(step.name)) - self.done
+        about = {"pipeline": str(step), "changed": changed, "ops": sum(len(b.body) for b in program.blocks())}
+        self._event(step.name, "pass", self.start, ran, about | did)
+        self._event(f"verify after {step.name}", "verify", self.start + ran, end - self.start - ran, {})
+
+    def _event(self, name: str, kind: str, start: float, seconds: float, about: Record) -> None:
+        at = {"ts": (start - self.zero) * 1e6, "dur": seconds * 1e6}
+        self.events.append({"name": name, "cat": kind, "ph": "X", "pid": 0, "tid": 0, **at, "args": about})
+
+    def write(self, path: str) -> None:
+        """Write the file."""
+        write_text(path, [json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}) + "\n"])
+
+
+def located(record: Record, source: Source | None) -> Record:
+    """A record of the log as users see it: its place in the source as `at`, `file:line:column`, where the op has one."""
+    shown = dict(record)
+    span = source.span(shown.pop("loc")) if source is not None else None
+    if source is not None and span is not None:
+        line, column = source.position(span.start)
+        shown["at"] = f"{source.name}:{line}:{column}"
+    return shown

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir bisect testdata/opt/data/steps.ptir --check no-such-command

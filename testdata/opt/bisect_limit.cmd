@@ -1,0 +1,1 @@
+# RUN: ptir opt --bisect-limit 1 testdata/opt/data/steps.ptir

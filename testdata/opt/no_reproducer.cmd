@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt --run-reproducer testdata/opt/data/steps.ptir

@@ -1,0 +1,1 @@
+# RUN: ptir opt -p @testdata/opt/data/pipeline.txt testdata/opt/data/steps.ptir

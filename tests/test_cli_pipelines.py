@@ -1,0 +1,142 @@
+"""What surrounds a pipeline on the command line: reproducers of crashes, their replay, bisection, traces, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Ran
+
+from ptir_tools.core.ir import Program
+from ptir_tools.passes import PassContext, lookup
+
+STEPS = "testdata/opt/data/steps.ptir"
+Ptir = Callable[..., Ran]
+
+
+def crash(program: Program, context: PassContext) -> None:
+    """A pass that fails where there are at most three ops."""
+    if len(program.main.body) <= 3:
+        raise IndexError("three is too few")
+
+
+@pytest.fixture
+def crashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dce` crashes on what canonicalize and cse leave of STEPS."""
+    monkeypatch.setattr(lookup("dce", "ptir"), "run", crash)
+
+
+def reproducer(ran: Ran) -> Path:
+    """The file that the error names."""
+    found = re.search(r"a reproducer is in (\S+\.txt)", ran.err)
+    assert ran.status == 70 and found, ran.err
+    return Path(found[1])
+
+
+@pytest.mark.usefixtures("crashing")
+def test_crash_leaves_the_program_before_the_pass_and_a_pipeline_that_crashes_again(ptir: Ptir) -> None:
+    ran = ptir("opt", "--strict-fp", "-p", "cse,fixpoint(cse,dce),canonicalize", STEPS)
+    assert ran.out == b"" and ran.err.startswith("error: internal error: IndexError: three is too few\n")
+    left = reproducer(ran)
+    text = left.read_text("utf-8")
+    assert "// pipeline: dce\n// flags: --strict-fp\n" in text and "// version: " in text
+    assert text.count("mul(") == 1, "cse has run"
+    again = ptir("opt", "--run-reproducer", left)
+    assert again.err.startswith("error: internal error: IndexError: three is too few\n")
+    reproducer(again).unlink()
+    left.unlink()
+
+
+def test_reproducer_of_a_mended_pass_prints_what_the_pass_makes(
+    ptir: Ptir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(lookup("dce", "ptir"), "run", crash)
+        left = reproducer(ptir("opt", "-p", "cse,dce", STEPS))
+    ran = ptir("opt", "--run-reproducer", left)
+    assert ran.status == 0 and ran.out == ptir("opt", "-p", "cse,dce", STEPS).out
+    left.unlink()
+
+
+@pytest.mark.parametrize("file", ["testdata/mind/02_mlp_relu.mind.ir", "testdata/tiny/04_gemm_no_permute.json",
+                                  "testdata/ptir/dump/d04_gpt2_block_prefill.json"])  # fmt: skip
+def test_reproducer_is_a_program_of_its_own_format(ptir: Ptir, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(lookup("dce", "ptir"), "run", lambda program, context: [][0])
+        left = reproducer(ptir("opt", "-p", "cse,dce", file))
+    assert ptir("opt", "--run-reproducer", left).out == ptir("opt", "-p", "cse,dce", file).out
+    left.unlink()
+
+
+def test_pass_that_breaks_the_program_leaves_a_reproducer(ptir: Ptir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup("dce", "ptir"), "run", lambda program, context: program.main.body.reverse())
+    left = reproducer(ptir("opt", "-p", "dce", STEPS))
+    assert "PassFailure" in left.read_text("utf-8")
+    left.unlink()
+
+
+def test_reproducer_is_a_file_with_a_pipeline(ptir: Ptir) -> None:
+    assert ptir("opt", "--run-reproducer", "-p", "cse", STEPS).status == 2
+    assert ptir("opt", "--run-reproducer", stdin=b"").status == 2
+
+
+def test_bisect_finds_a_wrong_pass_by_running_programs(ptir: Ptir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def swapped(program: Program, context: PassContext) -> None:
+        for rw in context.rewriters(program):
+            for op in list(rw.body()):
+                if op.defn.short == "sub":
+                    rw.replace_all_uses(op.result, rw.build(op, "add", *op.operands))
+
+    monkeypatch.setattr(lookup("decompose", "ptir"), "run", swapped)
+    ran = ptir("bisect", "-p", "cse,decompose,canonicalize", STEPS)
+    assert ran.status == 1, ran.err
+    assert "step 2 is guilty\n  pass     decompose\n" in ran.text and "+  %g = add(%d, %d)" in ran.text
+    again = re.search(r"replay   ptir (.*)", ran.text)
+    assert again and "add" in ptir(*again[1].split()).text
+
+
+@pytest.mark.usefixtures("crashing")
+def test_bisect_finds_a_pass_that_crashes(ptir: Ptir) -> None:
+    ran = ptir("bisect", "-p", "cse,dce", STEPS, "--check", "true")
+    assert ran.status == 1 and "crash    dce: IndexError: three is too few" in ran.text
+
+
+def test_judge_that_hangs_is_bad(ptir: Ptir) -> None:
+    ran = ptir("bisect", STEPS, "--check", "sh -c 'grep -q dense $0 || sleep 9'", "--timeout", "0.5")
+    assert ran.status == 1 and "pattern  add-zero" in ran.text
+
+
+def test_every_limit_of_steps_is_a_prefix_of_the_log(ptir: Ptir, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    whole = ptir("opt", "--log-rewrites", log, STEPS)
+    records = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    assert {"pass", "pattern", "root", "before", "after", "at"} <= set(records[0])
+    for n in range(len(records) + 1):
+        ran = ptir("opt", "--bisect-limit", str(n), "--log-rewrites", log, STEPS)
+        assert [json.loads(line) for line in log.read_text("utf-8").splitlines()] == records[:n]
+        assert (ran.out == whole.out) == (n == len(records))
+
+
+def test_trace_has_an_event_for_every_pass_and_its_verification(ptir: Ptir, tmp_path: Path) -> None:
+    assert ptir("opt", "-p", "canonicalize,fixpoint(cse)", "--trace", tmp_path / "t.json", STEPS).status == 0
+    events = json.loads((tmp_path / "t.json").read_text("utf-8"))["traceEvents"]
+    passes = [e for e in events if e["cat"] == "pass"]
+    assert [e["name"] for e in passes] == ["canonicalize", "cse", "cse"] and len(events) == 6
+    assert [e["args"]["changed"] for e in passes] == [True, True, False] and passes[1]["args"]["merged"] == 1
+    ends = [e["ts"] + e["dur"] for e in events]
+    assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
+    assert all(end <= later["ts"] + 1 for end, later in zip(ends, events[1:], strict=False))
+
+
+def test_list_of_passes_tells_their_options(ptir: Ptir) -> None:
+    listed = ptir("opt", "--list-passes").text
+    assert re.search(r"^mind  canonicalize .*\[fold-floats=false\]$", listed, re.MULTILINE)
+    assert re.search(r"^all   fixpoint .*\[n=4\]$", listed, re.MULTILINE)
+
+
+def test_print_names_are_those_of_passes(ptir: Ptir) -> None:
+    ran = ptir("opt", "--print-ir-after", "cze", STEPS)
+    assert ran.status == 2 and "did you mean" in ran.err
