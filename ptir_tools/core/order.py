@@ -1,6 +1,7 @@
 """The order of the ops of several blocks, under insertion, removal and comparison in constant time.
 
-Each op has a slot; slots are linked and carry sparse labels, so that "before" is a comparison of two integers.
+Each op has a slot; slots are linked. Once somebody asks for it they carry sparse labels, so that "before" is a comparison of
+two integers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _GAP = 1 << 32
 class Order:
     """Doubly linked slots. Slot `heads[block]` is that block's sentinel: the one before its first and after its last op."""
 
-    __slots__ = ("blocks", "heads", "labels", "next", "ops", "prev", "slots")
+    __slots__ = ("_labels", "blocks", "heads", "next", "ops", "prev", "slots")
 
     def __init__(self) -> None:
         self.slots: dict[Op, int] = {}
@@ -24,7 +25,7 @@ class Order:
         self.blocks: list[Region] = []
         self.next: list[int] = []
         self.prev: list[int] = []
-        self.labels: list[int] = []
+        self._labels: list[int] | None = None
 
     def add_block(self, block: Region) -> None:
         """Take in `block` with the ops of its body."""
@@ -38,7 +39,8 @@ class Order:
         self.next.append(head)
         self.prev.append(head + n)
         self.prev.extend(range(head, head + n))
-        self.labels.extend(range(0, (n + 1) * _GAP, _GAP))
+        if self._labels is not None:
+            self._labels.extend(range(0, (n + 1) * _GAP, _GAP))
 
     def __contains__(self, op: Op) -> bool:
         return op in self.slots
@@ -49,7 +51,30 @@ class Order:
 
     def before(self, a: Op, b: Op) -> bool:
         """Whether `a` stands before `b`; both are in one block."""
-        return self.labels[self.slots[a]] < self.labels[self.slots[b]]
+        return self.label(a) < self.label(b)
+
+    def label(self, op: Op) -> int:
+        """A number that grows along the block of `op`."""
+        if (labels := self._labels) is None:
+            labels = self._labels = [0] * len(self.ops)
+            for head in self.heads.values():
+                at, label = self.next[head], _GAP
+                while at != head:
+                    labels[at] = label
+                    at, label = self.next[at], label + _GAP
+        return labels[self.slots[op]]
+
+    def following(self, op: Op) -> Op | None:
+        """The op after `op` in its block; None after the last."""
+        return self.ops[self.next[self.slots[op]]]
+
+    def place(self, op: Op) -> int:
+        """A number that grows along the block of `op`."""
+        return self.labels[self.slots[op]]
+
+    def following(self, op: Op) -> Op | None:
+        """The op after `op` in its block; None after the last."""
+        return self.ops[self.next[self.slots[op]]]
 
     def body(self, block: Region) -> Iterator[Op]:
         """The ops of `block` in order. The op just yielded may be removed, others may be inserted."""
@@ -59,6 +84,13 @@ class Order:
             yield op
             at = self.next[at] if op in self.slots else following
 
+    def backward(self, block: Region) -> Iterator[Op]:
+        """The ops of `block`, last to first. The op just yielded may be removed."""
+        at = self.prev[self.heads[block]]
+        while (op := self.ops[at]) is not None:
+            yield op
+            at = self.prev[at]
+
     def insert(self, op: Op, block: Region, before: Op | None) -> None:
         """Put `op` before `before`, or at the end of `block`."""
         at = self.heads[block] if before is None else self.slots[before]
@@ -67,9 +99,10 @@ class Order:
         self.ops.append(op)
         self.blocks.append(block)
         self.slots[op] = slot
-        self.labels.append(self._label_between(left, at))
         self.next.append(at)
         self.prev.append(left)
+        if self._labels is not None:
+            self._labels.append(self._label_between(self._labels, left, at))
         self.next[left] = slot
         self.prev[at] = slot
 
@@ -80,17 +113,16 @@ class Order:
         self.next[left] = right
         self.prev[right] = left
 
-    def _label_between(self, left: int, right: int) -> int:
-        labels = self.labels
+    def _label_between(self, labels: list[int], left: int, right: int) -> int:
         if self.ops[right] is None:
             return labels[left] + _GAP
         if labels[right] - labels[left] < 2:
-            self._spread(left)
+            self._spread(labels, left)
         return (labels[left] + labels[right]) // 2
 
-    def _spread(self, start: int) -> None:
+    def _spread(self, labels: list[int], start: int) -> None:
         """Make room after `start`: relabel the shortest run that is sparse enough (Dietz and Sleator; amortized O(log n))."""
-        labels, at = self.labels, self.next[start]
+        at = self.next[start]
         run: list[int] = []
         low = labels[start]
         while self.ops[at] is not None and labels[at] - low <= (len(run) + 1) ** 2:

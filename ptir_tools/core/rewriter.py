@@ -255,6 +255,12 @@ class Rewriter:
         """Put the new `op` before `at`; its place in the source is that of `at` when it has none. Returns its first result."""
         return self._insert(op, self.block_of(at), at, at.loc)
 
+    def move_before(self, at: Op, op: Op) -> None:
+        """Put `op`, which stands elsewhere, before `at`; what it uses is defined there, and what uses it comes later."""
+        self.order.remove(op)
+        self.order.insert(op, self.block_of(at), at)
+        self.edits += 1
+
     def append(self, block: Region, op: Op) -> Value:
         """Put the new `op` at the end of `block`."""
         return self._insert(op, block, None, block.loc)

@@ -1,0 +1,166 @@
+"""Loop-invariant code motion out of `while` and `scan`.
+
+PTIR's regions see nothing but their parameters, so what leaves a loop comes back in as one more carried value, which the
+region returns as it got it. Constants and broadcasts are not carried: they are cheaper made than kept; what else depends on
+them and on unchanging carries leaves. An op that could fail leaves only where it runs for sure: the condition of a `while`, the
+body of a `scan` of one step or more. Nothing that draws random numbers leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import create, operand_type
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.dialects.ptir.sharing import Sharing, insert_params
+from ptir_tools.dialects.ptir.speculation import draws, never_fails
+from ptir_tools.passes import PassContext
+
+LOOPS = ("ptir.while", "ptir.scan")
+_REMADE = ("ptir.constant", "ptir.broadcast_to", "ptir.iota")
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Compute before a loop what every iteration would compute again."""
+    sharing = Sharing(program)
+    for rw in context.rewriters(program):
+        for op in list(rw.body()):
+            if op.defn.name in LOOPS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
+                context.count("hoisted", _Loop(op, rw, sharing).hoist())
+
+
+@dataclass(slots=True)
+class _Part:
+    """A region of a loop. `skip` results come before the carried ones; `sure`: it runs at least once."""
+
+    region: Region
+    skip: int
+    sure: bool
+
+    def leaving(self, invariant: Sequence[int]) -> list[Op]:
+        """The ops that compute the same in every iteration, in order."""
+        fixed: set[Value] = {self.region.params[k] for k in invariant}
+        found = []
+        for op in self.region.body:
+            tensors = all(isinstance(v.type, TensorType) for v in op.results)
+            if tensors and self._may_leave(op) and all(isinstance(x, Literal) or x in fixed for x in op.operands):
+                fixed.update(op.results)
+                found.append(op)
+        return found
+
+    def _may_leave(self, op: Op) -> bool:
+        return op.defn.is_pure and not draws(op) and (self.sure or never_fails(op))
+
+    def carried(self, leaving: Sequence[Op]) -> list[Value]:
+        """The results of `leaving` that what stays needs."""
+        gone = set(leaving)
+        needed = {v for x in self.region.results if (v := _named(x)) is not None}
+        found = []
+        for op in reversed(self.region.body):
+            stays = op not in gone or (op.defn.name in _REMADE and op.result in needed)
+            if stays:
+                needed.update(op.values())
+            else:
+                found += [v for v in op.results if v in needed]
+        return found[::-1]
+
+
+class _Loop:
+    """A `while` or `scan`: its first `count` operands are carried."""
+
+    def __init__(self, op: Op, rw: Rewriter, sharing: Sharing) -> None:
+        self.op = op
+        self.rw = rw
+        self.sharing = sharing
+        if op.defn.name == "ptir.while":
+            self.count = len(op.operands)
+            self.parts = [_Part(op.regions[0], 1, True), _Part(op.regions[1], 0, False)]
+        else:
+            self.count = op.attr("carry_count")
+            steps = operand_type(op.operands[-1])
+            ran = isinstance(steps, TensorType) and isinstance(steps.shape[0], int) and steps.shape[0] > 0
+            self.parts = [_Part(op.regions[0], 0, ran)]
+
+    def invariant(self) -> list[int]:
+        """The carries that every region returns as it got them."""
+        return [
+            k
+            for k in range(self.count)
+            if isinstance(operand_type(self.op.operands[k]), TensorType)
+            and all(p.region.results[p.skip + k] is p.region.params[k] for p in self.parts)
+        ]
+
+    def hoist(self) -> int:
+        """Move out what can leave; how many ops left."""
+        invariant = self.invariant()
+        leaving = [part.leaving(invariant) for part in self.parts]
+        carried = [part.carried(ops) for part, ops in zip(self.parts, leaving, strict=True)]
+        kept = [v for values in carried for v in values]
+        if not kept:
+            return 0
+        outside: dict[Value, Operand] = {p.region.params[k]: self.op.operands[k] for p in self.parts for k in invariant}
+        for op in _needed([op for ops in leaving for op in ops], kept):
+            _copy_out(self.rw, self.op, op, outside)
+        parts = zip(self.parts, leaving, carried, strict=True)
+        regions = [self._region(part, ops, own, kept) for part, ops, own in parts]
+        self._replace([outside[v] for v in kept], regions)
+        return len(kept)
+
+    def _region(self, part: _Part, leaving: Sequence[Op], own: Sequence[Value], kept: Sequence[Value]) -> Region:
+        """The region of `part` with `kept` as further carries; those of `own` it no longer computes."""
+        copy, values = self.sharing.own(part.region)
+        params = {v: Value(v.type, v.name) for v in kept}
+        with Rewriter(copy, self.rw.dialect) as rw:
+            for v in own:
+                rw.replace_all_uses(values[v], params[v])
+            for op in reversed(leaving):
+                mine = values[op.result].op
+                if mine is not None and rw.unused(mine):
+                    rw.erase(mine)
+            at = part.skip + self.count
+            rw.set_results(copy, [*copy.results[:at], *params.values(), *copy.results[at:]])
+        insert_params(copy, self.count, list(params.values()))
+        return copy
+
+    def _replace(self, kept: Sequence[Operand], regions: Sequence[Region]) -> None:
+        """A loop with `kept` as further carries in the place of this one."""
+        rw, op, n = self.rw, self.op, self.count
+        attrs = op.defn.named(op.attrs)
+        if "carry_count" in attrs:
+            attrs["carry_count"] += len(kept)
+        operands = (*op.operands[:n], *kept, *op.operands[n:])
+        loop = rw.insert_before(op, create(op.defn, [operands], attrs, regions=regions, names=[op.result.name], loc=op.loc))
+        before = len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
+        elements = [Element(loop, i if i < n else i + len(kept)) for i in range(before)]
+        if isinstance(op.result.type, TupleType):
+            rw.replace_elements(op.result, elements)
+        else:
+            rw.replace_all_uses(op.result, elements[0])
+        rw.erase(op)
+
+
+def _named(x: Operand) -> Value | None:
+    return x.value if isinstance(x, Element) else x if isinstance(x, Value) else None
+
+
+def _needed(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
+    """Those of `ops` on which `values` depend, in order."""
+    wanted = set(values)
+    found = []
+    for op in reversed(ops):
+        if not wanted.isdisjoint(op.results):
+            wanted.update(op.values())
+            found.append(op)
+    return found[::-1]
+
+
+def _copy_out(rw: Rewriter, before: Op, op: Op, outside: dict[Value, Operand]) -> None:
+    """A copy of `op` before `before`; `outside` has what its operands are there, and gets its results."""
+    operands = tuple(outside[x] if isinstance(x, Value) else x for x in op.operands)
+    copy = Op(op.defn, operands, op.attrs, (), op.regions, op.loc)
+    copy.results = tuple(Value(v.type, "", copy) for v in op.results)
+    rw.insert_before(before, copy)
+    outside.update(zip(op.results, copy.results, strict=True))

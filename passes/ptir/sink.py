@@ -1,0 +1,175 @@
+"""Sinking: what one branch alone needs is computed there; what is bigger than its operands is made where it is first used.
+
+An op goes into a branch of a `cond` when only that branch reads it, a constant into every branch that reads it; arguments that
+no branch reads go. In its own block an op moves down to its first use when its result takes more memory than its operands
+together (constants, iotas, broadcasts, widening casts), so that it lives shorter. Nothing that draws random numbers moves into
+a branch.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import create, operand_type
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.sharing import Sharing, unused
+from ptir_tools.dialects.ptir.speculation import draws
+from ptir_tools.passes import PassContext, innermost_first
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Compute what one branch alone needs in that branch, and what takes much memory where it is first used."""
+    sharing = Sharing(program)
+    for rw in _outermost_first(program, context):
+        for op in reversed(list(rw.body())):
+            if op.defn.name == "ptir.cond":
+                context.count("sunk into branches", _Branch(rw, op, sharing).sink())
+    for rw in context.rewriters(program):
+        context.count("moved to first use", _to_first_use(rw))
+
+
+def _outermost_first(program: Program, context: PassContext) -> Iterator[Rewriter]:
+    """A rewriter for each block; those of its ops' regions, some of them new, come after it."""
+    done: set[Region] = set()
+    todo = innermost_first(program)
+    while todo:
+        block = todo.pop()
+        if block in done:
+            continue
+        done.add(block)
+        with context.rewriter(program, block) as rw:
+            yield rw
+        context.edits += rw.edits
+        if rw.edits:
+            todo = innermost_first(program)
+
+
+class _Branch:
+    """A `cond` and what moves into its branches: `sunk` are ops and the branches, 0 for true, that need them."""
+
+    def __init__(self, rw: Rewriter, op: Op, sharing: Sharing) -> None:
+        self.rw = rw
+        self.op = op
+        self.sharing = sharing
+        self.arguments = op.operands[1:]
+        reads = [_read(r) for r in op.regions]
+        self.needs = [{b for b, r in enumerate(op.regions) if r.params[j] in reads[b]} for j in range(len(self.arguments))]
+        self.sunk: dict[Op, set[int]] = {}
+
+    def sink(self) -> int:
+        """Move what can move; how many ops did."""
+        self._choose()
+        kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not (isinstance(x, Value) and x.op in self.sunk)]
+        if len(kept) == len(self.arguments):
+            return 0
+        ops = list(self.sunk)[::-1]
+        given = {self.arguments[j] for j in kept}
+        fresh = [v for v in dict.fromkeys(v for op in ops for v in op.values()) if v.op not in self.sunk and v not in given]
+        regions = [self._region(b, ops, kept, fresh) for b in range(2)]
+        arguments = [self.arguments[j] for j in kept] + fresh
+        new = create(self.op.defn, [self.op.operands[0], arguments], regions=regions, loc=self.op.loc)
+        self.rw.replace_all_uses(self.op.result, self.rw.insert_before(self.op, new))
+        for op in (self.op, *self.sunk):
+            if self.rw.unused(op):
+                self.rw.erase(op)
+        return len(ops)
+
+    def _choose(self) -> None:
+        """Find what moves, last to first, so that the users of an op are decided before it."""
+        queue: list[tuple[int, int, Op]] = []
+        seen: set[Op] = set()
+
+        def consider(operands: Sequence[Operand]) -> None:
+            for x in operands:
+                if isinstance(x, Value) and x.op is not None and x.op not in seen:
+                    seen.add(x.op)
+                    heapq.heappush(queue, (-self.rw.order.place(x.op), len(seen), x.op))
+
+        consider(self.arguments)
+        while queue:
+            op = heapq.heappop(queue)[2]
+            branches = self._branches(op)
+            if branches and (len(branches) == 1 or op.defn.is_constant):
+                self.sunk[op] = branches
+                consider(op.operands)
+
+    def _branches(self, op: Op) -> set[int]:
+        """The branches that need `op`; none when anything else does, or when it cannot move."""
+        v = op.results[0]
+        if not op.defn.is_pure or draws(op) or self.rw.is_result(v) or not isinstance(v.type, TensorType):
+            return set()
+        users = self.rw.users_of(v)
+        if any(u is not self.op and u not in self.sunk for u in users) or v is self.op.operands[0]:
+            return set()
+        found = {b for u in users for b in self.sunk.get(u, ())}
+        return found.union(*(self.needs[j] for j, x in enumerate(self.arguments) if x is v))
+
+    def _region(self, branch: int, ops: Sequence[Op], kept: Sequence[int], fresh: Sequence[Value]) -> Region:
+        """The region of a branch: it takes the `kept` arguments and `fresh`, and begins with its share of `ops`."""
+        copy, _ = self.sharing.own(self.op.regions[branch])
+        names = {v.name for v in (*copy.params, *(v for op in copy.body for v in op.results))}
+        inside = {x: copy.params[j] for j in kept if isinstance(x := self.arguments[j], Value)}
+        for v in fresh:
+            inside[v] = Value(v.type, unused(v.name, names))
+            names.add(inside[v].name)
+        with Rewriter(copy, self.rw.dialect) as rw:
+            start = next(rw.body(), None)
+            for op in ops:
+                if branch in self.sunk[op]:
+                    mine = Op(op.defn, tuple(_mapped(x, inside) for x in op.operands), op.attrs, (), op.regions, op.loc)
+                    mine.results = (Value(op.result.type, "", mine),)
+                    inside[op.result] = mine.result
+                    rw.append(copy, mine) if start is None else rw.insert_before(start, mine)
+            for j, x in enumerate(self.arguments):
+                if j not in kept and isinstance(x, Value) and x in inside:
+                    rw.replace_all_uses(copy.params[j], inside[x])
+            copy.params[:] = [copy.params[j] for j in kept] + [inside[v] for v in fresh]
+        return copy
+
+
+def _read(region: Region) -> set[Value]:
+    """The values that `region` uses."""
+    results = (x.value if isinstance(x, Element) else x for x in region.results if not isinstance(x, Literal))
+    return {*results, *(v for op in region.body for v in op.values())}
+
+
+def _mapped(x: Operand, values: dict[Value, Value]) -> Operand:
+    if isinstance(x, Element):
+        return Element(values.get(x.value, x.value), x.index)
+    return values.get(x, x) if isinstance(x, Value) else x
+
+
+def _to_first_use(rw: Rewriter) -> int:
+    """Move what is bigger than its operands down to its first use; how many ops moved.
+
+    What stands before an op because that op, or something there, uses it first is one group; the next goes to its front.
+    """
+    home: dict[Op, Op] = {}
+    front: dict[Op, Op] = {}
+    moved = 0
+    for op in reversed(list(rw.body())):
+        users = rw.users_of(op.results[0]) if len(op.results) == 1 and op.defn.is_pure else []
+        if not users or not _grows(op):
+            continue
+        first = min(users, key=rw.order.place)
+        last = home.get(first, first)
+        place = front.get(last, last)
+        if rw.order.following(op) is not place:
+            rw.move_before(place, op)
+            moved += 1
+        home[op], front[last] = last, op
+    return moved
+
+
+def _grows(op: Op) -> bool:
+    """Whether the result takes more memory than the operands together."""
+    sizes = [_bytes(operand_type(x)) for x in dict.fromkeys(x for x in op.operands if not isinstance(x, Literal))]
+    result = _bytes(op.result.type)
+    return not op.operands or (result is not None and None not in sizes and result > sum(s or 0 for s in sizes))
+
+
+def _bytes(t: object) -> int | None:
+    return t.dtype.packed_bytes(t.count) if isinstance(t, TensorType) and t.is_static else None
