@@ -56,7 +56,7 @@ def weights(c: Config = CONFIG) -> dict[str, np.ndarray]:
 def inputs() -> dict[str, dict[str, np.ndarray]]:
     """What the stored results were computed on, by program."""
     tokens = np.random.RandomState(3).randint(0, CONFIG.vocabulary, (BATCH, CONFIG.context)).astype(np.int32)
-    prompt = tokens[:, :PROMPT]
+    prompt = tokens[:, :PROMPT].copy()
     return {"gpt2_prefill": {"tokens": tokens}, "gpt2_greedy": {"prompt": prompt}, "gpt2_cached": {"prompt": prompt}}
 
 
