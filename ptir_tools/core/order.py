@@ -51,9 +51,9 @@ class Order:
 
     def before(self, a: Op, b: Op) -> bool:
         """Whether `a` stands before `b`; both are in one block."""
-        return self.label(a) < self.label(b)
+        return self.place(a) < self.place(b)
 
-    def label(self, op: Op) -> int:
+    def place(self, op: Op) -> int:
         """A number that grows along the block of `op`."""
         if (labels := self._labels) is None:
             labels = self._labels = [0] * len(self.ops)
@@ -63,14 +63,6 @@ class Order:
                     labels[at] = label
                     at, label = self.next[at], label + _GAP
         return labels[self.slots[op]]
-
-    def following(self, op: Op) -> Op | None:
-        """The op after `op` in its block; None after the last."""
-        return self.ops[self.next[self.slots[op]]]
-
-    def place(self, op: Op) -> int:
-        """A number that grows along the block of `op`."""
-        return self.labels[self.slots[op]]
 
     def following(self, op: Op) -> Op | None:
         """The op after `op` in its block; None after the last."""
