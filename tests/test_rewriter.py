@@ -151,6 +151,7 @@ def test_order_agrees_with_a_plain_list(seed: int):
     block = Region(body=ops[:3])
     order, plain = Order(), ops[:3]
     order.add_block(block)
+    order.place(ops[0])  # from now on labels are kept
     for op in ops[3:]:
         at = rng.choice((0, len(plain) - 1, rng.randrange(len(plain))))
         order.insert(op, block, plain[at])
@@ -158,7 +159,7 @@ def test_order_agrees_with_a_plain_list(seed: int):
         if rng.random() < 0.2:
             order.remove(plain.pop(rng.randrange(len(plain))))
     assert list(order.body(block)) == plain
-    labels = [order.labels[order.slots[op]] for op in plain]
+    labels = [order.place(op) for op in plain]
     assert labels == sorted(set(labels))
 
 
@@ -167,7 +168,7 @@ def test_order_survives_many_insertions_at_one_place():
     block = Region(body=ops[:2])
     order = Order()
     order.add_block(block)
-    at = ops[1]
+    order.place(at := ops[1])
     for op in ops[2:]:
         order.insert(op, block, at)
         at = op

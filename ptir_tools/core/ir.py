@@ -113,6 +113,7 @@ class Region:
     result_types: list[Type] = field(default_factory=list)
     isolated: bool = True
     loc: Loc = 0
+    edition: int = field(default=0, kw_only=True)  # how often a rewriter has written it
 
     def ops(self) -> Iterator[Op]:
         """Its ops and, depth first, those of the non-isolated regions inside."""

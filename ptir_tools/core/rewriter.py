@@ -1,48 +1,42 @@
 """The only way to change a program inside a pass: edits that keep users, order, results, hints and names right.
 
 A rewriter serves one function or isolated region together with the regions nested in it that capture values. It builds its
-tables in one sweep; an edit costs what it touches; `finish` writes the bodies back. Specification: PTIR rewrite system,
-"Program rewriter".
+tables in one sweep; an edit costs what it touches; `finish` writes the bodies back, and the rewriter may go on. Specification:
+PTIR rewrite system, "Program rewriter".
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.inspector import Inspector
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
-from ptir_tools.core.order import Order
-from ptir_tools.core.types import UNTYPED, Type
-from ptir_tools.core.uses import Uses, operands_of, value_named
-from ptir_tools.core.verify import compatible
+from ptir_tools.core.types import UNTYPED, TupleType, Type
+from ptir_tools.core.uses import User, value_named
 
 
-class Rewriter:
+class Rewriter(Inspector):
     """Edits of `block`. `listen(op, True)` is called when `op` was inserted or got other operands, `listen(op, False)` when
-    its results lost a use."""
+    its results lost a use and one of them has at most one left."""
 
     def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None) -> None:
-        self.block = block
+        super().__init__(block)
         self.dialect = dialect
         self.diagnostics = diagnostics
         self.listen: Callable[[Op, bool], None] | None = None
         self.edits = 0  # how many changes there were
-        self.order = Order()
-        self.owner: dict[Region, Op] = {}  # the op that a nested block belongs to
-        self._uses = Uses(self.order)
-        self._versions: dict[Op, int] = {}
+        self._written = 0  # how many of them the bodies show
+        self._edition = block.edition
         self._new: set[Value] = set()
-        self._hints: defaultdict[Value, list[Hint]] = defaultdict(list)
-        self._take_in(block)
-        if isinstance(block, Function):
-            for hint in block.hints:
-                for v in _named_by(hint):
-                    self._hints[v].append(hint)
+        self._journal: list[Op] | None = None  # what was changed since somebody settled
+        self._settled: dict[Hashable, tuple[int, int]] = {}
+        self._read_hints()
 
     def __enter__(self) -> Rewriter:
         return self
@@ -51,101 +45,7 @@ class Rewriter:
         if kind is None:
             self.finish()
 
-    def _take_in(self, block: Region) -> None:
-        stack = [block]
-        while stack:
-            b = stack.pop()
-            self.order.add_block(b)
-            self._uses.add_ops(b.body)
-            for op in b.body:
-                for r in op.regions:
-                    if not r.isolated:
-                        self.owner[r] = op
-                        stack.append(r)
-            self._uses.add(b, b.results)
-
-    # Inspection
-
-    def op(self, v: Value) -> Op | None:
-        """The op that defines `v`; None for a parameter."""
-        return v.op
-
-    inst_of = op
-
-    def operands(self, op: Op) -> tuple[Operand, ...]:
-        """The operands of `op`."""
-        return op.operands
-
-    def value_of(self, op: Op) -> Value:
-        """The first result of `op`."""
-        return op.results[0]
-
-    def type_of(self, x: Operand) -> Type:
-        """The type of an operand."""
-        return operand_type(x)
-
-    def alive(self, op: Op) -> bool:
-        """Whether `op` stands in the program."""
-        return op in self.order.slots
-
-    def version(self, op: Op) -> int:
-        """How often the operands or attributes of `op` have changed."""
-        return self._versions.get(op, 0)
-
-    def uses(self, v: Value) -> int:
-        """How many times `v` is used, as an operand or a result."""
-        return self._uses.count(v)
-
-    def unused(self, op: Op) -> bool:
-        """Whether nothing uses any result of `op`."""
-        for v in op.results:  # noqa: SIM110  (asked for every op, several times)
-            if self._uses.count(v):
-                return False
-        return True
-
-    def users_of(self, v: Value) -> list[Op]:
-        """The ops that use `v`, each once."""
-        return self._uses.ops(v)
-
-    def is_result(self, v: Value) -> bool:
-        """Whether a block returns `v` or an element of it."""
-        return any(isinstance(u, Region) for u in self._uses.of(v))
-
-    def used_whole(self, v: Value) -> bool:
-        """Whether something uses the tuple `v` itself, not an element of it."""
-        return any(operands_of(u)[i] is v for u in self._uses.of(v) for i in self._uses.places(u, v))
-
-    def block_of(self, op: Op) -> Region:
-        """The block in which `op` stands."""
-        return self.order.block_of(op)
-
-    def dominates(self, v: Value, op: Op) -> bool:
-        """Whether `v` is defined wherever `op` stands: before it, or before an op that contains it."""
-        if v.op is None:
-            return True
-        if v.op not in self.order:
-            return False
-        home, at = self.block_of(v.op), op
-        while (block := self.block_of(at)) is not home:
-            if block not in self.owner:
-                return False
-            at = self.owner[block]
-        return self.order.before(v.op, at)
-
-    def body(self, block: Region | None = None) -> Iterator[Op]:
-        """The ops of `block` in order; the one just yielded may be erased."""
-        return self.order.body(block or self.block)
-
-    def blocks(self) -> Iterator[Region]:
-        """The block and those nested in it that are still there, outer before inner."""
-        return iter(tuple(self.order.heads))
-
-    def accepts(self, v: Value, by: Operand) -> bool:
-        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
-        checked = [u for u in self.users_of(v) if u.defn.check is not None]
-        return all(_legal(u, v, by) for u in checked)
-
-    # Edits
+    # Replacing
 
     def replace_all_uses(self, v: Value, by: Operand) -> None:
         """Let everything that uses `v` use `by`, in ops, block results and nested blocks; the definition of `by` keeps its own.
@@ -153,12 +53,13 @@ class Rewriter:
         A value inserted by this rewriter that has no name takes that of `v`. Hints that name `v` are dropped.
         Raises TypeError unless both have the identical type.
         """
-        if operand_type(by) is not v.type:
-            raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
-        target = value_named(by)
-        self._drop_hints(v, "was replaced")
-        self._hand_name(v, by)
-        self._replace(v, lambda x: by if isinstance(x, Value) else _element(by, x.index), None if target is None else target.op)
+        self._put(v, by)
+        self._lost_use(v)
+
+    def replace(self, op: Op, by: Operand) -> None:
+        """Let everything that uses the result of `op` use `by`, and take `op` out. Raises as those two do."""
+        self._put(op.results[0], by)
+        self.erase(op)
 
     def replace_elements(self, v: Value, by: Sequence[Operand]) -> bool:
         """Let every use of element `i` of the tuple `v` use `by[i]`; False, and no change, when `v` is used whole."""
@@ -167,70 +68,84 @@ class Rewriter:
         if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
             raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
         self._drop_hints(v, "was replaced")
-        self._replace(v, lambda x: by[x.index] if isinstance(x, Element) else x, None)
+        self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index], None))
+        self._lost_use(v)
         return True
 
-    def _replace(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> None:
-        users = self._uses.replace(v, new, keep)
+    def _put(self, v: Value, by: Operand) -> None:
+        if operand_type(by) is not v.type:
+            raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
+        target = value_named(by)
+        keep = None if target is None else target.op
+        if self._hints:
+            self._drop_hints(v, "was replaced")
+        if target is by and target in self._new and not target.name and v.op is not None:
+            target.name, v.name = v.name, ""
+            self._new.add(v)
+        if isinstance(v.type, TupleType):
+            users = self.uses_of.rewrite(v, lambda x: by if isinstance(x, Value) else _element(by, x.index), keep)
+        else:
+            users = self.uses_of.replace(v, by, keep)
+        self._replaced(users)
+
+    def _replaced(self, users: Iterable[User]) -> None:
         self.edits += 1
         for user in users:
             if isinstance(user, Op):
                 self._changed(user)
-        self._lost_use(v)
 
-    def _hand_name(self, v: Value, by: Operand) -> None:
-        if isinstance(by, Value) and by in self._new and not by.name and v.op is not None:
-            by.name, v.name = v.name, ""
-            self._new.add(v)
+    # Changing in place
 
     def set_operands(self, op: Op, operands: Sequence[Operand]) -> None:
         """Give `op` other operands of the same types; its results stay what they are."""
         old = op.operands
-        self._uses.forget(op)
+        self.uses_of.forget(op)
         op.operands = tuple(operands)
-        self._uses.add(op, op.operands)
+        self.uses_of.add(op, op.operands)
         self._remove_uses(op, old)
-        self.edits += 1
-        self._changed(op)
-        for v in op.results:
-            self._drop_hints(v, "is computed in another way")
+        self._reworked(op)
 
     def set_attribute(self, op: Op, name: str, value: Any) -> None:
         """Give `op` another value of the attribute `name`; its result types stay what they are. Raises KeyError."""
         at = op.defn.attr_index[name]
         op.attrs = (*op.attrs[:at], value, *op.attrs[at + 1 :])
-        self.edits += 1
-        self._changed(op)
-        for v in op.results:
-            self._drop_hints(v, "is computed in another way")
+        self._reworked(op)
 
     def set_attrs(self, op: Op, **attrs: Any) -> None:
         """Give `op` other values of some attributes; its results keep their types until they are retyped."""
         named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
         op.attrs = op.defn.fill(named | attrs)
+        self._reworked(op)
+
+    def set_regions(self, op: Op, regions: tuple[Region, ...]) -> None:
+        """Let `op` refer to other isolated regions of the same signatures."""
+        op.regions = regions
+        self._reworked(op)
+
+    def _reworked(self, op: Op) -> None:
         self.edits += 1
         self._changed(op)
+        for v in op.results:
+            self._drop_hints(v, "is computed in another way")
 
     def retype(self, v: Value, t: Type) -> None:
         """Give a value another type: where more is known of it than before, or its op says so now."""
         v.type = t
         self.edits += 1
-
-    def set_regions(self, op: Op, regions: tuple[Region, ...]) -> None:
-        """Let `op` refer to other isolated regions of the same signatures."""
-        op.regions = regions
-        self.edits += 1
-        self._changed(op)
+        if v.op is not None:
+            self._changed(v.op)
 
     def set_results(self, block: Region, results: Sequence[Operand]) -> None:
         """Let `block` return other operands; its declared types follow."""
         old = block.results
-        self._uses.forget(block)
+        self.uses_of.forget(block)
         block.results = list(results)
         block.result_types = [operand_type(x) for x in results]
-        self._uses.add(block, block.results)
+        self.uses_of.add(block, block.results)
         self._remove_uses(block, old)
         self.edits += 1
+
+    # Taking out and putting in
 
     def erase(self, op: Op) -> None:
         """Take `op` out, with the blocks nested in it. Raises ValueError when a result is still used."""
@@ -248,8 +163,20 @@ class Rewriter:
                 del self.owner[r], self.order.heads[r]
                 self._remove_uses(r, r.results)
         self._remove_uses(op, op.operands)
-        for v in op.results:
-            self._drop_hints(v, "was erased")
+        if self._hints:
+            for v in op.results:
+                self._drop_hints(v, "was erased")
+
+    def erase_dead(self) -> int:
+        """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops."""
+        before = self.edits
+        for block in self.blocks():
+            if block is self.block or block in self.owner:  # else it went with its op
+                for op in self.order.backward(block):
+                    if op.defn.is_pure and self.unused(op):
+                        self.edits += 1
+                        self._forget(op)
+        return self.edits - before
 
     def insert_before(self, at: Op, op: Op) -> Value:
         """Put the new `op` before `at`; its place in the source is that of `at` when it has none. Returns its first result."""
@@ -268,15 +195,14 @@ class Rewriter:
     def _insert(self, op: Op, block: Region, before: Op | None, loc: int) -> Value:
         op.loc = op.loc or loc
         self.order.insert(op, block, before)
-        self._uses.add(op, op.operands)
+        self.uses_of.add(op, op.operands)
         for r in op.regions:
             if not r.isolated:
                 self.owner[r] = op
                 self._take_in(r)
         self._new.update(op.results)
         self.edits += 1
-        if self.listen is not None:
-            self.listen(op, True)
+        self._tell(op, True)
         return op.results[0] if op.results else Value(UNTYPED, "", op)
 
     def build(
@@ -297,21 +223,51 @@ class Rewriter:
         """A new constant op before `at`."""
         return self.insert_before(at, create(OPS[self.dialect.constant], (), {"value": literal}, types=[literal.type]))
 
-    # Bookkeeping
+    # Who hears of it
 
     def _changed(self, op: Op) -> None:
         self._versions[op] = self._versions.get(op, 0) + 1
-        if self.listen is not None:
-            self.listen(op, True)
+        self._tell(op, True)
 
-    def _remove_uses(self, user: Op | Region, operands: Sequence[Operand]) -> None:
+    def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
         """Take out the uses of `operands` by `user`, all before anybody is told."""
-        for v in self._uses.remove(user, operands):
+        for v in self.uses_of.remove(user, operands):
             self._lost_use(v)
 
     def _lost_use(self, v: Value) -> None:
-        if self.listen is not None and v.op in self.order.slots:
-            self.listen(v.op, False)
+        if (op := v.op) is not None and op in self.order.slots:
+            self._tell(op, False)
+
+    def _tell(self, op: Op, changed: bool) -> None:
+        if self.listen is not None:
+            self.listen(op, changed)
+        if self._journal is not None:
+            self._journal.append(op)
+
+    def settle(self, who: Hashable) -> None:
+        """Remember that `who` has nothing more to do here."""
+        if self._journal is None:
+            self._journal = []
+        self._settled[who] = self.edits, len(self._journal)
+
+    def settled(self, who: Hashable) -> bool:
+        """Whether nothing was edited since `who` settled."""
+        return who in self._settled and self._settled[who][0] == self.edits
+
+    def since(self, who: Hashable) -> list[Op] | None:
+        """The ops touched since `who` settled, some perhaps gone; None when it never did, or when they are most of the block."""
+        if (found := self._settled.get(who)) is None or self._journal is None:
+            return None
+        touched = self._journal[found[1] :]
+        return touched if len(touched) < len(self.order.slots) else None
+
+    # Hints and names
+
+    def _read_hints(self) -> None:
+        self._hints: defaultdict[Value, list[Hint]] = defaultdict(list)
+        for hint in self.block.hints if isinstance(self.block, Function) else ():
+            for v in _named_by(hint):
+                self._hints[v].append(hint)
 
     def _drop_hints(self, v: Value, why: str) -> None:
         if not self._hints or not (hints := self._hints.get(v)) or not isinstance(self.block, Function):
@@ -324,22 +280,30 @@ class Rewriter:
                 report = self.diagnostics.warning if hint.policy == "Required" else self.diagnostics.note
                 report("HintDropped", f"hint {hint.id} is dropped: %{v.name} {why}", hint.loc)
 
-    # Ending and checking
-
     def finish(self, *, naming: bool = True) -> None:
         """Write the bodies back; `naming`: new values without a name get the next free number, upward."""
-        if not self.edits:
+        if self.edits == self._written:
             return
         for block in self.order.heads:
             block.body[:] = self.order.body(block)
         if naming:
             self._name_new()
+        self._written = self.edits
+        self.block.edition += 1
+        self._edition = self.block.edition
+
+    def resume(self) -> bool:
+        """Go on after `finish`; False when the block was edited by another rewriter since, and a new one is needed."""
+        if self.block.edition != self._edition or self.edits != self._written:
+            return False
+        self._read_hints()
+        return True
 
     def _name_new(self) -> None:
-        fresh = [v for v in self._new if not v.name]
-        if not fresh:
+        nameless = {v for v in self._new if not v.name}
+        self._new.clear()
+        if not nameless:
             return
-        nameless = set(fresh)
         values = [*self.block.params, *(v for b in self.order.heads for op in b.body for v in op.results)]
         values += [p for b in self.owner for p in b.params]
         number = max((int(v.name) for v in values if v.name.isdecimal()), default=-1)
@@ -347,41 +311,6 @@ class Rewriter:
             if v in nameless:
                 number += 1
                 v.name = str(number)
-
-    def verify_op(self, op: Op) -> str | None:
-        """What is wrong with `op` alone: an operand that is not defined before it, or a type that its rule does not give."""
-        for v in op.values():
-            if not self.dominates(v, op):
-                return f"{op.name} %{op.results[0].name if op.results else ''} uses %{v.name} before its definition"
-        inferred = op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs, op.regions)
-        if len(inferred) != len(op.results):
-            return f"{op.name} has {len(op.results)} results for {len(inferred)}"
-        for v, t in zip(op.results, inferred, strict=True):
-            if not compatible(v.type, t):
-                return f"{op.name} %{v.name} is {v.type}, its rule gives {t}"
-        return None
-
-    def verify(self) -> list[str]:
-        """What is wrong with the whole block, tables included; empty when all is well."""
-        faults = [f for b in self.order.heads for op in self.order.body(b) if (f := self.verify_op(op)) is not None]
-        counted: defaultdict[Value, int] = defaultdict(int)
-        for b in self.order.heads:
-            for x in (*(x for op in self.order.body(b) for x in op.operands), *b.results):
-                if (v := value_named(x)) is not None:
-                    counted[v] += 1
-        wrong = [v for v in {*counted, *self._uses.values()} if self.uses(v) != counted.get(v, 0)]
-        faults += [f"%{v.name} has {counted.get(v, 0)} uses, the table says {self.uses(v)}" for v in wrong]
-        return faults
-
-
-def _legal(user: Op, v: Value, by: Operand) -> bool:
-    operands = tuple(by if x is v else x for x in user.operands)
-    try:
-        if user.defn.check is not None:
-            user.defn.check(Op(user.defn, operands, user.attrs, user.results, user.regions, user.loc))
-    except Violation:
-        return False
-    return True
 
 
 def _element(x: Operand, index: int) -> Element:

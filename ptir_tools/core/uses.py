@@ -14,34 +14,34 @@ from ptir_tools.core.ir import Element, Op, Operand, Region, Value
 from ptir_tools.core.order import Order
 
 User = Op | Region  # a region uses what it returns
-_WIDE = 16  # what has more operands is indexed, so that replacing them one by one is linear
+_WIDE = 16  # what has more operands is indexed, so that finding a value among them is quick
 _OFTEN = 16  # a value with more uses than this
 
 
 class Uses:
-    """The uses of the ops and blocks in `order`."""
+    """The uses of the ops and blocks in `order`. `entries[v]` names the users of `v`, once per use; empty: `v` is unused."""
 
-    __slots__ = ("_entries", "_order", "_stale", "_wide")
+    __slots__ = ("_order", "_stale", "_wide", "entries")
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._entries: defaultdict[Value, list[User]] = defaultdict(list)  # one per use
+        self.entries: defaultdict[Value, list[User]] = defaultdict(list)
         self._stale: dict[Value, int] = {}  # how many entries of a value used often are gone
         self._wide: dict[User, defaultdict[Value, list[int]]] = {}
 
     def add_ops(self, ops: Iterable[Op]) -> None:
         """Enter the uses of the operands of `ops`."""
-        entries = self._entries
+        entries = self.entries
         for op in ops:
             for x in op.operands:
-                if isinstance(x, Value):
+                if x.__class__ is Value:
                     entries[x].append(op)
                 elif isinstance(x, Element):
                     entries[x.value].append(op)
 
     def add(self, user: User, operands: Iterable[Operand]) -> None:
         """Enter the uses of `operands` by `user`."""
-        entries = self._entries
+        entries = self.entries
         for x in operands:
             if isinstance(x, Value):
                 entries[x].append(user)
@@ -49,42 +49,52 @@ class Uses:
                 entries[x.value].append(user)
 
     def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
-        """Take out one use by `user` of each of `operands`; the values that they name."""
-        values = [v for x in operands if (v := value_named(x)) is not None]
-        for v in values:
-            entries = self._entries[v]
+        """Take out one use by `user` of each of `operands`; the values of which at most one use is left."""
+        rare: list[Value] = []
+        for x in operands:
+            v = x if x.__class__ is Value else value_named(x)
+            if v is None:
+                continue
+            entries = self.entries[v]
             if len(entries) <= _OFTEN:
                 entries.remove(user)
+                left = len(entries)
             else:
-                self._stale[v] = self._stale.get(v, 0) + 1
-        return values
+                self._stale[v] = stale = self._stale.get(v, 0) + 1
+                left = len(entries) - stale
+                if not left:
+                    entries.clear()
+                    del self._stale[v]
+            if left <= 1:
+                rare.append(v)
+        return rare
 
     def forget(self, user: User) -> None:
-        """The operands of `user` were exchanged as a whole."""
+        """Drop what is known about where `user` has its operands: it gets others."""
         self._wide.pop(user, None)
 
     def count(self, v: Value) -> int:
-        """How many uses `v` has."""
-        n = len(self._entries.get(v, ()))
+        """How many times `v` is used."""
+        n = len(self.entries.get(v, ()))
         return n if n <= _OFTEN else n - self._stale.get(v, 0)
 
     def ops(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
-        users = self._entries.get(v, ())
-        return [u for u in (users if len(users) < 2 else self.of(v)) if isinstance(u, Op)]
-
-    def values(self) -> Iterable[Value]:
-        """The values that are or were used."""
-        return self._entries
+        users = self.entries.get(v, ())
+        return [u for u in (users if len(users) < 2 else self.of(v)) if u.__class__ is Op]  # type: ignore[misc]
 
     def of(self, v: Value) -> dict[User, None]:
-        """The users of `v`, each once; entries that are gone are dropped on the way."""
-        users = dict.fromkeys(self._entries.get(v, ()))
-        if not self._stale or not self._stale.pop(v, 0):
-            return users
-        live = {u: n for u in users if (n := self._uses_by(u, v))}
-        self._entries[v] = [u for u, n in live.items() for _ in range(n)]
-        return dict.fromkeys(live)
+        """The users of `v`, each once."""
+        return dict.fromkeys(self._live(v))
+
+    def _live(self, v: Value) -> list[User]:
+        """The entries of `v`; those that are gone are dropped."""
+        users = self.entries.get(v)
+        if users is None:
+            return []
+        if self._stale and self._stale.pop(v, 0):
+            users[:] = [u for u in dict.fromkeys(users) for _ in range(self._uses_by(u, v))]
+        return users
 
     def _uses_by(self, user: User, v: Value) -> int:
         alive = user in self._order.slots if isinstance(user, Op) else user in self._order.heads
@@ -102,32 +112,56 @@ class Uses:
                     index[value].append(i)
         return index.get(v, [])
 
-    def replace(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> list[User]:
-        """Put `new(operand)` in the place of every operand that names `v`, but for those of `keep`; who was changed."""
-        users = [u for u in self.of(v) if u is not keep]
+    def replace(self, v: Value, by: Operand, keep: Op | None) -> Iterable[User]:
+        """Put `by` in the place of `v`, of which no element is used, in every user but `keep`; who was changed."""
+        entries = self._live(v)
+        users = dict.fromkeys(entries)
+        stay: list[User] = []
+        if keep is not None and keep in users:
+            del users[keep]
+            stay = [u for u in entries if u is keep]
+            entries = [u for u in entries if u is not keep]
         for user in users:
-            places = self.places(user, v)
-            operands = list(user.operands) if isinstance(user, Op) else user.results
-            for i in places:
-                operands[i] = new(operands[i])
-            self._moved(user, v, places, [operands[i] for i in places])
-            if isinstance(user, Op):
-                user.operands = tuple(operands)
-        self._entries[v] = [keep] * self._uses_by(keep, v) if keep is not None else []
+            operands = operands_of(user)
+            if len(operands) > _WIDE:
+                places = self.places(user, v)
+                self._put(user, places, [by] * len(places))
+            elif isinstance(user, Op):
+                user.operands = tuple([by if x is v else x for x in operands])
+            else:
+                user.results[:] = [by if x is v else x for x in operands]
+        self.entries[v] = stay
+        if (target := value_named(by)) is not None:
+            self.entries[target] += entries
         return users
 
-    def _moved(self, user: User, v: Value, places: Sequence[int], changed: Sequence[Operand]) -> None:
-        self.add(user, changed)
-        if (index := self._wide.get(user)) is not None:
-            index.pop(v, None)
-            for i, x in zip(places, changed, strict=True):
-                if (value := value_named(x)) is not None:
-                    index[value].append(i)
+    def rewrite(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> Iterable[User]:
+        """Put `new(operand)` in the place of every operand that names `v` or an element of it, but for those of `keep`."""
+        users = [u for u in self.of(v) if u is not keep]
+        for user in users:
+            operands, places = operands_of(user), self.places(user, v)
+            changed = [new(operands[i]) for i in places]
+            self._put(user, places, changed)
+            self.add(user, changed)
+        self.entries[v] = [keep] * self._uses_by(keep, v) if keep is not None else []
+        return users
+
+    def _put(self, user: User, places: Sequence[int], changed: Sequence[Operand]) -> None:
+        """Let `user` have `changed` at `places`, all of which named one value."""
+        operands = list(user.operands) if isinstance(user, Op) else user.results
+        if (index := self._wide.get(user)) is not None and (old := value_named(operands[places[0]])) is not None:
+            del index[old]
+        for i, x in zip(list(places), changed, strict=True):
+            operands[i] = x
+            if index is not None and (value := value_named(x)) is not None:
+                index[value].append(i)
+        if isinstance(user, Op):
+            user.operands = tuple(operands)
 
 
 def operands_of(user: User) -> Sequence[Operand]:
     """The operands of an op, the results of a region."""
-    return user.operands if isinstance(user, Op) else user.results
+    return user.operands if user.__class__ is Op else user.results  # type: ignore[union-attr]
 
 
 def value_named(x: Operand) -> Value | None:

@@ -1,0 +1,147 @@
+"""Folding: an op that equals one of its operands, or that is on constants alone. Specification: PTIR rewrite system, "Folding
+and constants".
+
+Values come from the op's declaration: its `fold` names an operand that equals the result, its body computes, integers exactly,
+floats in the precision that the reference has. Never folded: random ops, loops and branches, what fails at run time, what reads
+a payload that is missing, what would take long, and what would make the program bigger than `Limits.fold_bytes` allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.inspector import Inspector
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef
+from ptir_tools.core.types import TensorType, tensor
+
+_BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
+_REMEMBERED = 1 << 16  # elementwise results of single elements
+
+
+@dataclass(slots=True, frozen=True)
+class FoldResult:
+    """What became of an attempt to fold: Nothing, ReplacedBy an operand, or a literal to Materialize."""
+
+
+@dataclass(slots=True, frozen=True)
+class Nothing(FoldResult):
+    """The op stays."""
+
+
+@dataclass(slots=True, frozen=True)
+class ReplacedBy(FoldResult):
+    """The op's result equals `operand`."""
+
+    operand: Operand
+
+
+@dataclass(slots=True, frozen=True)
+class Materialize(FoldResult):
+    """The op's result is the constant `literal`."""
+
+    literal: Literal
+
+
+NOTHING = Nothing()
+
+
+def literal_of(x: Operand) -> Literal | None:
+    """The constant that `x` is, inline or made by a constant op."""
+    if isinstance(x, Literal):
+        return x
+    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
+        value = x.op.attr("value")
+        return value if isinstance(value, Literal) else None
+    return None
+
+
+def may_fold(d: OpDef, origins: Sequence[object]) -> bool:
+    """Whether an op `d` whose operands have these origins (`core.patterns.Origin`) is worth an attempt."""
+    if d.fold is not None:
+        return True
+    constant = [o is Literal or (isinstance(o, OpDef) and o.is_constant) for o in origins]
+    return bool(constant) and all(constant) and foldable(d)
+
+
+@cache
+def foldable(d: OpDef) -> bool:
+    """Whether an op on constants may be computed: no effects, no regions, no random stream, and not there to be seen."""
+    barrier = d.traits & _BARRIER == _BARRIER
+    return d.is_pure and d.implemented and not (d.regions or d.is_constant or barrier or RANDOM in d.traits)
+
+
+def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
+    """Fold `op`. The result has the op's own type."""
+    d = op.defn
+    if len(op.results) != 1:
+        return NOTHING
+    if d.fold is not None and (by := d.fold(op)) is not None:
+        return ReplacedBy(by)
+    t, literals = op.results[0].type, [x for operand in op.operands if (x := literal_of(operand)) is not None]
+    if not literals or len(literals) < len(op.operands) or not foldable(d):
+        return NOTHING
+    if not isinstance(t, TensorType) or not t.is_static or any(x.data is None for x in literals):
+        return NOTHING
+    found = _literal(op, t, literals, rw, limits)
+    return NOTHING if found is None else Materialize(found)
+
+
+def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> Literal | None:
+    traits = op.defn.traits
+    if MOVEMENT in traits and len(literals) == 1:
+        if t.count > literals[0].type.count:
+            return None  # a broadcast of a constant is the shortest way to say it
+        if literals[0].splat and t.count > 1:
+            return Literal(t, literals[0].data, splat=True)
+    if ELEMENTWISE in traits and t.count and all(x.splat or x.type.count == 1 for x in literals):
+        data = uniform(op.defn, op.attrs, t.dtype, [(x.type.dtype, x.data or b"") for x in literals])
+        return None if data is None else Literal(t, data, splat=t.count > 1)
+    if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw, limits) or _long(literals, limits):
+        return None
+    try:
+        (result,) = evaluate(op, [arrays.from_literal(x) for x in literals], Context())
+    except (Violation, LimitExceeded):
+        return None
+    return arrays.to_literal(result, t)
+
+
+def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> int:
+    """How many bytes the result may have: those of the constants that it replaces, but at least the limit."""
+    replaced = 0
+    for x, literal in zip(op.operands, literals, strict=True):
+        if isinstance(x, Literal) or (isinstance(x, Value) and rw.uses(x) == 1):
+            replaced += len(literal.data or b"")
+    return max(limits.fold_bytes, replaced)
+
+
+def _long(literals: Sequence[Literal], limits: Limits) -> bool:
+    """Whether to read the literals takes long: one splat may stand for any number of elements."""
+    return sum(x.type.nbytes for x in literals) > max(16 * limits.fold_bytes, 4 * sum(len(x.data or b"") for x in literals))
+
+
+def uniform(d: OpDef, attrs: tuple[Any, ...], dtype: DType, elements: Sequence[tuple[DType, bytes]]) -> bytes | None:
+    """The one element, of `dtype`, that an elementwise op gives on operands of equal elements; None where it would fail."""
+    return _element(d, d.key(attrs), attrs, dtype, tuple(elements))
+
+
+@lru_cache(_REMEMBERED)
+def _element(
+    d: OpDef, key: object, attrs: tuple[Any, ...], dtype: DType, elements: tuple[tuple[DType, bytes], ...]
+) -> bytes | None:
+    """`key` tells attributes apart that are equal to Python: 0.0 and -0.0."""
+    op = Op(d, (), attrs)
+    op.results = (Value(tensor(dtype), "", op),)
+    try:
+        (result,) = evaluate(op, [arrays.unpack(data, t, 1).reshape(()) for t, data in elements], Context())
+    except (Violation, LimitExceeded):
+        return None
+    return arrays.pack(result, dtype)
