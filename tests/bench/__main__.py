@@ -24,8 +24,8 @@ def main(wanted: Sequence[str]) -> None:
     for name in wanted or names():
         print(f"\n{name}\n{'':44} {'ours':>10} {'peer':>10} {'ratio':>7}")
         for what, ours, peer, unit in importlib.import_module(f"tests.bench.{name}").rows():
-            theirs, ratio = ("-", "-") if peer is None else (f"{peer:.1f}", f"{ours / peer:.2f}")
-            print(f"{what:44} {ours:10.1f} {theirs:>10} {ratio:>7}  {unit}", flush=True)
+            theirs, ratio = ("-", "-") if peer is None else (f"{peer:.2f}", f"{ours / peer:.2f}")
+            print(f"{what:44} {ours:10.2f} {theirs:>10} {ratio:>7}  {unit}", flush=True)
 
 
 if __name__ == "__main__":

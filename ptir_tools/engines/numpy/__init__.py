@@ -9,7 +9,20 @@ from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.engines.numpy import control, elementwise, linalg, movement, reduce
+from ptir_tools.engines.numpy import (
+    control,
+    draws,
+    elementwise,
+    indexing,
+    integers,
+    linalg,
+    movement,
+    normalize,
+    ranking,
+    reduce,
+    scatter,
+    windows,
+)  # fmt: skip
 from ptir_tools.engines.numpy.frame import Frame, Shared
 from ptir_tools.engines.numpy.steps import Builder, Target
 from ptir_tools.engines.options import RunOptions
@@ -24,13 +37,8 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-BUILDERS: dict[str, Builder] = {
-    **elementwise.BUILDERS,
-    **reduce.BUILDERS,
-    **linalg.BUILDERS,
-    **movement.BUILDERS,
-    **control.BUILDERS,
-}
+_PARTS = (elementwise, reduce, linalg, movement, windows, indexing, scatter, ranking, normalize, integers, draws, control)
+BUILDERS: dict[str, Builder] = {name: build for part in _PARTS for name, build in part.BUILDERS.items()}
 
 
 def one_by_one(block: Region) -> list[tuple[Op, ...]]:

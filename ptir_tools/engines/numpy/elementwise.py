@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import cast as cast_array
-from ptir_tools.core.dtypes import F32, F64, I1, DType, Kind
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI16, SI32, SI64, DType, Kind
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.numpy.erf import erf_f32
+from ptir_tools.engines.numpy.integers import truncate
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, in_f32, is_direct, overlaps, tensor_of
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _UFUNCS = {
     "compare_lt": "less", "compare_le": "less_equal", "compare_eq": "equal", "compare_ge": "greater_equal",
     "compare_gt": "greater", "compare_ne": "not_equal",
 }  # fmt: skip
-_TRANSCENDENTAL = {"exp": "exp", "log": "log", "tanh": "tanh", "reciprocal": "reciprocal"}
+_TRANSCENDENTAL = {"exp": "exp", "log": "log", "tanh": "tanh"}
 
 
 def basic(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -38,7 +40,12 @@ def basic(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
-    return [(_maximum if op.name == "ptir.maximum" else _minimum, (*ins, outs[0]))]
+    return [(extreme_of(op.defn.short[:3]), (*ins, outs[0]))]
+
+
+def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
+    """The function of `max` or `min`, which propagates NaN: of two operands, into a third array."""
+    return _maximum if kind == "max" else _minimum
 
 
 def _maximum(x: Array, y: Array, out: Array) -> None:
@@ -53,8 +60,15 @@ def _transcendental(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wo
     return [(getattr(np, _TRANSCENDENTAL[op.defn.short]), (ins[0], outs[0]))]
 
 
+def _reciprocal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """A division: NumPy's own reciprocal is no vector code."""
+    if outs[0].dtype.kind == "c":
+        return [(np.reciprocal, (ins[0], outs[0]))]
+    return [(np.true_divide, (np.ones((), outs[0].dtype), ins[0], outs[0]))]
+
+
 def _rsqrt(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(np.sqrt, (ins[0], outs[0])), (np.reciprocal, (outs[0], outs[0]))]
+    return [(np.sqrt, (ins[0], outs[0])), *_reciprocal(op, outs, outs, shop)]
 
 
 def _erf(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -72,16 +86,21 @@ def _clamp(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _select(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Copy one branch, then the other where it is chosen; the branch that is written over stays as it is."""
+    """By bits, `y ^ ((x ^ y) & mask)`: no branch and no wrong guess of one."""
     pred, on_true, on_false = ins
     (out,) = outs
-    if overlaps(pred, out):
+    if out.dtype.itemsize > 8 or overlaps(pred, out):
         return declared(op, ins, outs, shop)
-    if overlaps(on_true, out):
-        otherwise = shop.scratch(out.shape, I1)
-        return [(np.logical_not, (pred, otherwise)), (np.copyto, (out, on_false, "no", otherwise))]
-    first = [] if overlaps(on_false, out) else [(np.copyto, (out, on_false))]
-    return [*first, (np.copyto, (out, on_true, "no", pred))]
+    word = (SI8, SI16, SI32, SI64)[out.dtype.itemsize.bit_length() - 1]
+    x, y, target = (a.view(numpy_dtype(word)) for a in (on_true, on_false, out))
+    mask = shop.scratch(pred.shape, word)
+    mixed = shop.scratch(out.shape, word) if overlaps(on_false, out) else target
+    return [
+        (np.negative, (pred.view(np.int8), mask)),
+        (np.bitwise_xor, (x, y, mixed)),
+        (np.bitwise_and, (mixed, mask, mixed)),
+        (np.bitwise_xor, (mixed, y, target)),
+    ]
 
 
 def _cast(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -90,6 +109,8 @@ def _cast(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
         return [(np.not_equal, (ins[0], np.zeros((), ins[0].dtype), outs[0]))]
     if rounds_once(source, target):
         return [(np.copyto, (outs[0], ins[0], "unsafe"))]
+    if source in (F32, F64) and target.is_integer and target.bits >= 8 and ins[0].flags.c_contiguous:
+        return [(truncate, (ins[0], outs[0], target))]
     return [(_cast_declared, (ins[0], source, target, outs[0]))]
 
 
@@ -131,6 +152,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((f"ptir.{name}" for name in _TRANSCENDENTAL), _floats_only(_transcendental)),
     "ptir.maximum": _extreme,
     "ptir.minimum": _extreme,
+    "ptir.reciprocal": _floats_only(_reciprocal),
     "ptir.rsqrt": _floats_only(_rsqrt),
     "ptir.erf": _floats_only(_erf),
     "ptir.div": _div,

@@ -137,7 +137,14 @@ class Frame:
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An array that is the step's own until it ends; the next step may be given the same memory."""
-        kind = arrays.numpy_dtype(dtype)
+        return self.page(shape, arrays.numpy_dtype(dtype))
+
+    def scratch_like(self, x: Array) -> Array:
+        """One of the shape and dtype of `x`, row-major."""
+        return self.page(x.shape, x.dtype)
+
+    def page(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+        """The next piece of scratch."""
         count = prod(shape)
         pages = self.shared.pages
         if self.used == len(pages):

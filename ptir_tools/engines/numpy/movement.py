@@ -9,7 +9,7 @@ from ptir_tools.core.evaluate import Data, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.scalars import element
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, run_declared, tensor_of
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, tensor_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,19 +100,6 @@ def _write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...
     out[_clamped(out, start, sizes)] = update
 
 
-def _take(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(_take_checked, (op, ins, outs, shop))]
-
-
-def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], shop: Workshop) -> None:
-    """Rows by index; the body tells of one that is not there."""
-    x, indices = ins
-    if indices.size and (indices.min() < 0 or indices.max() >= x.shape[0]):
-        run_declared(op, ins, outs, shop)
-    elif indices.size:
-        np.take(x, indices, 0, outs[0], "clip")
-
-
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(VIEWS, _copied),
     "ptir.concat": _concat,
@@ -121,5 +108,4 @@ BUILDERS: dict[str, Builder] = {
     "ptir.iota": _iota,
     "ptir.dynamic_slice": _dynamic_slice,
     "ptir.dynamic_update_slice": _update,
-    "ptir.take": _take,
 }

@@ -40,6 +40,9 @@ class Workshop(Protocol):
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An array that is the step's own until it ends."""
 
+    def scratch_like(self, x: Array) -> Array:
+        """One of the shape and dtype of `x`, row-major."""
+
     def frames(self, op: Op) -> list[Any]:
         """A frame for each region of `op`; the same for the same region."""
 
@@ -116,3 +119,12 @@ def tensor_of(op: Op, operand: int = 0) -> TensorType:
 def overlaps(x: Any, out: Array) -> bool:
     """Whether `x` may be the memory that is written."""
     return bool(np.may_share_memory(x, out))
+
+
+def dense(x: Array, shop: Workshop, steps: list[Step]) -> Array:
+    """`x` when it is row-major without gaps, else a copy in scratch (a step)."""
+    if x.flags.c_contiguous:
+        return x
+    copy = shop.scratch_like(x)
+    steps.append((np.copyto, (copy, x)))
+    return copy

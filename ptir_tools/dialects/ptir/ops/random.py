@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, RANDOM, op
 from ptir_tools.core.types import Shape, TensorType, tensor
@@ -32,11 +33,15 @@ def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
     return tensor(dtype, extents(shape, "shape"))
 
 
+def generator(stream: int | None, drawing: Op | None, context: Context) -> np.random.Philox:
+    """The words of a stream (absent: the ordinal of the op `drawing`), fresh for every iteration of the enclosing loops."""
+    number = stream if stream is not None else context.streams.get(drawing, 0) if drawing is not None else 0
+    return np.random.Philox(np.random.SeedSequence(context.seed, spawn_key=(number, len(context.indices), *context.indices)))
+
+
 def words(count: int, stream: int | None, context: Context) -> Array:
-    """`count` random 64-bit words of a stream, fresh for every iteration of the enclosing loops."""
-    number = stream if stream is not None else context.streams.get(context.op, 0) if context.op is not None else 0
-    key = np.random.SeedSequence(context.seed, spawn_key=(number, len(context.indices), *context.indices))
-    return np.random.Philox(key).random_raw(count)
+    """`count` random 64-bit words for the op that is evaluated."""
+    return generator(stream, context.op, context).random_raw(count)
 
 
 def fractions(raw: Array, bits: int) -> Array:

@@ -1,0 +1,65 @@
+"""Random tensors: the words of a stream, a tile at a time; the same numbers as the declared bodies draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.dtypes import F32, F64
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.ops.random import PRECISION, fractions, generator
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+TILE = 1 << 14  # elements
+
+
+def _uniform(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if op.attr("dtype") is not F32:
+        return declared(op, ins, outs, shop)
+    return [(_draw_uniform, (op, shop, outs[0].reshape(-1)))]
+
+
+def _draw_uniform(op: Op, shop: Workshop, out: Array) -> None:
+    """As many bits as f32 has: every conversion and product is exact."""
+    words, bits = generator(op.attr("stream"), op, shop.context), PRECISION[F32]
+    for piece in _tiles(out):
+        raw = words.random_raw(len(piece))
+        np.right_shift(raw, np.uint64(64 - bits), raw)
+        np.copyto(piece, raw.view(np.int64), "unsafe")
+        np.multiply(piece, np.float32(2.0**-bits), piece)
+
+
+def _normal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if op.attr("dtype") not in (F32, F64):
+        return declared(op, ins, outs, shop)
+    return [(_draw_normal, (op, shop, shop.scratch((outs[0].size,), F64), outs[0].reshape(-1)))]
+
+
+def _draw_normal(op: Op, shop: Workshop, radius: Array, out: Array) -> None:
+    """Box and Muller: all radii are drawn before the first angle."""
+    words, bits = generator(op.attr("stream"), op, shop.context), PRECISION[F64]
+    for piece in _tiles(radius):
+        np.subtract(1.0, fractions(words.random_raw(len(piece)), bits), piece)
+        np.log(piece, piece)
+        np.multiply(piece, -2.0, piece)
+        np.sqrt(piece, piece)
+    for piece, length in zip(_tiles(out), _tiles(radius), strict=True):
+        angle = 2.0 * np.pi * fractions(words.random_raw(len(piece)), bits)
+        np.cos(angle, angle)
+        np.multiply(angle, length, piece, casting="unsafe")
+
+
+def _tiles(x: Array) -> Iterator[Any]:
+    return (x[at : at + TILE] for at in range(0, x.size, TILE))
+
+
+BUILDERS: dict[str, Builder] = {"ptir.rng_uniform": _uniform, "ptir.rng_normal": _normal}

@@ -1,0 +1,80 @@
+"""Reading by index: positions in the flat operand are computed in place, then `take` reads them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, dense, run_declared
+from ptir_tools.plan.views import dense_strides
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+def inside(indices: Array, extent: int) -> bool:
+    """Whether all of them are in [0, extent)."""
+    return not indices.size or bool(indices.min() >= 0 and indices.max() < extent)
+
+
+def _take(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    return [(_take_checked, (op, ins, outs, shop))]
+
+
+def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], shop: Workshop) -> None:
+    """Rows by index; the body tells of one that is not there."""
+    x, indices = ins
+    if not inside(indices, x.shape[0]):
+        run_declared(op, ins, outs, shop)
+    elif indices.size:
+        np.take(x, indices, 0, outs[0], "clip")
+
+
+def _gather(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    steps: list[Step] = []
+    x, indices = dense(ins[0], shop, steps), ins[1]
+    at = shop.scratch(indices.shape, SI64)
+    where = positions(indices, x.shape, op.attr("axis") % x.ndim)
+    return [*steps, (_gather_checked, (op, ins, outs, shop, x.reshape(-1), where, at))]
+
+
+Positions = tuple["Array", int, int, list["Array"]]
+
+
+def positions(indices: Array, shape: Sequence[int], axis: int) -> Positions:
+    """Along-axis indices, the axis' extent and stride in the flat operand, and what the other axes add."""
+    strides = dense_strides(tuple(shape))
+    rest = [a for a in range(len(shape)) if a != axis and shape[a] > 1]
+    grids = [(np.arange(shape[a]) * strides[a]).reshape([-1 if i == a else 1 for i in range(len(shape))]) for a in rest]
+    return indices, shape[axis], strides[axis], grids
+
+
+def located(where: Positions, at: Array) -> bool:
+    """Write the positions to `at`, if the indices are inside."""
+    indices, extent, stride, grids = where
+    if not inside(indices, extent):
+        return False
+    np.multiply(indices, stride, at)
+    for grid in grids:
+        np.add(at, grid, at)
+    return True
+
+
+def _gather_checked(
+    op: Op, ins: Sequence[Array], outs: Sequence[Array], shop: Workshop, flat: Array, where: Positions, at: Array
+) -> None:
+    if not located(where, at):
+        run_declared(op, ins, outs, shop)
+    elif at.size:
+        np.take(flat, at, out=outs[0], mode="clip")
+
+
+BUILDERS: dict[str, Builder] = {"ptir.take": _take, "ptir.gather": _gather}

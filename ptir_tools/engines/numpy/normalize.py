@@ -1,0 +1,53 @@
+"""Layer norm, a block of rows at a time, so that what is between the passes stays in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, dense, in_f32
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+BLOCK = 1 << 14  # elements
+NEGLIGIBLE = 2.0**-24  # beside deviations of 1
+
+
+def _layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    x, gamma, beta = ins
+    (out,) = outs
+    if out.size == 0 or out.dtype != np.float32:
+        return declared(op, ins, outs, shop)
+    axis = op.attr("feature_axis") % x.ndim
+    shape = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
+    steps: list[Step] = []
+    rows, target = (a.reshape(shape).swapaxes(1, 2) for a in (dense(x, shop, steps), out))
+    return [*steps, (_normalize, (rows, gamma, beta, np.float32(op.attr("epsilon")), target))]
+
+
+def _normalize(x: Array, gamma: Array, beta: Array, epsilon: Any, out: Array) -> None:
+    """Layer norm over the last axis."""
+    height = max(1, BLOCK // (x.shape[1] * x.shape[2]))
+    share = np.full(x.shape[2:], 1 / x.shape[2], np.float32)
+    for at in range(0, len(x), height):
+        d = out[at : at + height]
+        np.subtract(x[at : at + height], np.vecdot(x[at : at + height], share)[..., None], d)
+        rest = np.vecdot(d, share)[..., None]  # how far the mean was rounded
+        scale = 1 / np.sqrt(np.vecdot(d, d)[..., None] * share[0] - rest * rest + epsilon)
+        if np.max(np.abs(rest * scale)) > NEGLIGIBLE:
+            np.subtract(d, rest, d)
+        np.multiply(d, scale, d)
+        np.multiply(d, gamma, d)
+        np.add(d, beta, d)
+
+
+BUILDERS: dict[str, Builder] = {"ptir.layer_norm": in_f32(_layer_norm)}

@@ -1,0 +1,189 @@
+"""Writing by index: each update combined at its place in the flat result, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import F32, F64, SI64, DType
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
+from ptir_tools.dialects.ptir.ops.scatter import vector_dim
+from ptir_tools.engines.numpy.indexing import Positions, inside, located, positions
+from ptir_tools.engines.numpy.steps import (
+    NARROW,
+    Builder,
+    Step,
+    Workshop,
+    declared,
+    dense,
+    narrow_dtypes,
+    overlaps,
+    run_declared,
+    tensor_of,
+)  # fmt: skip
+from ptir_tools.plan.views import dense_strides
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+LONG = 192  # elements of a window from which on a call for each is quicker than an index for each element
+
+
+def accumulator(dtype: DType, kind: str) -> DType | None:
+    """The dtype in which updates are combined: f64 for sums of f32, as the declared bodies do, f32 for narrow floats, else their
+    own. None when NumPy does not do it right."""
+    if kind == "replace":
+        return dtype
+    if dtype.bits == 4 or dtype.is_complex:
+        return None
+    return F32 if dtype in NARROW else F64 if dtype is F32 and kind in ("add", "sum") else dtype
+
+
+class Target:
+    """Where updates are combined: the result itself, or an accumulator beside it that is rounded at the end (`after`)."""
+
+    def __init__(self, op: Op, out: Array, start: Any, kind: str, shop: Workshop) -> None:
+        dtype = accumulator(tensor_of(op).dtype, kind)
+        assert dtype is not None
+        self.dtype = dtype
+        self.total = out if out.dtype == numpy_dtype(dtype) else shop.scratch(out.shape, dtype)
+        kept = isinstance(start, np.ndarray) and overlaps(start, self.total)
+        self.before: list[Step] = [] if kept else [(np.copyto, (self.total, start, "unsafe"))]
+        self.after: list[Step] = [] if self.total is out else [(np.copyto, (out, self.total, "unsafe"))]
+
+    def values(self, updates: Array, shop: Workshop, steps: list[Step]) -> Array:
+        """`updates` in the accumulator's dtype, row-major."""
+        if updates.dtype == self.total.dtype:
+            return dense(updates, shop, steps)
+        copy = shop.scratch(updates.shape, self.dtype)
+        steps.append((np.copyto, (copy, updates, "unsafe")))
+        return copy
+
+
+def _scatter_reduce(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    (x, indices, updates), kind = ins, op.attr("reduce")
+    if accumulator(tensor_of(op).dtype, kind) is None or updates.size == 0:
+        return declared(op, ins, outs, shop)
+    target = Target(op, outs[0], x, kind, shop)
+    steps: list[Step] = []
+    values = target.values(updates, shop, steps).reshape(-1)
+    where = positions(indices, x.shape, op.attr("axis") % x.ndim)
+    at = shop.scratch(indices.shape, SI64)
+    call = (op, ins, outs, shop, where, at, None if kind == "replace" else ufunc(kind), target.total.reshape(-1), values)
+    return [*target.before, *steps, (_combine_checked, call), *target.after]
+
+
+def _combine_checked(
+    op: Op,
+    ins: Sequence[Array],
+    outs: Sequence[Array],
+    shop: Workshop,
+    where: Positions,
+    at: Array,
+    function: Any,
+    total: Array,
+    values: Array,
+) -> None:
+    """Combine single elements; the body tells of an index that is not there."""
+    if not located(where, at):
+        run_declared(op, ins, outs, shop)
+    elif function is None:
+        total[at.reshape(-1)] = values
+    else:
+        function.at(total, at.reshape(-1), values)
+
+
+def windows(function: Any, target: Target, offsets: Array, starts: Array, updates: Array, shop: Workshop) -> list[Step]:
+    """Combine `updates`, [windows, elements], each at its start; `offsets` are those of a window's elements from there."""
+    total, steps = target.total.reshape(-1), list[Step]()
+    if len(offsets) >= LONG and int(offsets[-1]) == len(offsets) - 1:
+        rows = target.values(updates, shop, steps) if updates.dtype in narrow_dtypes() else updates
+        return [*steps, (_one_by_one, (function, total, starts, rows))]
+    values = target.values(updates, shop, steps).reshape(-1)
+    at = shop.scratch(updates.shape, SI64)
+    flat = at.reshape(-1)
+    return [*steps, (np.add, (starts.reshape(-1, 1), offsets, at)), (function.at, (total, flat, values))]
+
+
+def _one_by_one(function: Any, total: Array, starts: Array, rows: Array) -> None:
+    length = rows.shape[1]
+    for start, row in zip(starts.tolist(), rows, strict=True):
+        window = total[start : start + length]
+        function(window, row, out=window)
+
+
+def _scatter_add(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    x, indices, updates = ins
+    if accumulator(tensor_of(op).dtype, "add") is None or updates.size == 0:
+        return declared(op, ins, outs, shop)
+    window = sorted(a % updates.ndim for a in op.attr("update_window_dims"))
+    kept = [a for a in range(x.ndim) if a not in [i % x.ndim for i in op.attr("inserted_window_dims")]]
+    extents = {axis: updates.shape[a] for axis, a in zip(kept, window, strict=True)}
+    strides = dense_strides(x.shape)
+    offsets = np.zeros((), np.int64)
+    for axis in kept:
+        offsets = np.add.outer(offsets, np.arange(extents[axis]) * strides[axis])
+    ordered = updates.transpose([a for a in range(updates.ndim) if a not in window] + window)
+    count = prod(ordered.shape[: ordered.ndim - len(window)])
+    starts = shop.scratch((count,), SI64)
+    scattered = [a % x.ndim for a in op.attr("scatter_dims_to_operand_dims")]
+    parts = [
+        (part, x.shape[axis] - extents.get(axis, 1) + 1, strides[axis])
+        for part, axis in zip(_components(op, indices), scattered, strict=True)
+    ]
+    target, steps = Target(op, outs[0], x, "add", shop), list[Step]()
+    rows = dense(ordered, shop, steps).reshape(count, -1)
+    steps += windows(np.add, target, offsets.reshape(-1), starts, rows, shop)
+    return [(_start, (op, ins, outs, shop, parts, starts)), *target.before, *steps, *target.after]
+
+
+def _components(op: Op, indices: Array) -> list[Array]:
+    """The components of the indices, each an array over the windows."""
+    at = vector_dim(op.attr("index_vector_dim"), indices.ndim)
+    return [indices] if at == indices.ndim else list(np.moveaxis(indices, at, 0))
+
+
+def _start(
+    op: Op,
+    ins: Sequence[Array],
+    outs: Sequence[Array],
+    shop: Workshop,
+    parts: Sequence[tuple[Array, int, int]],
+    starts: Array,
+) -> None:
+    """Where each window starts; the body tells of one that leaves the operand."""
+    if not all(inside(part, extent) for part, extent, _ in parts):
+        run_declared(op, ins, outs, shop)
+    starts.fill(0)
+    for part, _, stride in parts:
+        starts += part.reshape(-1).astype(np.int64) * stride
+
+
+def _segment_reduce(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    (data, ids), (out,), kind, dtype = ins, outs, op.attr("kind"), tensor_of(op).dtype
+    natural = F32 if dtype in NARROW else dtype
+    if accumulator(dtype, kind) is None or data.size == 0 or op.attr("accum_dtype") not in (None, natural):
+        return declared(op, ins, outs, shop)
+    length = prod(data.shape[1:])
+    starts = shop.scratch(ids.shape, SI64)
+    target, steps = Target(op, out, np.asarray(identity(kind, dtype), numpy_dtype(natural)), kind, shop), list[Step]()
+    rows = dense(data, shop, steps).reshape(len(data), length)
+    steps += windows(ufunc(kind), target, np.arange(length), starts, rows, shop)
+    checked = (_start, (op, ins, outs, shop, [(ids, out.shape[0], length)], starts))
+    return [checked, *target.before, *steps, *target.after]
+
+
+BUILDERS: dict[str, Builder] = {
+    "ptir.scatter_reduce": _scatter_reduce,
+    "ptir.scatter_add": _scatter_add,
+    "ptir.segment_reduce": _segment_reduce,
+}

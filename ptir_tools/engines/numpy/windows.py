@@ -1,0 +1,123 @@
+"""Windows as strided views: for each tap of a window, one slice of the operand over one slice of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.ops.numerics import identity
+from ptir_tools.dialects.ptir.scalars import element
+from ptir_tools.engines.numpy.elementwise import extreme_of
+from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+Tap = tuple[slice, slice]  # which places see an element under the tap, and which elements those are
+NOTHING: Tap = (slice(0, 0), slice(0, 0))
+
+
+def tap(extent: int, places: int, offset: int, stride: int, low: int, base: int = 1) -> Tap:
+    """The element under the tap that stands `offset` after a window's start, for all places along an axis.
+
+    Elements stand `base` apart after `low` of padding; a place whose tap falls on padding or between elements is left out.
+    """
+    shift, common = low - offset, gcd(stride, base)
+    if shift % common or extent == 0:
+        return NOTHING
+    period, step = base // common, stride // common
+    first = max(0, -(-shift // stride))
+    while (first * stride - shift) % base:
+        first += 1
+    last = min(places - 1, ((extent - 1) * base + shift) // stride)
+    if last < first:
+        return NOTHING
+    count, start = (last - first) // period + 1, (first * stride - shift) // base
+    return slice(first, last + 1, period), slice(start, start + (count - 1) * step + 1, step)
+
+
+def along(axis: int, chosen: slice) -> tuple[slice, ...]:
+    """The index that takes `chosen` of one axis and all of the axes before."""
+    return (*[slice(None)] * axis, chosen)
+
+
+def _reduce_window(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """Axis by axis, the one that leaves the least first: a window of 3 x 3 has 6 taps then, not 9."""
+    x, (out,), dtype = ins[0], outs, tensor_of(op).dtype
+    natural = F32 if dtype in NARROW else dtype
+    kind, accum = op.attr("reduce"), op.attr("accum_dtype")
+    if x.size == 0 or dtype.bits == 4 or (kind == "sum" and accum not in (None, natural)):
+        return declared(op, ins, outs, shop)
+    start = np.asarray(identity(kind, dtype), x.dtype)
+    todo = [a for a in range(x.ndim) if not _is_whole(op, a)]
+    todo.sort(key=lambda a: out.shape[a] / x.shape[a])
+    if not todo:
+        return [(np.copyto, (out, x))]
+    steps: list[Step] = []
+    for axis in todo:
+        shape = (*x.shape[:axis], out.shape[axis], *x.shape[axis + 1 :])
+        total = out if axis == todo[-1] else shop.scratch(shape, natural)
+        steps.append((np.copyto, (total, start)))
+        steps += _combined(op, kind, axis, x, total)
+        x = total
+    return steps
+
+
+def _is_whole(op: Op, axis: int) -> bool:
+    """Whether the windows along `axis` are its elements."""
+    names = ("window_dims", "strides", "base_dilation")
+    return all(op.attr(name)[axis] == 1 for name in names) and tuple(op.attr("padding")[axis]) == (0, 0)
+
+
+def _combined(op: Op, kind: str, axis: int, x: Array, total: Array) -> list[Step]:
+    function = np.add if kind == "sum" else extreme_of(kind)
+    stride, (low, _) = op.attr("strides")[axis], op.attr("padding")[axis]
+    base, dilation = op.attr("base_dilation")[axis], op.attr("window_dilation")[axis]
+    steps: list[Step] = []
+    for k in range(op.attr("window_dims")[axis]):
+        places, elements = tap(x.shape[axis], total.shape[axis], k * dilation, stride, low, base)
+        seen = total[along(axis, places)]
+        if seen.size:
+            steps.append((function, (seen, x[along(axis, elements)], seen)))
+    return steps
+
+
+def _extract_patches(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """Copy what each tap sees; fill what it does not."""
+    x, (out,), window = ins[0], outs, op.attr("window")
+    if x.size == 0 or out.size == 0:
+        return declared(op, ins, outs, shop)
+    fill = np.asarray(element(op.attr("pad_value"), tensor_of(op).dtype), numpy_dtype(tensor_of(op).dtype))
+    spread: Any = out.reshape((*out.shape[:-1], *window, x.shape[-1]))
+    steps: list[Step] = []
+    for offsets in product(*map(range, window)):
+        inside = [slice(None)]
+        source = [slice(None)]
+        target = spread[(*[slice(None)] * (out.ndim - 1), *offsets)]
+        for axis, k in enumerate(offsets):
+            low = op.attr("padding")[axis][0]
+            far = k * op.attr("dilation")[axis]
+            places, elements = tap(x.shape[axis + 1], out.shape[axis + 1], far, op.attr("strides")[axis], low)
+            outside = (slice(0, places.start), slice(places.stop, None))
+            steps += [(np.copyto, (edge, fill)) for s in outside if (edge := target[(*inside, s)]).size]
+            inside.append(places)
+            source.append(elements)
+        steps.append((np.copyto, (target[tuple(inside)], x[tuple(source)])))
+    return steps
+
+
+BUILDERS: dict[str, Builder] = {
+    "ptir.reduce_window": in_f32(_reduce_window),
+    "ptir.extract_patches": _extract_patches,
+}

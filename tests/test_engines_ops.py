@@ -1,0 +1,285 @@
+"""The steps of single ops held to their declared bodies: odd windows, repeated indices, NaN, infinities, zeros of both signs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
+from ptir_tools.core.types import tensor
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_dialect
+from ptir_tools.engines import RunOptions, compare, native, run
+
+FAST = ["numpy", *["native"] * native.available()]
+ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -3e38, 0.5, -0.5, 1.5, 127.5, -128.5, 1e10], np.float32)
+
+
+def one(name, types, turned=(), **attributes):
+    """(program, b) of one op; operands in `turned` are transposed inputs, so that they do not lie in order."""
+    program, b = single_function(load_dialect("ptir"))
+    operands = []
+    for i, (dtype, shape) in enumerate(types):
+        x = b.param(tensor(dtype, shape[::-1] if i in turned else shape), f"p{i}")
+        operands.append(b.op("transpose", x, perm=tuple(reversed(range(len(shape))))) if i in turned else x)
+    b.results(b.op(name, *operands, **attributes))
+    assert verify(program, found := Diagnostics()), list(found)
+    return program
+
+
+def agree(program, inputs):
+    """Hold every engine to the reference on these inputs; the reference's outputs."""
+    expected, bounds = compare.reference_outputs(program, inputs, RunOptions())
+    for engine in FAST:
+        actual = run(program, inputs, RunOptions(engine=engine))
+        assert compare.compare(expected, actual, bounds) == [], engine
+    return list(expected.values())
+
+
+def numbers(rng, dtype, shape):
+    """Small numbers of any dtype, exact in all of them."""
+    return rng.integers(0 if dtype.name.startswith("ui") else -4, 5, shape).astype(numpy_dtype(dtype))
+
+
+def sprinkled(rng, shape):
+    """f32 in which every fourth element is one of ODD."""
+    x = rng.standard_normal(shape).astype(np.float32)
+    return np.where(rng.random(shape) < 0.25, rng.choice(ODD, shape), x).astype(np.float32)
+
+
+SHAPE = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+AXIS = st.tuples(st.integers(0, 6), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3))
+
+
+def fits(axis, base, dilation):
+    """Whether a window fits there."""
+    extent, window, _, low, high = axis
+    if not extent:
+        return not (low or high)
+    return (extent - 1) * base + 1 + low + high >= (window - 1) * dilation + 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(AXIS, st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3),
+    st.sampled_from([F32, F64, BF16, SI8, UI16]),
+    st.sampled_from(["sum", "max", "min"]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_windows_of_all_kinds(axes, dtype, kind, turned, seed):
+    if not all(fits(axis, base, wide) for axis, base, wide in axes):
+        return
+    extents, window, strides, low, high = zip(*(a for a, _, _ in axes), strict=True)
+    attributes = {"window_dims": window, "strides": strides, "padding": tuple(zip(low, high, strict=True)), "reduce": kind}
+    attributes |= {"base_dilation": tuple(b for _, b, _ in axes), "window_dilation": tuple(w for _, _, w in axes)}
+    program = one("reduce_window", [(dtype, extents)], (0,) if turned else (), **attributes)
+    agree(program, [numbers(np.random.default_rng(seed), dtype, extents[::-1] if turned else extents)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(AXIS, min_size=1, max_size=2), st.integers(1, 3), st.integers(1, 2), st.booleans(), st.integers(0, 99))
+def test_patches_of_all_kinds(axes, channels, dilation, turned, seed):
+    if not all(fits(axis, 1, dilation) for axis in axes):
+        return
+    extents, window, strides, low, high = zip(*axes, strict=True)
+    attributes = {"window": window, "strides": strides, "padding": tuple(zip(low, high, strict=True))}
+    shape = (2, *extents, channels)
+    program = one("extract_patches", [(F32, shape)], (0,) if turned else (), dilation=(dilation,) * len(axes), **attributes)
+    agree(program, [sprinkled(np.random.default_rng(seed), shape[::-1] if turned else shape)])
+
+
+def test_max_windows_see_nan_and_not_the_padding():
+    dims = {"window_dims": (3,), "strides": (2,), "padding": ((2, 2),), "base_dilation": (1,), "window_dilation": (2,)}
+    (found,) = agree(one("reduce_window", [(F32, (9,))], reduce="max", **dims), [np.r_[ODD[:5], ODD[:4]]])
+    assert np.isnan(found).sum() == 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(0, 5), st.integers(-3, 2), st.booleans(), st.integers(0, 99)
+)
+def test_gathers_along_every_axis(shape, count, axis, turned, seed):
+    rng = np.random.default_rng(seed)
+    axis = axis % len(shape)
+    picked = (*shape[:axis], count, *shape[axis + 1 :])
+    program = one("gather", [(F32, tuple(shape)), (SI32, picked)], (0, 1) if turned else (), axis=axis)
+    inputs = [sprinkled(rng, tuple(shape)), rng.integers(0, shape[axis], picked, np.int32)]
+    agree(program, [x.T for x in inputs] if turned else inputs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    SHAPE,
+    st.integers(0, 7),
+    st.integers(-3, 2),
+    st.sampled_from([F32, F64, F16, BF16, SI8, UI16, SI64]),
+    st.sampled_from(["add", "max", "min", "replace"]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_scatters_along_every_axis(shape, count, axis, dtype, kind, turned, seed):
+    rng = np.random.default_rng(seed)
+    axis = axis % len(shape)
+    put = (*shape[:axis], count, *shape[axis + 1 :])
+    types = [(dtype, tuple(shape)), (SI64, put), (dtype, put)]
+    program = one("scatter_reduce", types, (0, 1, 2) if turned else (), axis=axis, reduce=kind)
+    inputs = [numbers(rng, dtype, shape), rng.integers(0, shape[axis], put), numbers(rng, dtype, put)]
+    agree(program, [x.T for x in inputs] if turned else inputs)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, F16, BF16, SI8, UI64, FP8_E4M3])
+@pytest.mark.parametrize("width", [1, 5, 400])
+def test_rows_are_added_at_their_starts(dtype, width):
+    rng = np.random.default_rng(0)
+    dims = {"update_window_dims": (1,), "inserted_window_dims": (0,), "scatter_dims_to_operand_dims": (0,)}
+    program = one("scatter_add", [(dtype, (3, width)), (SI32, (9,)), (dtype, (9, width))], (2,), **dims)
+    agree(program, [numbers(rng, dtype, (3, width)), rng.integers(0, 3, 9, np.int32), numbers(rng, dtype, (width, 9))])
+
+
+def test_windows_are_added_where_an_index_vector_says():
+    rng = np.random.default_rng(0)
+    dims = {
+        "update_window_dims": (0, 2),
+        "inserted_window_dims": (1,),
+        "scatter_dims_to_operand_dims": (2, 1),
+        "index_vector_dim": 0,
+    }
+    program = one("scatter_add", [(F32, (4, 5, 6)), (SI64, (2, 3)), (F32, (2, 3, 4))], (0,), **dims)
+    starts = np.array([[0, 2, 1], [4, 0, 4]])
+    agree(program, [numbers(rng, F32, (6, 5, 4)), starts, numbers(rng, F32, (2, 3, 4))])
+    with pytest.raises(Rejected) as caught:
+        run(program, [numbers(rng, F32, (6, 5, 4)), starts + 1, numbers(rng, F32, (2, 3, 4))], RunOptions(engine="numpy"))
+    assert caught.value.diagnostics[0].code == "ScatterIndexOutOfBounds"
+
+
+def test_updates_of_one_element_are_summed_in_f64():
+    program = one("scatter_reduce", [(F32, (1,)), (SI32, (2,)), (F32, (2,))], axis=0)
+    (found,) = agree(program, [np.float32([2**24]), np.zeros(2, np.int32), np.ones(2, np.float32)])
+    assert found.item() == 2**24 + 2
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+@pytest.mark.parametrize("dtype", [F32, F64, BF16, SI8, UI32])
+@pytest.mark.parametrize("shape", [(9,), (9, 3), (7, 2, 150), (0, 4)])
+def test_segments_are_reduced(kind, dtype, shape):
+    rng = np.random.default_rng(0)
+    program = one("segment_reduce", [(dtype, shape), (SI32, shape[:1])], num_segments=5, kind=kind)
+    agree(program, [numbers(rng, dtype, shape), rng.integers(0, 4, shape[:1], np.int32)])
+    if shape[0]:
+        with pytest.raises(Rejected) as caught:
+            run(program, [numbers(rng, dtype, shape), np.full(shape[:1], -1, np.int32)], RunOptions(engine="numpy"))
+        assert caught.value.diagnostics[0].code == "ScatterIndexOutOfBounds"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.sampled_from([F32, F16, BF16, F64, SI8, SI32, UI32, UI8, SI64]),
+    st.booleans(),
+    st.integers(0, 1),
+    st.integers(0, 99),
+)
+def test_the_best_come_in_order_and_the_first_of_equals_first(n, k, dtype, largest, axis, seed):
+    rng = np.random.default_rng(seed)
+    shape = (n, 3) if axis == 0 else (3, n)
+    program = one("top_k", [(dtype, shape)], k=min(k, n), axis=axis, largest=largest)
+    odd = dtype.is_float and dtype is not F64
+    with np.errstate(over="ignore"):
+        x = sprinkled(rng, shape).astype(numpy_dtype(dtype)) if odd else numbers(rng, dtype, shape)
+    values, indices = agree(program, [x])
+    np.testing.assert_array_equal(values.astype(float), np.take_along_axis(x, indices, axis).astype(float))
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16, F64])
+@pytest.mark.parametrize("shape,axis", [((4, 50), -1), ((3, 7, 5), 1), ((40_000, 2), 0), ((5,), 0), ((300, 300), -1)])
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_layer_norm_of_rows_far_from_zero(dtype, shape, axis, offset):
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal(shape) + offset).astype(numpy_dtype(dtype))
+    n = shape[axis]
+    program = one("layer_norm", [(dtype, shape), (dtype, (n,)), (dtype, (n,))], epsilon=1e-5, feature_axis=axis)
+    agree(program, [x, *(rng.standard_normal(n).astype(x.dtype) for _ in range(2))])
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("target", [SI8, UI8, SI16, SI32])
+def test_quantization_is_that_of_the_bodies_to_the_bit(axis, target):
+    rng = np.random.default_rng(0)
+    shape = (3, 700, 9)
+    x = sprinkled(rng, shape)
+    x[0, :5] = (np.arange(45).reshape(5, 9) - 20.5) * np.float32(0.1)
+    count = 1 if axis is None else shape[axis]
+    scale = {"axis": axis, "scales": tuple(rng.random(count) + 0.1), "zero_points": tuple(rng.integers(0, 20, count).tolist())}
+    agree(one("quantize", [(F32, shape)], output_dtype=target, **scale), [x])
+    info = np.iinfo(numpy_dtype(target))
+    q = rng.integers(info.min, info.max, shape, numpy_dtype(target))
+    expected = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="reference"))
+    actual = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="numpy"))
+    assert compare.compare(expected, actual, {}) == []
+
+
+@pytest.mark.parametrize("source", [F32, F64])
+@pytest.mark.parametrize("target", [SI8, UI8, SI16, SI32, UI32, SI64, UI64, I1, F16, BF16])
+@pytest.mark.parametrize("shape", [(40_000,), (3, 7)])
+def test_floats_become_integers_by_the_cast_table(source, target, shape):
+    rng = np.random.default_rng(0)
+    edges = [*ODD, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**64, 255.0, 255.9, -0.9, -1.0, 256.0]
+    for x in (rng.standard_normal(shape), rng.choice(edges, shape)):
+        agree(one("cast", [(source, shape)], dtype=target), [x.astype(numpy_dtype(source))])
+    agree(one("cast", [(source, shape)], (0,), dtype=target), [x.astype(numpy_dtype(source)).T])
+
+
+@pytest.mark.parametrize("dtype", [I1, SI8, UI16, F16, BF16, F32, SI32, F64, UI64])
+@pytest.mark.parametrize("dying", [0, 1, 2])
+def test_select_keeps_every_bit(dtype, dying):
+    """Whichever branch the result is written over."""
+    rng = np.random.default_rng(0)
+    shape = (5, 37)
+    program, b = single_function(load_dialect("ptir"))
+    pred, x, y = (b.param(tensor(d, shape), n) for d, n in zip((I1, dtype, dtype), "pxy", strict=True))
+    double = "compare_ne" if dtype is I1 else "add"
+    if dying == 1:
+        x = b.op(double, x, x)
+    if dying == 2:
+        y = b.op(double, y, y)
+    b.results(b.op("select", pred, x, y))
+    kind = numpy_dtype(dtype)
+    bits = [rng.integers(0, 2 if dtype is I1 else 256, (5, 37 * kind.itemsize), np.uint8).view(kind) for _ in "xy"]
+    inputs = [rng.random(shape) < 0.5, *([numbers(rng, dtype, shape) for _ in "xy"] if dying else bits)]
+    expected = run(program, inputs, RunOptions(engine="reference"))
+    actual = run(program, inputs, RunOptions(engine="numpy"))
+    (e,), (a,) = expected.values(), actual.values()
+    assert np.array_equal(e.view(np.uint8), a.view(np.uint8))
+
+
+@pytest.mark.parametrize("name", ["rng_uniform", "rng_normal"])
+@pytest.mark.parametrize("dtype", [F32, F64, BF16])
+@pytest.mark.parametrize("shape", [(), (7,), (20_001,), (0, 3)])
+def test_draws_are_those_of_the_bodies_to_the_bit(name, dtype, shape):
+    program = one(name, [], shape=shape, dtype=dtype)
+    expected = run(program, [], RunOptions(engine="reference", seed=7))
+    for engine in FAST:
+        (a,), (e,) = run(program, [], RunOptions(engine=engine, seed=7)).values(), expected.values()
+        assert np.array_equal(a.view(np.uint8) if shape else a, e.view(np.uint8) if shape else e)
+
+
+@pytest.mark.parametrize("name,code", [("gather", "GatherIndexOutOfBounds"), ("scatter_reduce", "ScatterIndexOutOfBounds")])
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_an_index_outside_is_told(name, code, wrong):
+    types = [(F32, (4, 2)), (SI32, (3, 2)), (F32, (3, 2))]
+    program = one(name, types if name == "scatter_reduce" else types[:2], axis=0)
+    indices = np.zeros((3, 2), np.int32)
+    indices[2, 1] = wrong
+    inputs = [np.zeros((4, 2), np.float32), indices, np.zeros((3, 2), np.float32)][: len(program.main.params)]
+    for engine in FAST:
+        with pytest.raises(Rejected) as caught:
+            run(program, inputs, RunOptions(engine=engine))
+        assert caught.value.diagnostics[0].code == code
+        assert f"{wrong} at [2, 1]" in caught.value.diagnostics[0].message
