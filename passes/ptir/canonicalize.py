@@ -11,7 +11,7 @@ from ptir_tools.passes.fold import folder
 
 OPTIONS = {"max-iterations": None}  # of rewrites and folds
 
-EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.NAN_PAYLOAD, Floats.FAST: Effect.RANGE}
+EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ORDER, Floats.FAST: Effect.RANGE}
 
 
 def run(program: Program, context: PassContext) -> None:

@@ -37,7 +37,7 @@ class GreedyConfig:
     enable_dce: bool = True
     cost_model: CostModel | None = None
     expensive_checks: bool = False
-    effect: Effect = Effect.NAN_PAYLOAD
+    effect: Effect = Effect.ORDER
     seed: int | None = None
     limits: Limits = LIMITS
     log: Callable[[dict[str, Any]], None] | None = None
@@ -107,7 +107,7 @@ class _Driver:
         return self.stats
 
     def touched(self, op: Op, changed: bool) -> None:
-        """The rewriter inserted `op` or changed its operands; or it took away a use, which matters when one or none is left."""
+        """The rewriter inserted `op` or changed its operands; or it took away a use, which matters when few are left."""
         if changed:
             if self.config.log is not None:
                 self.inserted.append(op)
@@ -116,7 +116,7 @@ class _Driver:
         uses = self.rw.uses(op.results[0]) if len(op.results) == 1 else sum(map(self.rw.uses, op.results))
         if uses == 0:
             self.queue(op, self.patterns.depth)
-        elif uses == 1:
+        elif uses <= 2:  # two may be those of one user, or of two that are equal
             self.requeue_users(op, 0)
 
     def queue(self, op: Op, distance: int) -> None:

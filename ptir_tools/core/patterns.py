@@ -23,8 +23,9 @@ class Effect(IntEnum):
     EXACT = 0  # not a bit (a quiet NaN keeps its payload)
     ZERO_SIGN = 1  # the sign of a zero
     NAN_PAYLOAD = 2  # which NaN comes out
-    ROUNDING = 3  # the last bits
-    RANGE = 4  # a NaN or infinity may become a number, or the other way round
+    ORDER = 3  # the order of a sum, which the contract leaves free
+    ROUNDING = 4  # the last bits
+    RANGE = 5  # a NaN or infinity may become a number, or the other way round
 
 
 # What defines an operand, as far as choosing patterns goes: an op's declaration, the class Literal, or None for a parameter.

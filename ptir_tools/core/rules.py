@@ -334,13 +334,32 @@ def _depth(node: ast.expr) -> int:
     return 0 if isinstance(node, ast.Name) else 1
 
 
-def same_operand(a: Any, b: Operand) -> bool:
-    """Whether two operands are certainly equal: one value, one element, or constants of equal bits."""
+def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
+    """Whether two operands are certainly equal: one value, constants of equal bits, elements of equal tuples, or results of
+    equal ops, as far down as `depth` levels. Random ops equal no other."""
     if a is b:
         return True
-    if isinstance(a, Element) and isinstance(b, Element):
-        return a.value is b.value and a.index == b.index
-    return isinstance(a, Literal) and a.same(b)
+    if isinstance(a, Literal) or isinstance(b, Literal):
+        return isinstance(a, Literal) and a.same(b)
+    if isinstance(a, Element) or isinstance(b, Element):
+        return isinstance(a, Element) and isinstance(b, Element) and a.index == b.index and same_operand(a.value, b.value, depth)
+    return depth > 0 and a.op is not None and b.op is not None and len(a.op.results) == 1 and same_op(a.op, b.op, depth)
+
+
+def same_op(a: Op, b: Op, depth: int = 4) -> bool:
+    """Whether two ops certainly compute the same: equal declarations, attributes to the bit and operands, and few of those."""
+    d = a.defn
+    if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
+        return a is b
+    if not len(a.operands) == len(b.operands) <= 4 or d.key(a.attrs) != d.key(b.attrs):
+        return False
+    if any(v.type is not w.type for v, w in zip(a.results, b.results, strict=True)) or _misses_payload(a):
+        return False
+    return all(same_operand(x, y, depth - 1) for x, y in zip(a.operands, b.operands, strict=True))
+
+
+def _misses_payload(op: Op) -> bool:
+    return any(isinstance(x, Literal) and x.data is None for x in op.attrs)
 
 
 def scalar_of(x: Operand) -> Any:

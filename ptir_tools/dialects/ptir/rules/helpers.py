@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
@@ -10,9 +11,9 @@ from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DTyp
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import OPS, create, exact, operand_type
+from ptir_tools.core.opdef import OPS, create, operand_type
 from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.rules import literal_of
+from ptir_tools.core.rules import literal_of, same_op, scalar_of
 from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
 
 if TYPE_CHECKING:
@@ -73,6 +74,62 @@ def integer(x: Thing) -> bool:
     return dtype(x).is_integer
 
 
+def real(x: Thing) -> bool:
+    """Whether the elements are not complex."""
+    return not dtype(x).is_complex
+
+
+def inexact(x: Thing) -> bool:
+    """Whether the elements are floats or complex: there are NaNs among their values."""
+    return dtype(x).is_float or dtype(x).is_complex
+
+
+def number(*xs: Operand) -> bool:
+    """Whether no element can be NaN: integers, i1, and floats made of them or counted."""
+    return all(map(_number, xs))
+
+
+def _number(x: Operand) -> bool:
+    if not inexact(x):
+        return True
+    while isinstance(x, Value) and x.op is not None and x.op.defn.short in _KEEPING:
+        x = x.op.operands[0]
+    if isinstance(x, Value) and x.op is not None and x.op.defn.short in ("cast", "iota"):
+        return not x.op.operands or not inexact(x.op.operands[0])
+    literal = literal_of(x)
+    if literal is None or literal.data is None or len(literal.data) > LIMITS.fold_bytes:
+        return False
+    return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
+
+
+_KEEPING = ("broadcast_to", "reshape", "transpose", "slice", "neg", "abs")  # no NaN comes out where none went in
+
+
+def lowest(c: Operand) -> bool:
+    """Whether all elements of a constant are the lowest value of its dtype, -inf where it has one."""
+    return _is_end(c, -1)
+
+
+def highest(c: Operand) -> bool:
+    """Whether all elements of a constant are the highest value of its dtype, inf where it has one."""
+    return _is_end(c, 1)
+
+
+def _is_end(c: Operand, sign: int) -> bool:
+    d, found = dtype(c), scalar_of(c)
+    if d.is_integer:
+        return found is not None and bool(found == (d.min if sign < 0 else d.max))
+    return d.is_float and found is not None and bool(found == sign * (448.0 if d is FP8_E4M3 else inf))
+
+
+def power_of_two(c: Operand) -> bool:
+    """Whether all elements of a float constant are one power of two whose reciprocal the dtype has, too."""
+    found = scalar_of(c) if floating(c) else None
+    if not found or not isfinite(found) or abs(frexp(found)[0]) != 0.5:
+        return False
+    return float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found
+
+
 def constant(x: Operand) -> bool:
     """Whether `x` is a constant whose payload is there, or a broadcast of one."""
     while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
@@ -85,11 +142,7 @@ def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
     """Whether nothing but `root`, and ops that equal it, uses `x`: it dies when they are rewritten."""
     if not isinstance(x, Value) or not 0 < rw.uses(x) <= 8 or rw.is_result(x):
         return False
-    return all(u is root or _equal(u, root) for u in rw.users_of(x))
-
-
-def _equal(a: Op, b: Op) -> bool:
-    return a.defn is b.defn and exact(a.attrs) == exact(b.attrs) and a.operands == b.operands
+    return all(u is root or same_op(u, root) for u in rw.users_of(x))
 
 
 def axes(given: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -173,6 +226,11 @@ def lossless(source: DType, target: DType) -> bool:
     return target.min <= source.min and source.max <= target.max
 
 
+def saturates_alike(inner: DType, outer: DType) -> bool:
+    """Whether a cast to the integers `inner`, then to `outer`, is a cast to `outer`: every value of `outer` is one of `inner`."""
+    return inner.is_integer and outer.is_integer and lossless(outer, inner)
+
+
 def splat(t: TensorType, number: Any) -> list[Op]:
     """The ops that make a constant of type `t`, all elements `number`: one constant where it is small, else a broadcast one."""
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
@@ -191,6 +249,7 @@ HELPERS: dict[str, Any] = {
     f.__name__: f
     for f in (
         shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose,
-        moves_units, sums, products, zeros, ones, adds_units, lossless, total,
+        moves_units, sums, products, zeros, ones, adds_units, lossless, total, real, inexact, number, lowest, highest,
+        power_of_two, saturates_alike,
     )
 }  # fmt: skip
