@@ -114,8 +114,12 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
     require(len(hint.exports) == 1, MISMATCH, f"hint {hint.id}: an elementwise payload computes one value", at="exports")
     body = {v: op for op in hint.body for v in op.results}
     pending: list[tuple[Operand, int]] = [(hint.exports[0], len(hint.inputs) + len(kinds) - 1)]
+    seen: set[tuple[Operand, int]] = set()
     while pending:
         x, at = pending.pop()
+        if (x, at) in seen:
+            continue
+        seen.add((x, at))
         if 0 <= at < len(hint.inputs):
             fits = hint.inputs[at] in sources(x)
             require(fits, MISMATCH, f"hint {hint.id}: the payload reads input {at}, the body {_named(x)}", at="lhs")

@@ -1,0 +1,37 @@
+"""Chains and DAGs of f32 elementwise ops as one custom call of gpt.rs. Exact: the kernel rounds every node as its op does.
+
+The payload is gpt.rs's `elementwise_dag_v1`; broadcasts on the way in are left to the kernel. `decompose` is the way back.
+"""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.dialects.ptir.fusion import Group, elementwise_groups, fusion_kind
+from ptir_tools.passes import PassContext
+
+OPTIONS = {"backend": "c"}
+_BACKENDS = ("c", "triton")
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Make one custom call of each greatest group of f32 elementwise ops that computes one value."""
+    backend = context.options["backend"]
+    if backend not in _BACKENDS:
+        raise UsageError(f"option `backend` is one of {', '.join(_BACKENDS)}, not `{backend}`")
+    for rw in context.rewriters(program):
+        for group in list(elementwise_groups(rw, lambda op: True, lambda op: True)):
+            _fuse(rw, group, backend)
+            context.count("fused")
+
+
+def _fuse(rw: Rewriter, group: Group, backend: str) -> None:
+    attrs = group.payload if backend == "c" else tuple(sorted((*group.payload, *fusion_kind("elementwise_dag_v1"))))
+    given = {"target": f"gpt_rs.{backend}.fused_elementwise.f32.v1", "attrs": attrs}
+    result: Value = group.root.result
+    call = create(OPS["ptir.custom_call"], [group.inputs], given, types=[result.type])
+    rw.replace_all_uses(result, rw.insert_before(group.root, call))
+    for op in reversed(group.ops):
+        rw.erase(op)

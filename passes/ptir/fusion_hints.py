@@ -1,0 +1,84 @@
+"""Fusion hints, as gpt.rs generates them: advice which ops to run as one, beside ops that stay as they are.
+
+Candidates are f32 elementwise groups and contractions with a bias. They are taken by gpt.rs's score, greatest first, then by
+size and by place, none sharing an op with another; what a taken one leaves of the others is offered again. A payload is made
+from the ops of its group each time: nothing is remembered from groups that look alike. Hints written by hand stay, and their ops
+are theirs; generated ones (`fusion_generated`) are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.ir import Hint, Op, Program, Value
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.dialects.ptir.fusion import Group, attrs, dot_groups, elementwise_groups, fusion_kind
+from ptir_tools.passes import PassContext
+
+OPTIONS = {"policy": "preferred", "min-score": 0}
+_POLICIES = ("optional", "preferred", "required")
+_KINDS = {"ElementwiseDag": ("elementwise_dag_v1", 20), "DotEpilogue": ("dot_epilogue_v1", 60)}
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Mark groups of f32 elementwise ops, and of contractions with a bias, that a backend may run as one."""
+    policy = context.options["policy"]
+    if policy not in _POLICIES:
+        raise UsageError(f"option `policy` is one of {', '.join(_POLICIES)}, not `{policy}`")
+    for function in program.functions:
+        kept = [h for h in function.hints if not _generated(h)]
+        groups = _chosen(Rewriter(function, program.dialect), kept, context.options["min-score"])
+        made = [_hint(group, policy.capitalize(), i) for i, group in zip(_free(kept), groups, strict=False)]
+        if list(map(_key, function.hints)) != list(map(_key, [*kept, *made])):
+            function.hints[:] = [*kept, *made]
+            context.edits += 1
+        context.count("hints", len(made))
+
+
+def score(group: Group) -> int:
+    """gpt.rs's measure of what a group is worth: launches and stores saved, less for long ones."""
+    n = len(group.ops)
+    return 100 * (n - 1) + 25 * (n - 1) + _KINDS[group.kind][1] - 10 * max(0, n - 8)
+
+
+def _generated(hint: Hint) -> bool:
+    return dict(hint.attrs).get("fusion_generated") == ("Bool", True)
+
+
+def _chosen(rw: Rewriter, kept: list[Hint], least: int) -> list[Group]:
+    """The groups that are taken, in program order."""
+    taken: set[Op] = {v.op for h in kept for op in h.body for v in op.results if v.op is not None}
+    found: list[Group] = []
+
+    def may(op: Op) -> bool:
+        return op not in taken and all(isinstance(x, Value) for x in op.operands)
+
+    while True:
+        candidates = [g for g in (*elementwise_groups(rw, may, may), *dot_groups(rw, may)) if score(g) > least]
+        if not candidates:
+            return sorted(found, key=lambda g: rw.order.place(g.root))
+        for group in sorted(candidates, key=lambda g: (-score(g), -len(g.ops), rw.order.place(g.root))):
+            if taken.isdisjoint(group.ops):
+                taken.update(group.ops)
+                found.append(group)
+
+
+def _free(kept: list[Hint]) -> Iterator[int]:
+    used = {h.id for h in kept}
+    return (i for i in count() if i not in used)
+
+
+def _hint(group: Group, policy: str, number: int) -> Hint:
+    kind = fusion_kind(_KINDS[group.kind][0])
+    made = attrs(fusion_generated=("Bool", True), fusion_score=("I64", score(group)))
+    inputs = tuple(x for x in group.inputs if isinstance(x, Value))
+    body = [Op(op.defn, op.operands, op.attrs, op.results, op.regions, op.loc) for op in group.ops]
+    payload = tuple(sorted((*group.payload, *kind, *made)))
+    return Hint(number, group.kind, policy, inputs, (group.root.result,), payload, body, group.root.loc)
+
+
+def _key(hint: Hint) -> tuple[object, ...]:
+    copied = tuple((op.defn, op.operands, op.defn.key(op.attrs), op.results) for op in hint.body)
+    return (hint.id, hint.kind, hint.policy, hint.inputs, hint.exports, hint.attrs, copied)

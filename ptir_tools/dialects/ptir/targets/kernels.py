@@ -1,0 +1,116 @@
+"""Kernels that networks are made of, as custom calls, on float64 arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType, Type
+from ptir_tools.dialects.ptir.erf import erf
+from ptir_tools.dialects.ptir.ops import normalize, shape
+from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+Values = dict[str, Any]
+
+
+def same_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """The type of x."""
+    return types[0]
+
+
+def any_softmax_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """The type of x, which has the axis."""
+    axis_of(values["axis"], types[0].rank)
+    return types[0]
+
+
+def softmax_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """The type of x; the axis is the last."""
+    axis = axis_of(values["axis"], types[0].rank)
+    attribute(axis == types[0].rank - 1, f"axis {values['axis']} is not the last of {types[0]}", "axis")
+    return types[0]
+
+
+def softmax(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """The stable softmax over the axis."""
+    return normalized_exp(xs[0], values["axis"])
+
+
+def normalized_exp(x: Array, axis: int) -> Array:
+    """`exp(x)` over its sum along `axis`, after the maximum was taken off."""
+    power = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
+    return np.asarray(power / power.sum(axis=axis, keepdims=True))
+
+
+def layer_norm_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """The type of x."""
+    return normalize.normalized(*types, epsilon=values["eps"], feature_axis=values["axis"])
+
+
+def layer_norm(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """As the op `layer_norm`."""
+    x, gamma, beta = xs
+    return normalize.layer_normalize(x, gamma, beta, values["eps"], values["axis"])
+
+
+def rms_norm_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """The type of x; gamma is a vector along the axis."""
+    x, gamma = types
+    return normalize.normalized(x, gamma, gamma, epsilon=values["eps"], feature_axis=values["axis"])
+
+
+def rms_norm(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """`x / sqrt(mean(x * x) + eps) * gamma` along the axis."""
+    x, gamma = xs
+    axis = values["axis"] % x.ndim
+    mean = np.square(x).sum(axis, keepdims=True) / max(x.shape[axis], 1)
+    return np.asarray(x / np.sqrt(mean + values["eps"]) * gamma.reshape([-1 if i == axis else 1 for i in range(x.ndim)]))
+
+
+def gelu_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """The type of x; `approximate` is `none` or `tanh`."""
+    attribute(
+        values["approximate"] in ("none", "tanh"), f"approximate is none or tanh, not {values['approximate']}", "approximate"
+    )
+    return types[0]
+
+
+def gelu(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, or its approximation by tanh."""
+    x = xs[0]
+    if values["approximate"] == "none":
+        return np.asarray(0.5 * x * (1.0 + erf(x * np.sqrt(0.5))))
+    return np.asarray(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))))
+
+
+def silu(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """`x / (1 + exp(-x))`."""
+    return np.asarray(xs[0] / (1.0 + np.exp(-xs[0])))
+
+
+def attention_type(types: tuple[TensorType, ...], values: Values) -> Type:
+    """q [.., S, D], k [.., T, D], v [.., T, E] of the same leading extents; a mask broadcasts to [.., S, T]."""
+    q, k, v, *mask = types
+    require(q.rank >= 2 and k.rank == v.rank == q.rank, "OperandRankMismatch", f"q, k, v are of one rank, got {q}, {k}, {v}")
+    pairs = [(a, b) for t in (k, v) for a, b in zip(q.shape[:-2], t.shape[:-2], strict=True)]
+    pairs += [(q.shape[-1], k.shape[-1]), (k.shape[-2], v.shape[-2])]
+    for a, b in pairs:
+        agree(a, b, "OperandShapeMismatch", f"q {q}, k {k} and v {v} do not fit")
+    for m in mask:
+        shape.broadcast(m, result_shape=(*q.shape[:-1], k.shape[-2]))
+    return q.with_shape((*q.shape[:-1], v.shape[-1]))
+
+
+def attention(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """`softmax(q k^T * scale + mask) v`."""
+    q, k, v, *mask = xs
+    scores = q @ k.swapaxes(-1, -2) * values["scale"]
+    return np.asarray(normalized_exp(scores + mask[0] if mask else scores, -1) @ v)
