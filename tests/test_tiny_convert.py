@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_graphs import CONV, SAMPLES, SIZES, RandomGraph, codes, good, graph, inputs_of, node, printed, read, run, sample, source
+from tiny_graphs import CONV, SAMPLES, SIZES, codes, good, graph, inputs_of, node, printed, random_text, read, run, sample, source
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
@@ -41,7 +41,7 @@ def agree(before: Program, after: Program, inputs: list, exact: bool = True) -> 
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
 def test_random_graphs_agree(seed: int) -> None:
-    before = good(RandomGraph(seed).text())
+    before = good(random_text(seed))
     agree(before, to_ptir(before), inputs_of(before, seed, special=True))
 
 
@@ -143,7 +143,7 @@ def test_exp2_keeps_range_and_rounding(name: str, dtype: str) -> None:
 @given(st.integers(0, 2**32), st.sampled_from(["canonicalize", "normalize", "cse", "dce", "fold"]))
 @settings(max_examples=100, deadline=None)
 def test_passes_keep_the_meaning(seed: int, name: str) -> None:
-    before, after = good(RandomGraph(seed).text()), good(RandomGraph(seed).text())
+    before, after = good(random_text(seed)), good(random_text(seed))
     run_pipeline(after, name, PassContext())
     agree(before, after, inputs_of(before, seed, special=True))
     again = good(printed(after), "strict" if name in ("canonicalize", "normalize") else "seed")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_graphs import RandomGraph, codes, good, inputs_of, printed, run
+from tiny_graphs import codes, good, inputs_of, printed, random_text, run
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics, Severity
@@ -107,7 +107,7 @@ def test_names_and_symbols_carry_over() -> None:
 @settings(max_examples=100, deadline=None)
 def test_there_and_back(seed: int) -> None:
     """Tiny to PTIR to Tiny, where the way back exists."""
-    before = good(RandomGraph(seed, count=4).text())
+    before = good(random_text(seed, 4))
     diagnostics = Diagnostics()
     middle = translate(before, "ptir", diagnostics)
     assert middle is not None and verify(middle, diagnostics)

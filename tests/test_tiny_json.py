@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_graphs import SAMPLES, RandomGraph, codes, good, graph, node, printed, read, sample, source
+from tiny_graphs import SAMPLES, codes, good, graph, node, printed, random_text, read, sample, source
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.source import Source
@@ -117,7 +117,7 @@ def test_printing_is_stable(path) -> None:
 @given(st.integers(0, 2**32))
 @settings(max_examples=50, deadline=None)
 def test_random_graphs_print_and_read_back(seed: int) -> None:
-    text = printed(good(RandomGraph(seed).text()))
+    text = printed(good(random_text(seed)))
     assert printed(good(text)) == text
     assert format_text(Source("g", text), Diagnostics()) == text
 

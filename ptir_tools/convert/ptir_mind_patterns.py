@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType, tensor
@@ -77,7 +78,7 @@ def relu(op: Op, options: Options) -> Match | None:
     compare = defined_by(pred, "compare_gt")
     if compare is None or compare.operands[0] is not x or not is_zero(compare.operands[1]) or not is_zero(zero):
         return None
-    if not type_of(x).dtype.is_float:
+    if type_of(x).dtype not in (F32, F64):
         return None
     return Match((x,), lambda emit: emit.last("Relu", emit.value(x)))
 
@@ -151,7 +152,7 @@ def division(op: Op, options: Options) -> Match | None:
     """By constant powers of two whose reciprocals are exact, a product; with `lossy`, by any constant."""
     x, y = op.operands
     literal = constant_of(y)
-    if literal is None or not type_of(x).dtype.is_float:
+    if literal is None or type_of(x).dtype not in (F32, F64):
         return None
     divisors = from_literal(scalar_literal(literal) if literal.splat else literal)
     with np.errstate(all="ignore"):
@@ -178,7 +179,7 @@ def _lossy(build: Callable[[Any, Operand], Value], note: str) -> Callable[[Op, O
 
     def pattern(op: Op, options: Options) -> Match | None:
         x = op.operands[0]
-        if not options.lossy or not type_of(x).dtype.is_float:
+        if not options.lossy or type_of(x).dtype not in (F32, F64):
             return None
         return Match((x,), lambda emit: build(emit, x), note)
 
@@ -208,7 +209,7 @@ def maximum(op: Op, options: Options) -> Match | None:
     x, y = op.operands
     if is_zero(x):
         x, y = y, x
-    if not options.lossy or not is_zero(y) or not type_of(x).dtype.is_float:
+    if not options.lossy or not is_zero(y) or type_of(x).dtype not in (F32, F64):
         return None
     return Match((x,), lambda emit: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
 

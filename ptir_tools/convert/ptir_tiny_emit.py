@@ -44,7 +44,8 @@ Rule = Callable[["Emit"], Data]
 
 
 class Translation:
-    """The graph, and what all rules share. `told` holds the ops that were refused: an unrolled body is refused once."""
+    """The graph, and what all rules share. `told` holds the ops that were refused, since an unrolled body is refused once;
+    `broken` the values that they leave out, whose users stay silent."""
 
     def __init__(self, program: Program, rules: Mapping[str, Rule], diagnostics: Diagnostics, options: Options) -> None:
         self.function = program.main
@@ -58,20 +59,32 @@ class Translation:
         self.taken = {v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results))}
         self.pool: dict[object, Value] = {}
         self.told: set[Op] = set()
+        self.broken: set[Operand] = set()
 
     def run(self) -> None:
         """Translate the entry, or report why not."""
         before = self.diagnostics.errors
         results = self.block(self.function, self._parameters(), outer=True)
-        outputs = [x for data in results for x in (data if isinstance(data, tuple) else (data,))]
         try:
-            values = [self.pooled(x, f"result_{i}") if isinstance(x, Literal) else x for i, x in enumerate(outputs)]
-            self.builder.results(*values)
+            self.builder.results(*(x for pair in zip(self.function.results, results, strict=True) for x in self._outputs(*pair)))
         except Violation as violation:
             message = f"a result is a constant: {violation.message}"
             self.diagnostics.error(NOT_TRANSLATABLE, message, self.function.loc, help=violation.help)
         if self.diagnostics.errors == before:
             self._require_few_pieces()
+
+    def _outputs(self, x: Operand, data: Data) -> list[Operand]:
+        """The nodes that a result is: one, or one per element of a tuple. Raises Violation."""
+        if isinstance(data, tuple):
+            return list(data)
+        if not isinstance(data, Literal):
+            return [data]
+        name = x.name if isinstance(x, Value) else between("result", self.taken)
+        t: Any = operand_type(x)
+        if not t.shape:
+            return [self.pooled(data, name=name)]
+        scalar = self.pooled(data)
+        return [self.builder.op("EXPAND", scalar, result_shape=t.shape, broadcast_dimensions=(), name=name)]
 
     def _parameters(self) -> list[Data]:
         """An INPUT for each parameter, under its name."""
@@ -84,8 +97,14 @@ class Translation:
             except Violation as violation:
                 message = f"parameter {name}: {violation.message}"
                 self.diagnostics.error(NOT_TRANSLATABLE, message, self.function.loc, help=violation.help)
-                found.append(placeholder(p.type))
+                found.append(self.placeholder(p.type))
         return found
+
+    def placeholder(self, t: Type) -> Data:
+        """What stands for a value in error: it has the type, and nothing computes it."""
+        made = tuple(Value(e) for e in t.elements) if isinstance(t, TupleType) else Value(t)
+        self.broken.update(made if isinstance(made, tuple) else (made,))
+        return made
 
     def block(self, block: Region, arguments: Sequence[Data], *, outer: bool = False) -> list[Data]:
         """What the results of `block` become when its parameters are `arguments`. Nodes of the entry keep their names."""
@@ -175,11 +194,6 @@ def constant(to: Translation, literal: Literal, name: str = "") -> Operand:
     return to.pooled(literal, name=name)
 
 
-def placeholder(t: Type) -> Data:
-    """What stands for a value in error: it has the type, and nothing computes it."""
-    return tuple(Value(e) for e in t.elements) if isinstance(t, TupleType) else Value(t)
-
-
 def sayable(t: Type) -> TensorType:
     """`t`, a tensor whose dtype and extents Tiny has. Raises Violation("NotTranslatable")."""
     if not isinstance(t, TensorType):
@@ -224,13 +238,18 @@ class Emit:
                 raise Violation(NOT_TRANSLATABLE, f"Tiny has nothing like {short}", help=HELP.get(short))
             if isinstance(self.type, TensorType):
                 sayable(self.type)
-            return rule(self)
+            return self.to.placeholder(self.op.results[0].type) if self.to.broken and self._is_broken() else rule(self)
         except Violation as violation:
             if self.op not in self.to.told:
                 self.to.told.add(self.op)
                 message = violation.message if short in violation.message else f"{short}: {violation.message}"
                 self.to.diagnostics.error(NOT_TRANSLATABLE, message, self.op.loc, help=violation.help)
-            return placeholder(self.op.results[0].type)
+            return self.to.placeholder(self.op.results[0].type)
+
+    def _is_broken(self) -> bool:
+        """Whether an operand is in error."""
+        found = [self.values[v] for v in self.op.values() if v in self.values]
+        return any(x in self.to.broken for data in found for x in (data if isinstance(data, tuple) else (data,)))
 
     def note(self, message: str) -> None:
         """Say under which condition the op was translated."""

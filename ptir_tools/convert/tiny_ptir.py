@@ -122,6 +122,10 @@ class Emit:
         """The instruction that gives the node's value."""
         return self.builder.op(short, *operands, name=spelled(self.op.result.name), **attrs)
 
+    def note(self, message: str) -> None:
+        """Say under which condition the node was translated."""
+        self.diagnostics.note("ConditionalTranslation", message, self.op.loc)
+
     def full(self, x: Operand, shape: Shape | None = None) -> Value:
         """An operand in the node's shape: an immediate is broadcast."""
         if isinstance(x, Value):
@@ -158,10 +162,10 @@ def exp2(emit: Emit) -> Value:
     """exp(x * ln 2), computed in a wider float so that no range is lost; EXP2(x * log2 e), as softmax has it, is exp(x)."""
     x = emit.operands[0]
     if (exponent := _natural(emit.op)) is not None:
-        emit.diagnostics.note("Exp2AsExp", f"EXP2 of {exponent.name} times log2(e) becomes exp", emit.op.loc)
+        emit.note(f"EXP2 of {exponent.name} times log2(e) becomes exp: the rounding of the product is saved")
         return emit.last("exp", emit.values[exponent])
     wide = F64 if emit.type.dtype is F32 else F32
-    emit.diagnostics.note("Exp2AsExp", f"EXP2 becomes exp(x * ln 2) in {wide}", emit.op.loc)
+    emit.note(f"EXP2 becomes exp(x * ln 2) in {wide}")
     scaled = emit("mul", emit("cast", x, dtype=wide), emit.filled(math.log(2), wide))
     return emit.last("cast", emit("exp", scaled), dtype=emit.type.dtype)
 

@@ -3,63 +3,22 @@ comes out: a seed here, a property-testing library in the tests."""
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Protocol, TypeVar, cast
+from typing import cast
 
 from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.choices import Choices
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Element, Literal, Program, Region, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
 
-T = TypeVar("T")
-
 DTYPES = (F32, F32, F32, F64, F16, BF16, SI32, SI64, SI8, UI8, SI4, FP8_E4M3, FP8_E5M2)
 SHAPES = ((), (1,), (3,), (2, 3), (4, 5), (1, 7), (3, 1, 4), (2, 0), (17, 33))
 _ELEMENTS = 20_000  # no value has more
-
-
-class Choices(Protocol):
-    """Who decides."""
-
-    def one(self, known: Sequence[T]) -> T:
-        """One of `known`."""
-
-    def flag(self) -> bool:
-        """Yes or no."""
-
-    def number(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, both included."""
-
-    def shuffled(self, known: Sequence[T]) -> Sequence[T]:
-        """`known` in some order."""
-
-
-class Seeded:
-    """The choices of a seed: the same ones everywhere."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def one(self, known: Sequence[T]) -> T:
-        """One of `known`."""
-        return self.random.choice(known)
-
-    def flag(self) -> bool:
-        """Yes or no."""
-        return self.random.random() < 0.5
-
-    def number(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, both included."""
-        return self.random.randint(low, high)
-
-    def shuffled(self, known: Sequence[T]) -> Sequence[T]:
-        """`known` in some order."""
-        return self.random.sample(known, len(known))
 
 
 @dataclass(slots=True)
@@ -227,6 +186,118 @@ def _scan(g: Growing, x: Value) -> Value | None:
     return None
 
 
+def _named(*names: str) -> Grow:
+    """One of these ops, of one operand or of two alike."""
+
+    def grow(g: Growing, x: Value) -> Value | None:
+        name = g.choices.one(names)
+        floats = name in ("exp", "tanh", "rsqrt", "reciprocal", "log", "div")
+        if floats and not _type(x).dtype.is_float:
+            return None
+        alike = (g.choices.one([v for v in g.values if v.type is x.type]),) if name in _BINARY else ()
+        return g.b.op(name, x, *alike)
+
+    return grow
+
+
+_BINARY = ("add", "sub", "mul", "maximum", "minimum", "div")
+
+
+def _sum(g: Growing, x: Value) -> Value:
+    axes = tuple(a for a in range(_type(x).rank) if g.choices.flag())
+    return g.b.op("reduce_sum", x, axes=axes, keepdims=g.choices.flag(), accum_dtype=_type(x).dtype, out_dtype=_type(x).dtype)
+
+
+def _shaped(g: Growing, x: Value) -> Value:
+    """Movement that every IR has."""
+    shape = _type(x).static_shape
+    choice = g.choices.one(("reshape", "transpose", "slice", "tile", "broadcast_to"))
+    if choice == "reshape":
+        return g.b.op("reshape", x, new_shape=tuple(g.choices.shuffled([*shape, 1])))
+    if choice == "transpose":
+        return g.b.op("transpose", x, perm=tuple(g.choices.shuffled(range(len(shape)))))
+    if choice == "slice":
+        starts = tuple(g.choices.number(0, max(d - 1, 0)) for d in shape)
+        sizes = tuple(g.choices.number(min(1, d), d - s) for d, s in zip(shape, starts, strict=True))
+        return g.b.op("slice", x, starts=starts, sizes=sizes)
+    if choice == "tile":
+        return g.b.op("tile", x, repeats=tuple(g.choices.number(1, 2) for _ in shape))
+    return g.b.op("broadcast_to", x, result_shape=(2, *(3 if d == 1 else d for d in shape)))
+
+
+def _product(g: Growing, x: Value) -> Value | None:
+    """With itself, over one axis, in its own dtype."""
+    t = _type(x)
+    if not t.rank or t.count * t.count > _ELEMENTS:
+        return None
+    axis = (g.choices.number(0, t.rank - 1),)
+    return g.b.op(
+        "dot_general", x, x, batch_lhs=(), batch_rhs=(), contract_lhs=axis, contract_rhs=axis, accum_dtype=t.dtype,
+        out_dtype=t.dtype,
+    )  # fmt: skip
+
+
+def _window(g: Growing, x: Value) -> Value | None:
+    """A pooling window over every axis, with padding, strides and holes."""
+    t = _type(x)
+    n = t.rank
+    if not n or not prod(t.static_shape):
+        return None
+    sizes = [g.choices.number(1, min(3, d)) for d in t.static_shape]
+    steps, holes, gaps = ([g.choices.number(1, 2) for _ in sizes] for _ in range(3))
+    gaps = [w if (s - 1) * w < d else 1 for s, w, d in zip(sizes, gaps, t.static_shape, strict=True)]
+    padding = tuple((g.choices.number(0, 1), g.choices.number(0, 2)) if i < 2 else (0, 0) for i in range(n))
+    return g.b.op(
+        "reduce_window", x, window_dims=tuple(sizes), strides=tuple(steps), padding=padding, base_dilation=tuple(holes),
+        window_dilation=tuple(gaps), reduce=g.choices.one(("sum", "max", "min")),
+    )  # fmt: skip
+
+
+def _patches(g: Growing, x: Value) -> Value | None:
+    t = _type(x)
+    if t.rank < 3 or not prod(t.static_shape):
+        return None
+    window = tuple(g.choices.number(1, min(2, d)) for d in t.static_shape[1:-1])
+    padding = tuple((g.choices.number(0, 1), 0) for _ in window)
+    return g.b.op("extract_patches", x, window=window, strides=tuple(g.choices.number(1, 2) for _ in window), padding=padding)
+
+
+def _cond(g: Growing, x: Value) -> Value:
+    """One region negates, the other adds its operand to itself."""
+    regions = []
+    for name in ("neg", "add") if _type(x).dtype.is_float or _type(x).dtype.is_signed else ("stop_gradient", "add"):
+        region = Region(f"r{len(g.program.regions)}")
+        inner = Builder(g.b.dialect, region)
+        p = inner.param(x.type, "x")
+        inner.results(inner.op(name, p, *((p,) if name == "add" else ())))
+        g.program.regions.append(region)
+        regions.append(region)
+    flag = g.b.op("cast", g.b.op("reduce_max", x, axes=tuple(range(_type(x).rank))), dtype=I1)
+    return g.b.op("cond", flag, [x], regions=regions)
+
+
+def _layer_norm(g: Growing, x: Value) -> Value | None:
+    t = _type(x)
+    if not t.dtype.is_float or t.dtype.bits < 16 or not t.rank or not prod(t.static_shape):
+        return None
+    row = g.b.op("reduce_max", x, axes=tuple(range(t.rank - 1)))
+    return g.b.op("layer_norm", x, row, row, epsilon=1e-3)
+
+
+def _iota(g: Growing, x: Value) -> Value | None:
+    t = _type(x)
+    return g.b.op("iota", shape=t.shape, dtype=t.dtype, axis=g.choices.number(0, t.rank - 1)) if t.rank else None
+
+
+def _take(g: Growing, x: Value) -> Value | None:
+    extent = _type(x).static_shape[0] if _type(x).rank else 0
+    if not extent:
+        return None
+    rows = [g.choices.number(0, extent - 1) for _ in range(g.choices.number(1, 3))]
+    literal = Literal(tensor(SI32, (len(rows),)), struct.pack(f"<{len(rows)}i", *rows))
+    return g.b.op("take", x, g.b.op("constant", value=literal))
+
+
 # What a step may be, as often as it is likely; ROWS keep to what clusters of the native engine are made of.
 GROWERS: tuple[Grow, ...] = (
     _unary,
@@ -247,3 +318,13 @@ GROWERS: tuple[Grow, ...] = (
     _scan,
 )
 ROWS: tuple[Grow, ...] = (_unary, _unary, _binary, _binary, _select, _clamp, _reduce, _softmax, _normalize, _movement)
+
+# What MIND and what Tiny can mostly say.
+MIND: tuple[Grow, ...] = (
+    _named("neg", "exp"), _named("add", "sub", "mul"), _named("add", "sub", "mul"), _sum, _shaped, _shaped, _product, _iota,
+    _take,
+)  # fmt: skip
+TINY: tuple[Grow, ...] = (
+    _named("neg", "exp", "abs", "tanh"), _named(*_BINARY), _named(*_BINARY), _clamp, _reduce, _movement, _dot, _product,
+    _softmax, _scan, _cond, _window, _patches, _layer_norm, _iota,
+)  # fmt: skip

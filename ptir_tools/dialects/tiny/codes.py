@@ -185,8 +185,6 @@ NOTES = (
         "exchanges axes.",
     ),
     _code("InferredSymbol", "Note: a symbol's value follows from a RESHAPE or an EXPAND."),
-    _code("Exp2AsExp", "Note: EXP2 is translated by way of exp, equal within rounding."),
-    _code("ExpAsExp2", "Note: exp is translated by way of EXP2, equal within the rounding of x * log2(e)."),
 )
 
 EXPLAIN = (*ERRORS, *NOTES)

@@ -1,0 +1,53 @@
+"""Who decides what a generated program is: a seed, or a property-testing library in the tests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Choices(Protocol):
+    """Who decides."""
+
+    def one(self, known: Sequence[T]) -> T:
+        """One of `known`."""
+
+    def flag(self) -> bool:
+        """Yes or no."""
+
+    def number(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`, both included."""
+
+    def shuffled(self, known: Sequence[T]) -> Sequence[T]:
+        """`known` in some order."""
+
+
+class Seeded:
+    """The choices of a seed: the same ones everywhere."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def one(self, known: Sequence[T]) -> T:
+        """One of `known`."""
+        return self.random.choice(known)
+
+    def flag(self) -> bool:
+        """Yes or no."""
+        return self.random.random() < 0.5
+
+    def number(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`, both included."""
+        return self.random.randint(low, high)
+
+    def shuffled(self, known: Sequence[T]) -> Sequence[T]:
+        """`known` in some order."""
+        return self.random.sample(known, len(known))
+
+
+def some(choices: Choices, known: Sequence[T]) -> list[T]:
+    """Some of `known`, each once, in some order."""
+    return list(choices.shuffled(known))[: choices.number(0, len(known))]

@@ -1,0 +1,1 @@
+# RUN: ptir gen --seed 4 --from mind | ptir verify

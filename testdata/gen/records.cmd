@@ -1,0 +1,1 @@
+# RUN: ptir gen --seed 6 --to mind-json
