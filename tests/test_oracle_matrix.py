@@ -1,0 +1,138 @@
+"""Every op on every dtype of the table, over a spread of shapes, on every engine, held to an oracle with no code of ours.
+
+Always run are a few cases of each op and dtype; all of them are `slow`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from oracles import movement_by_hand, movement_cases
+from oracles.by_hand import MEANING
+from oracles.cases import DRAW, Case, cases
+from oracles.check import check
+from oracles.table import REAL, ROWS, Row
+from ptir_oracle import ALL, DTYPES, FLOATS, INTEGERS, NUMPY, code, typed
+
+from ptir_tools.core.arrays import to_literal
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.engines import RunOptions, native, run
+
+assert movement_by_hand and movement_cases  # which declare theirs
+
+ENGINES = ("reference", "numpy", *["native"] * native.available())
+SHARE = 3
+MATRIX = [(row, dtype) for row in ROWS if row.op in DRAW for dtype in row.dtypes]
+
+
+def wanted(case: Case):
+    """What the oracle says."""
+    more = {"name": case.op} if case.op.startswith("reduce_") and case.op != "reduce_window" else {}
+    return MEANING[case.op](*case.operands, **case.attrs, **more)
+
+
+def written(batch: list[Case]) -> Program:
+    """A program that runs all cases, each on parameters of its own."""
+    found, b = single_function(DIALECT)
+    values = []
+    for case in batch:
+        operands = [[b.param(typed(a)) for a in x] if isinstance(x, list) else b.param(typed(x)) for x in case.operands]
+        attrs = {k: to_literal(v, typed(v)) if isinstance(v, np.ndarray) else v for k, v in case.attrs.items()}
+        values.append(b.op(case.op, *operands, **attrs))
+    b.results(*values)
+    diagnostics = Diagnostics()
+    assert verify(found, diagnostics), [d.message for d in diagnostics]
+    return found
+
+
+def hold(batch: list[Case]) -> None:
+    """Run the cases on every engine and compare."""
+    wants, ready = [wanted(case) for case in batch], written(batch)
+    arrays = [a for case in batch for x in case.operands for a in (x if isinstance(x, list) else [x])]
+    for engine in ENGINES:
+        outputs = iter(run(ready, arrays, RunOptions(engine=engine)).values())
+        for case, want in zip(batch, wants, strict=True):
+            found = tuple(islice(outputs, len(want))) if isinstance(want, tuple) else next(outputs)
+            try:
+                check(found, want, engine == "reference")
+            except AssertionError as error:
+                raise AssertionError(f"{engine}: {case}") from error
+
+
+@pytest.mark.parametrize(("row", "dtype"), MATRIX, ids=str)
+def test_a_share_of_every_op_and_dtype(row: Row, dtype: str) -> None:
+    hold(list(islice(cases(row, dtype), SHARE)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("row", "dtype"), MATRIX, ids=str)
+def test_every_op_dtype_and_shape(row: Row, dtype: str) -> None:
+    hold(list(islice(cases(row, dtype), SHARE, None)))
+
+
+def substituted(case: Case, dtype: str) -> Case:
+    """The case with another dtype for its data: for the operands of that dtype, or for the result where there is none."""
+    if not case.operands:
+        return case._replace(attrs={**case.attrs, "dtype": DTYPES[dtype]})
+
+    def changed(x):
+        return [changed(a) for a in x] if isinstance(x, list) else np.zeros(x.shape, NUMPY[dtype]) if x.dtype == data else x
+
+    data = (case.operands[0][0] if isinstance(case.operands[0], list) else case.operands[case.op == "select"]).dtype
+    return case._replace(operands=tuple(map(changed, case.operands)))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.op in DRAW and row.op != "constant"], ids=str)
+def test_any_other_dtype_is_refused(row: Row) -> None:
+    drawn = next(cases(row, row.dtypes[-1]))
+    for dtype in ALL:
+        case = substituted(drawn, dtype)
+        types = [[typed(a) for a in x] if isinstance(x, list) else typed(x) for x in case.operands]
+        expected = None if dtype in row.dtypes else "DTypeNotSupported"
+        assert code(case.op, *types, **case.attrs) == expected, dtype
+
+
+INDEXED = {
+    "take": 1,
+    "gather": 1,
+    "dynamic_slice": 1,
+    "dynamic_update_slice": 2,
+    "scatter_add": 1,
+    "scatter_reduce": 1,
+    "segment_reduce": 1,
+}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.op in INDEXED], ids=str)
+def test_indices_are_si32_or_si64(row: Row) -> None:
+    case = next(cases(row, row.dtypes[0]))
+    types = [typed(x) for x in case.operands]
+    for dtype in ALL:
+        at = INDEXED[row.op]
+        given = [t.with_dtype(DTYPES[dtype]) if i == at else t for i, t in enumerate(types)]
+        assert code(case.op, *given, **case.attrs) == (None if dtype in ("si32", "si64") else "DTypeNotSupported"), dtype
+
+
+RESULTS = {  # the dtypes that an attribute may name
+    ("argmax", "output_dtype"): ("si32", "si64"),
+    ("top_k", "indices_dtype"): ("si32", "si64"),
+    ("quantize", "output_dtype"): REAL,
+    ("requantize", "output_dtype"): INTEGERS,
+    ("dequantize", "output_dtype"): FLOATS,
+}
+
+
+@pytest.mark.parametrize(("op", "attr"), RESULTS, ids=str)
+def test_dtypes_that_attributes_may_name(op: str, attr: str) -> None:
+    row = next(row for row in ROWS if row.op == op)
+    case = next(cases(row, row.dtypes[-1]))
+    for dtype in ALL:
+        attrs = {**case.attrs, attr: DTYPES[dtype]}
+        expected = None if dtype in RESULTS[op, attr] else "DTypeNotSupported"
+        assert code(op, *map(typed, case.operands), **attrs) == expected, dtype
