@@ -19,12 +19,13 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import streams
-from ptir_tools.core.greedy import GreedyConfig, op_text
+from ptir_tools.core.greedy import GreedyConfig
 from ptir_tools.core.ir import Op, Program, Region, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.pipeline import Step, parse, point
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.verify import verify
+from ptir_tools.core.watching import op_text
 
 FIXPOINT = "fixpoint"
 _FIXPOINT_OPTIONS = {"n": 4}

@@ -6,7 +6,6 @@ end, or would fail, may go when nobody looks), and a shared region that no op re
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import erase_dead
 from ptir_tools.core.ir import Program, Region
 from ptir_tools.passes import PassContext
 
@@ -14,7 +13,7 @@ from ptir_tools.passes import PassContext
 def run(program: Program, context: PassContext) -> None:
     """Drop ops whose results nobody reads, and regions that no op refers to."""
     for rw in context.rewriters(program):
-        context.count("erased", erase_dead(rw))
+        context.count("erased", rw.erase_dead())
     drop_regions(program, context)
 
 

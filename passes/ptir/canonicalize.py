@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ptir_tools.core.greedy import GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patterns import Effect, FrozenPatternSet
+from ptir_tools.core.patterns import Effect
+from ptir_tools.core.patternset import FrozenPatternSet
 from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext
-from ptir_tools.passes.fold import folder
 
 OPTIONS = {"max-iterations": None}  # of rewrites and folds
 
@@ -23,8 +23,7 @@ def apply(program: Program, context: PassContext, patterns: FrozenPatternSet) ->
     """Drive `patterns` with folding over every function and region, as the context asks."""
     for rw in context.rewriters(program):
         config = context.greedy(effect=EFFECTS[context.floats])
-        stats = apply_patterns_and_fold_greedily(rw, patterns, config, folder(context.limits))
-        count(stats, context)
+        count(apply_patterns_and_fold_greedily(rw, patterns, config), context)
 
 
 def count(stats: GreedyStats, context: PassContext) -> None:

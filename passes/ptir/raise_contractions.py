@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import erase_dead
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patterns import Effect, has_floats
 from ptir_tools.dialects.ptir.rules.contractions import CONTRACTIONS
@@ -19,4 +18,4 @@ def run(program: Program, context: PassContext) -> None:
                     continue
                 raised += pattern.match_and_rewrite(op, rw)
         context.count("raised", raised)
-        context.count("erased", erase_dead(rw) if raised else 0)
+        context.count("erased", rw.erase_dead() if raised else 0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import fingerprint
 from ptir_tools.core.ir import Literal, Op, Program, Region
 from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.watching import fingerprint
 from ptir_tools.passes import PassContext, dce
 
 

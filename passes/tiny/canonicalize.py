@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ptir_tools.core.greedy import erase_dead
 from ptir_tools.core.ir import Op, Operand, Program, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, TensorType
@@ -28,7 +27,7 @@ def run(program: Program, context: PassContext) -> None:
                 rw.replace_all_uses(op.result, op.operands[0])
                 rw.erase(op)
                 context.count("no-op dropped")
-        context.count("erased", erase_dead(rw))
+        context.count("erased", rw.erase_dead())
 
 
 def _merge(rw: Rewriter, op: Op, context: PassContext) -> Op:

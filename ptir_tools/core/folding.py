@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
@@ -52,16 +53,7 @@ class Materialize(FoldResult):
 
 
 NOTHING = Nothing()
-
-
-def literal_of(x: Operand) -> Literal | None:
-    """The constant that `x` is, inline or made by a constant op."""
-    if isinstance(x, Literal):
-        return x
-    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
-        value = x.op.attr("value")
-        return value if isinstance(value, Literal) else None
-    return None
+FOLD_DEPTH = 2  # folding looks at the op and at what defines its operands
 
 
 def may_fold(d: OpDef, origins: Sequence[object]) -> bool:

@@ -1,27 +1,31 @@
 """The greedy driver: apply patterns and fold until nothing changes. Specification: PTIR rewrite system, "Greedy driver".
 
 The worklist is a stack, seeded so that ops are popped bottom-up; an edit puts back what may match now: the op that changed
-and its users, as far up as the deepest pattern looks. An op on the worklist knows how far below it the nearest change is: a
-pattern that failed there is not tried again until something it looks at has changed.
+and its users, as far up as patterns look. The failure cache is the distance that stands beside an op on the worklist: how far
+below it the nearest change is. A pattern that failed there before is not tried again unless it looks that far.
+
+A block that a driver has brought to its fixpoint is not searched again: the next drive with the same patterns begins with
+what was edited since.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.folding import FOLD_DEPTH, Materialize, ReplacedBy, try_fold
+from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.core.opdef import exact
-from ptir_tools.core.patterns import Effect, FrozenPatternSet, Pattern, has_floats
+from ptir_tools.core.patterns import Effect, Pattern, has_floats
+from ptir_tools.core.patternset import Candidates, FrozenPatternSet
 from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.watching import Log, Watch
+
+_WIDE = 16  # operands: more make an op wait
 
 CostModel = Callable[[Op, Pattern, Rewriter], int]
-Fold = Callable[[Op, Rewriter], Operand | None]
-_FOLD_DEPTH = 2  # folding looks at the op and at what defines its operands
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class GreedyConfig:
     effect: Effect = Effect.ORDER
     seed: int | None = None
     limits: Limits = LIMITS
-    log: Callable[[dict[str, Any]], None] | None = None
+    log: Log | None = None
 
 
 @dataclass(slots=True)
@@ -53,84 +57,87 @@ class GreedyStats:
     patterns: Counter[str] = field(default_factory=Counter)
 
 
-class BrokenPattern(Exception):
-    """A pattern broke a rule of the driver: a fault of the pattern, found by the expensive checks."""
-
-
-def apply_patterns_and_fold_greedily(
-    rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig | None = None, fold: Fold | None = None
-) -> GreedyStats:
+def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> GreedyStats:
     """Rewrite the block of `rw` and the blocks nested in it to a fixpoint, or until `max_iterations`.
 
-    Raises LimitExceeded, naming the patterns, when they undo each other.
+    Raises LimitExceeded, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
     """
-    return _Driver(rw, patterns, config or GreedyConfig(), fold).run()
+    return _Driver(rw, patterns, config or GreedyConfig()).run()
 
 
 class _Driver:
-    def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig, fold: Fold | None) -> None:
+    def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
         self.rw = rw
         self.patterns = patterns
         self.config = config
-        self.fold = fold if config.enable_constant_fold else None
         self.stats = GreedyStats()
         self.stack: list[Op] = []
         self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; 0 is the op itself
-        self.inserted: list[Op] = []
+        self.later: list[Op] = []  # what waits until the stack is empty
+        self.left = 0  # how many more rewrites and folds there may be
         self.recent: deque[str] = deque(maxlen=16)
-        self.watched = config.expensive_checks or config.log is not None
+        self.watch = Watch(rw, config.expensive_checks, config.log) if config.expensive_checks or config.log else None
         self.random = None if config.seed is None else random.Random(config.seed)
 
     def run(self) -> GreedyStats:
-        rw, config, stats = self.rw, self.config, self.stats
-        if config.enable_dce:
-            stats.erased += erase_dead(rw)
-        self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
-        self.queued = dict.fromkeys(self.stack, 0)
-        allowed = config.limits.rewrites_per_op * max(len(self.stack), 64)
+        rw, config = self.rw, self.config
+        who = (self.patterns, config.effect, config.enable_constant_fold, config.enable_dce, config.limits)
+        self.begin(rw.since(who))
+        allowed = config.limits.rewrites_per_op * max(len(rw.order.slots), 64)
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
+        self.left = allowed
         rw.listen = self.touched
-        alive = rw.order.slots
-        while self.stack and stats.rewrites + stats.folds < allowed:
-            if self.random is not None:
-                at = self.random.randrange(len(self.stack))
-                self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
-            op = self.stack.pop()
-            distance = self.queued.pop(op)
-            if op in alive:
-                self.visit(op, distance)
-        rw.listen = None
-        if self.stack and allowed != config.max_iterations:
+        try:
+            self.drain()
+        finally:
+            rw.listen = None
+        if not self.queued:
+            rw.settle(who)
+        elif allowed != config.max_iterations:
             names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
             raise LimitExceeded(f"{allowed} rewrites reach no fixpoint: {names} undo each other", "--max-iterations")
         return self.stats
 
-    def touched(self, op: Op, changed: bool) -> None:
-        """The rewriter inserted `op` or changed its operands; or it took away a use, which matters when few are left."""
-        if changed:
-            if self.config.log is not None:
-                self.inserted.append(op)
-            self.requeue(op, 0)
+    # The worklist
+
+    def begin(self, touched: list[Op] | None) -> None:
+        """Put on the worklist all ops but constants; where only `touched` ones may match, these and what looks at them."""
+        rw = self.rw
+        if touched is None:
+            if self.config.enable_dce:
+                self.stats.erased += rw.erase_dead()
+            self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
+            self.queued = dict.fromkeys(self.stack, 0)
             return
-        uses = self.rw.uses(op.results[0]) if len(op.results) == 1 else sum(map(self.rw.uses, op.results))
-        if uses == 0:
+        with_regions = [op for op in rw.order.slots if op.regions]  # regions of their own may have changed
+        for op in dict.fromkeys([*with_regions, *touched]):
+            if rw.alive(op):
+                self.requeue(op, 0)
+
+    def touched(self, op: Op, changed: bool) -> None:
+        """The rewriter inserted `op` or changed its operands; or it took away a use, and few are left."""
+        if changed:
+            if self.watch is not None:
+                self.watch.changed.append(op)
+            self.requeue(op, 0)
+        elif self.rw.unused(op):
             self.queue(op, self.patterns.depth)
-        elif uses <= 2:  # two may be those of one user, or of two that are equal
+        else:
             self.requeue_users(op, 0)
 
     def queue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist: what is `distance` below it has changed."""
         before = self.queued.get(op)
         if before is None:
-            self.stack.append(op)
+            (self.later if len(op.operands) > _WIDE else self.stack).append(op)
             self.queued[op] = distance
         elif distance < before:
             self.queued[op] = distance
 
     def requeue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist, and what looks at it, as far up as patterns look; what failed there may match now."""
-        if distance < self.patterns.reach.get(op.defn, _FOLD_DEPTH):
+        if distance < self.patterns.reach.get(op.defn, FOLD_DEPTH):
             self.queue(op, distance)
         self.requeue_users(op, distance)
 
@@ -143,119 +150,79 @@ class _Driver:
                         if user.defn in watchers:
                             self.requeue(user, distance + 1)
 
-    def visit(self, op: Op, distance: int) -> None:
-        """Do what can be done at `op`. Patterns that look less than `distance` down have failed there before."""
-        if op.defn.is_pure and self.config.enable_dce and self.rw.unused(op):
-            self.rw.erase(op)
-            self.stats.erased += 1
-            return
-        candidates = self.patterns.candidates(op)
-        if candidates and self.rewrite(op, candidates, distance):
-            return
-        if self.fold is not None and op.results and distance < _FOLD_DEPTH and (by := self.fold(op, self.rw)) is not None:
-            self.replace(op, by)
-
-    def rewrite(self, op: Op, candidates: Sequence[Pattern], distance: int) -> bool:
-        """Apply the first pattern that matches at `op`."""
-        if (model := self.config.cost_model) is not None:
-            candidates = sorted(candidates, key=lambda p: -model(op, p, self.rw))
-        effect = self.config.effect if has_floats(op) else Effect.RANGE
-        for p in candidates:
-            if p.depth <= distance or p.effect > effect:
+    def drain(self) -> None:
+        """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
+        rw, stack, queued, dce = self.rw, self.stack, self.queued, self.config.enable_dce
+        alive, candidates, unused = rw.order.slots, self.patterns.candidates, rw.unused
+        while self.left > 0 and (stack or self.refill()):
+            if self.random is not None:
+                at = self.random.randrange(len(stack))
+                stack[at], stack[-1] = stack[-1], stack[at]
+            op = stack.pop()
+            distance = queued.pop(op)
+            if op not in alive:
                 continue
-            if self.attempt(op, p) if self.watched else p.match_and_rewrite(op, self.rw):
+            if dce and op.defn.is_pure and unused(op):
+                rw.erase(op)
+                self.stats.erased += 1
+                continue
+            found = candidates(op)
+            if distance < found.depth:
+                self.visit(op, found, distance)
+
+    def refill(self) -> bool:
+        """Go on with the wide ops: what reads all operands of one is done when they are, not once for each."""
+        self.stack.extend(self.later)
+        self.later.clear()
+        return bool(self.stack)
+
+    # What is done at an op
+
+    def visit(self, op: Op, found: Candidates, distance: int) -> None:
+        """Apply the first pattern that matches at `op`, or fold it. Those that look no further than `distance` have failed."""
+        patterns = found.allowed[self.config.effect]
+        if len(patterns) < len(found.patterns) and not has_floats(op):
+            patterns = found.patterns
+        if (model := self.config.cost_model) is not None:
+            patterns = tuple(sorted(patterns, key=lambda p: -model(op, p, self.rw)))
+        for p in patterns:
+            if p.depth > distance and self.attempt(op, p):
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
-                self.recent.append(p.name)
+                self.did(p.name)
                 if self.rw.alive(op):
                     self.queue(op, 0)
-                return True
-        return False
+                    self.fold(op)
+                return
+        if found.folds and distance < FOLD_DEPTH:
+            self.fold(op)
 
     def attempt(self, op: Op, p: Pattern) -> bool:
-        """One pattern at one op, logged and checked as the configuration asks."""
-        checks, log = self.config.expensive_checks, self.config.log
-        before, text = (fingerprint(self.rw) if checks else None), op_text(op)
-        self.inserted.clear()
-        success = p.match_and_rewrite(op, self.rw)
-        if checks:
-            self.check(p.name, success, before)
-        if success and log is not None:
-            self.report(log, p.name, op, text)
-        return success
+        if self.watch is None:
+            return p.match_and_rewrite(op, self.rw)
+        return self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
 
-    def replace(self, op: Op, by: Operand) -> None:
+    def fold(self, op: Op) -> None:
         """Replace `op` by what it folds to: an operand that equals its result, or a constant."""
-        if not self.rw.accepts(op.results[0], by):
+        if not self.config.enable_constant_fold or self.left <= 0:
             return
-        before = fingerprint(self.rw) if self.config.expensive_checks else None
-        text = op_text(op) if self.config.log is not None else ""
-        self.inserted.clear()
-        if isinstance(by, Literal):
+        found = try_fold(op, self.rw, self.config.limits)
+        if not isinstance(found, (ReplacedBy, Materialize)):
+            return
+        if self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found)):
+            self.stats.folds += 1
+            self.did("fold")
+
+    def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
+        """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say)."""
+        by = found.literal if isinstance(found, Materialize) else found.operand
+        if not self.rw.accepts(op.results[0], by):
+            return False
+        if isinstance(by, Literal) and self.rw.dialect.constant:
             by = self.rw.materialize_constant(op, by)
-        self.rw.replace_all_uses(op.results[0], by)
-        self.rw.erase(op)
-        self.stats.folds += 1
-        self.recent.append("fold")
-        if self.config.expensive_checks:
-            self.check("fold", True, before)
-        if self.config.log is not None:
-            self.report(self.config.log, "fold", op, text)
+        self.rw.replace(op, by)
+        return True
 
-    def check(self, name: str, success: bool, before: object) -> None:
-        changed = fingerprint(self.rw) != before
-        if success is not changed:
-            raise BrokenPattern(f"`{name}` {'succeeded and changed nothing' if success else 'failed and changed the program'}")
-        if success and (faults := self.rw.verify()):
-            raise BrokenPattern(f"after `{name}`: {faults[0]}")
-
-    def report(self, log: Callable[[dict[str, Any]], None], name: str, root: Op, before: str) -> None:
-        after = [op_text(op) for op in dict.fromkeys(self.inserted) if self.rw.alive(op)]
-        log({"pattern": name, "root": before, "before": before, "after": after, "loc": root.loc})
-
-
-def erase_dead(rw: Rewriter) -> int:
-    """Erase what nobody uses, last to first, so that what only it used is dead in time. Returns how many ops."""
-    erased = 0
-    for block in rw.blocks():
-        if block is not rw.block and block not in rw.owner:
-            continue  # it went with its op
-        for op in reversed(list(rw.body(block))):
-            if op.defn.is_pure and rw.unused(op):
-                rw.erase(op)
-                erased += 1
-    return erased
-
-
-def fingerprint(rw: Rewriter) -> tuple[object, ...]:
-    """Equal for equal blocks: ops by declaration, exact attributes, operands by position, types; names do not count."""
-    numbers: dict[Value, int] = {}
-
-    def key(x: Operand) -> object:
-        if isinstance(x, Literal):
-            return x.key
-        return numbers.setdefault(x, len(numbers)) if isinstance(x, Value) else (key(x.value), x.index)
-
-    def of(block: Region) -> tuple[object, ...]:
-        parts: list[object] = [key(p) for p in block.params]
-        for op in rw.body(block):
-            regions = tuple(id(r) if r.isolated else of(r) for r in op.regions)
-            operands, results = tuple(map(key, op.operands)), tuple((key(v), v.type) for v in op.results)
-            parts.append((op.defn, exact(op.attrs), operands, results, regions))
-        return (*parts, tuple(map(key, block.results)))
-
-    return of(rw.block)
-
-
-def op_text(op: Op) -> str:
-    """The op in one line, for logs: `%y = add(%x, dense<…>) axis[1] -> tensor<f32, 4>`."""
-    attrs = "".join(f" {a.name}[{v}]" for a, v in zip(op.defn.attrs, op.attrs, strict=True) if v != a.default)
-    results = ", ".join(f"%{v.name}" for v in op.results)
-    types = ", ".join(str(v.type) for v in op.results)
-    return f"{results} = {op.defn.short}({', '.join(map(_operand_text, op.operands))}){attrs} -> {types}"
-
-
-def _operand_text(x: Operand) -> str:
-    if isinstance(x, Literal):
-        return f"literal {x.type}"
-    return f"%{x.value.name}[{x.index}]" if isinstance(x, Element) else f"%{x.name}"
+    def did(self, name: str) -> None:
+        self.left -= 1
+        self.recent.append(name)

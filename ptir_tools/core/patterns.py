@@ -1,13 +1,12 @@
-"""Rewrite patterns: the untyped base, typed patterns over a view of an op, and sets of them indexed by root.
-
-Specification: PTIR rewrite system, "Pattern system" and "PatternSet". Rules written as text are in `core.rules`.
+"""Rewrite patterns: the untyped base, and typed patterns over a view of an op. Specification: PTIR rewrite system, "Pattern
+system". Rules written as text are in `core.rules`, sets of patterns in `core.patternset`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -35,7 +34,8 @@ Origin = OpDef | type[Literal] | None
 class Pattern(ABC):
     """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
 
-    `depth`: how many levels of definitions, the root's included, decide whether it matches.
+    `depth`: how many levels of definitions, the root's included, decide whether it matches. `numbers`: operands, by position,
+    that must be constants of that number where they are constants at all.
     """
 
     name = ""
@@ -43,6 +43,7 @@ class Pattern(ABC):
     benefit = 1
     depth = 2
     effect = Effect.EXACT
+    numbers: tuple[tuple[int, Any], ...] = ()
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
@@ -106,8 +107,7 @@ class OpView:
         out of range, say)."""
         if not self.rw.accepts(self.result, by):
             return False
-        self.rw.replace_all_uses(self.result, by)
-        self.rw.erase(self.root)
+        self.rw.replace(self.root, by)
         return True
 
 
@@ -185,65 +185,17 @@ def rewrites(
     return declare
 
 
-@dataclass(slots=True)
-class PatternSet:
-    """Patterns in the making."""
-
-    store: list[Pattern] = field(default_factory=list)
-
-    def add(self, *patterns: Pattern) -> PatternSet:
-        """Add `patterns`; equal benefits keep this order."""
-        self.store.extend(patterns)
-        return self
-
-    def freeze(self) -> FrozenPatternSet:
-        """The set indexed by root, each list sorted by benefit, highest first."""
-        return FrozenPatternSet(self.store)
-
-
-class FrozenPatternSet:
-    """Patterns by root op. `depth` is the deepest pattern's, `reach[d]` that of those at `d` (2 at least: folding looks as far);
-    `watchers[d]` are the ops at which a pattern looks at the definition of an operand made by `d`."""
-
-    __slots__ = ("_memo", "any_watchers", "by_root", "depth", "patterns", "reach", "watchers")
-
-    def __init__(self, patterns: Iterable[Pattern]) -> None:
-        self.patterns = sorted(patterns, key=lambda p: -p.benefit)
-        self.by_root: dict[OpDef, list[Pattern]] = {}
-        for p in self.patterns:
-            for root in p.roots:
-                for d in named(root):
-                    self.by_root.setdefault(d, []).append(p)
-        self.depth = max((p.depth for p in self.patterns), default=1)
-        self.reach = {d: max(2, *(p.depth for p in ps)) for d, ps in self.by_root.items()}
-        pairs = {pair for p in self.patterns for pair in p.looks_through()}
-        self.any_watchers = frozenset(user for op, user in pairs if op is None)
-        self.watchers: dict[OpDef, frozenset[OpDef]] = {
-            d: self.any_watchers.union(user for op, user in pairs if op is d) for d in {op for op, _ in pairs if op is not None}
-        }
-        self._memo: dict[tuple[Any, ...], tuple[Pattern, ...]] = {}
-
-    def candidates(self, op: Op) -> tuple[Pattern, ...]:
-        """The patterns that may match `op`, judged by what defines its operands; highest benefit first."""
-        operands = op.operands
-        if len(operands) > 4:
-            key: tuple[Any, ...] = (op.defn, len(operands))
-        else:
-            key = (op.defn, *[v.defn if isinstance(x, Value) and (v := x.op) else origin(x) for x in operands])
-        found = self._memo.get(key)
-        if found is None:
-            patterns = self.by_root.get(op.defn, ())
-            origins = [origin(x) for x in operands]
-            found = self._memo[key] = tuple(p for p in patterns if len(origins) > 4 or p.admits(origins))
-        return found
-
-
 def origin(x: Operand) -> Origin:
     """What defines `x`. The op behind an element of a tuple counts as well."""
     if isinstance(x, Literal):
         return Literal
     v = x if isinstance(x, Value) else x.value
     return None if v.op is None else v.op.defn
+
+
+def is_constant(o: Origin) -> bool:
+    """Whether an operand of that origin is a constant."""
+    return o is Literal or (isinstance(o, OpDef) and o.is_constant)
 
 
 def named(name: str) -> list[OpDef]:

@@ -23,7 +23,7 @@ from ptir_tools.core.uses import User, value_named
 
 class Rewriter(Inspector):
     """Edits of `block`. `listen(op, True)` is called when `op` was inserted or got other operands, `listen(op, False)` when
-    its results lost a use and one of them has at most one left."""
+    its results lost a use and few are left."""
 
     def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None) -> None:
         super().__init__(block)

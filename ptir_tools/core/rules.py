@@ -22,11 +22,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core.constants import is_number, same_operand, scalar_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import COMMUTES, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
 from ptir_tools.core.patterns import Effect, Origin, Pattern, named, variadic
 from ptir_tools.core.rewriter import Rewriter
@@ -75,6 +74,7 @@ class RulePattern(Pattern):
     depth: int
     effect: Effect
     wants: Sequence[frozenset[OpDef | type[Literal]] | None]
+    numbers: tuple[tuple[int, Any], ...]
     pairs: Sequence[tuple[OpDef, OpDef]]
     text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
     known: dict[str, Any]  # what the text refers to
@@ -104,8 +104,7 @@ class RulePattern(Pattern):
             return False
         for op in site.ops:
             rw.insert_before(root, op)
-        rw.replace_all_uses(result, by)
-        rw.erase(root)
+        rw.replace(root, by)
         return True
 
 
@@ -154,7 +153,8 @@ class _Compiler:
             build = self.right(_parse(m["right"]), top=True)
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
-                wants=wants, pairs=list(self.pairs(call)), text=text, known=self.known, build=build,
+                wants=wants, numbers=tuple(_numbers(call)),
+                pairs=list(self.pairs(call)), text=text, known=self.known, build=build,
             )  # fmt: skip
 
     # Left sides
@@ -325,6 +325,13 @@ def _constants(condition: str | None) -> set[str]:
     return {ast.unparse(c.args[0]) for c in calls}
 
 
+def _numbers(call: ast.Call) -> Iterator[tuple[int, Any]]:
+    """The operands of the root, by position, that must be a number."""
+    for i, a in enumerate(call.args):
+        if not isinstance(a, (ast.Name, ast.NamedExpr, ast.Call)):
+            yield i, ast.literal_eval(a)
+
+
 def _depth(node: ast.expr) -> int:
     """Levels of definitions that a left side looks at."""
     if isinstance(node, ast.NamedExpr):
@@ -332,77 +339,6 @@ def _depth(node: ast.expr) -> int:
     if isinstance(node, ast.Call):
         return 1 + max(map(_depth, node.args), default=0)
     return 0 if isinstance(node, ast.Name) else 1
-
-
-def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
-    """Whether two operands are certainly equal: one value, constants of equal bits, elements of equal tuples, or results of
-    equal ops, as far down as `depth` levels. Random ops equal no other."""
-    if a is b:
-        return True
-    if isinstance(a, Literal) or isinstance(b, Literal):
-        return isinstance(a, Literal) and a.same(b)
-    if isinstance(a, Element) or isinstance(b, Element):
-        return isinstance(a, Element) and isinstance(b, Element) and a.index == b.index and same_operand(a.value, b.value, depth)
-    return depth > 0 and a.op is not None and b.op is not None and len(a.op.results) == 1 and same_op(a.op, b.op, depth)
-
-
-def same_op(a: Op, b: Op, depth: int = 4) -> bool:
-    """Whether two ops certainly compute the same: equal declarations, attributes to the bit and operands, and few of those."""
-    d = a.defn
-    if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
-        return a is b
-    if not len(a.operands) == len(b.operands) <= 4 or d.key(a.attrs) != d.key(b.attrs):
-        return False
-    if any(v.type is not w.type for v, w in zip(a.results, b.results, strict=True)) or _misses_payload(a):
-        return False
-    return all(same_operand(x, y, depth - 1) for x, y in zip(a.operands, b.operands, strict=True))
-
-
-def _misses_payload(op: Op) -> bool:
-    return any(isinstance(x, Literal) and x.data is None for x in op.attrs)
-
-
-def scalar_of(x: Operand) -> Any:
-    """The one number that all elements of a constant have, as a Python number; None for everything else.
-
-    Looks through broadcasts, as captured programs write their scalars.
-    """
-    while isinstance(x, Value) and x.op is not None and x.op.defn.short == "broadcast_to":
-        x = x.op.operands[0]
-    literal = literal_of(x)
-    if literal is None or literal.data is None:
-        return None
-    if not literal.splat and (not literal.type.is_static or literal.type.count != 1):
-        return None
-    return _number(literal.type.dtype, literal.data)
-
-
-def literal_of(x: Operand) -> Literal | None:
-    """The constant that `x` is, inline or made by a constant op."""
-    if isinstance(x, Literal):
-        return x
-    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
-        value = x.op.attr("value")
-        return value if isinstance(value, Literal) else None
-    return None
-
-
-_NUMBERS: dict[tuple[DType, bytes], Any] = {}
-
-
-def _number(dtype: DType, data: bytes) -> Any:
-    if (found := _NUMBERS.get((dtype, data))) is None:
-        found = _NUMBERS[dtype, data] = arrays.unpack(data, dtype, 1).astype(object)[0]
-    return found
-
-
-def is_number(found: Any, number: Any) -> bool:
-    """Whether the constant `found` is the `number` of a rule: an integer matches any kind, a float its own sign of zero too."""
-    if found is None or isinstance(found, bool) is not isinstance(number, bool):
-        return False
-    if isinstance(number, float):
-        return isinstance(found, float) and bool(exact(found) == exact(number))
-    return bool(found == number)
 
 
 _READING: dict[str, Any] = {f.__name__: f for f in (Value, exact, is_number, same_operand, scalar_of)}

@@ -16,6 +16,7 @@ from ptir_tools.core.order import Order
 User = Op | Region  # a region uses what it returns
 _WIDE = 16  # what has more operands is indexed, so that finding a value among them is quick
 _OFTEN = 16  # a value with more uses than this
+_FEW = 2  # uses, perhaps those of one user, or of two that are equal: what asks whether a value is used alone looks again
 
 
 class Uses:
@@ -49,7 +50,7 @@ class Uses:
                 entries[x.value].append(user)
 
     def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
-        """Take out one use by `user` of each of `operands`; the values of which at most one use is left."""
+        """Take out one use by `user` of each of `operands`; the values of which few uses are left."""
         rare: list[Value] = []
         for x in operands:
             v = x if x.__class__ is Value else value_named(x)
@@ -65,7 +66,7 @@ class Uses:
                 if not left:
                     entries.clear()
                     del self._stale[v]
-            if left <= 1:
+            if left <= _FEW:
                 rare.append(v)
         return rare
 

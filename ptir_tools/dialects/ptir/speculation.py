@@ -8,7 +8,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.rules import literal_of
+from ptir_tools.core.constants import literal_of
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What `canonicalize` does to PTIR: rules as text (`algebra`, `movement`) and typed patterns. See docs/rules-for-rules.md."""
 
-from ptir_tools.core.patterns import FrozenPatternSet, PatternSet
+from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
 from ptir_tools.dialects.ptir.rules.algebra import ALGEBRA
 from ptir_tools.dialects.ptir.rules.axes import AXES
 from ptir_tools.dialects.ptir.rules.control import CONTROL

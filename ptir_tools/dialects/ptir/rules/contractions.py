@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.patterns import Effect, OpView, PatternSet, rewrites
+from ptir_tools.core.patterns import Effect, OpView, rewrites
+from ptir_tools.core.patternset import PatternSet
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rules import helpers

@@ -9,7 +9,8 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Operand, Program, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.patterns import Effect, OpView, Pattern, PatternSet, rewrites
+from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
+from ptir_tools.core.patternset import PatternSet
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.rules import helpers

@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import OPS, create, operand_type
 from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.rules import literal_of, same_op, scalar_of
+from ptir_tools.core.constants import literal_of, same_op, scalar_of
 from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
-from ptir_tools.core.rules import literal_of
+from ptir_tools.core.constants import literal_of
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.rules.helpers import splat
 

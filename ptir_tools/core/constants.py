@@ -1,0 +1,83 @@
+"""What is known of constant operands: the literal, the one number that it is, and whether two are the same."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.opdef import exact
+
+
+def literal_of(x: Operand) -> Literal | None:
+    """The constant that `x` is, inline or made by a constant op."""
+    if isinstance(x, Literal):
+        return x
+    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
+        value = x.op.attr("value")
+        return value if isinstance(value, Literal) else None
+    return None
+
+
+def element_of(literal: Literal | None) -> bytes | None:
+    """The bytes of the one element that a constant consists of, or repeats; None when there is no such."""
+    if literal is None or literal.data is None:
+        return None
+    return literal.data if literal.splat or (literal.type.is_static and literal.type.count == 1) else None
+
+
+def scalar_of(x: Operand) -> Any:
+    """The one number that all elements of a constant have, as a Python number; None for everything else.
+
+    Looks through broadcasts, as captured programs write their scalars.
+    """
+    while isinstance(x, Value) and x.op is not None and x.op.defn.short == "broadcast_to":
+        x = x.op.operands[0]
+    literal = literal_of(x)
+    data = element_of(literal)
+    return None if literal is None or data is None else number(literal.type.dtype, data)
+
+
+@lru_cache(1 << 16)
+def number(dtype: DType, data: bytes) -> Any:
+    """The number that the bytes of one element are."""
+    return arrays.unpack(data, dtype, 1).astype(object)[0]
+
+
+def is_number(found: Any, wanted: Any) -> bool:
+    """Whether the constant `found` is the number of a rule: an integer matches any kind, a float its own sign of zero too."""
+    if found is None or isinstance(found, bool) is not isinstance(wanted, bool):
+        return False
+    if isinstance(wanted, float):
+        return isinstance(found, float) and bool(exact(found) == exact(wanted))
+    return bool(found == wanted)
+
+
+def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
+    """Whether two operands are certainly equal: one value, constants of equal bits, elements of equal tuples, or results of
+    equal ops, as far down as `depth` levels. Random ops equal no other."""
+    if a is b:
+        return True
+    if isinstance(a, Literal) or isinstance(b, Literal):
+        return isinstance(a, Literal) and a.same(b)
+    if isinstance(a, Element) or isinstance(b, Element):
+        return isinstance(a, Element) and isinstance(b, Element) and a.index == b.index and same_operand(a.value, b.value, depth)
+    return depth > 0 and a.op is not None and b.op is not None and len(a.op.results) == 1 and same_op(a.op, b.op, depth)
+
+
+def same_op(a: Op, b: Op, depth: int = 4) -> bool:
+    """Whether two ops certainly compute the same: equal declarations, attributes to the bit and operands, and few of those."""
+    d = a.defn
+    if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
+        return a is b
+    if not len(a.operands) == len(b.operands) <= 4 or d.key(a.attrs) != d.key(b.attrs):
+        return False
+    if any(v.type is not w.type for v, w in zip(a.results, b.results, strict=True)) or _misses_payload(a):
+        return False
+    return all(same_operand(x, y, depth - 1) for x, y in zip(a.operands, b.operands, strict=True))
+
+
+def _misses_payload(op: Op) -> bool:
+    return any(isinstance(x, Literal) and x.data is None for x in op.attrs)

@@ -1,0 +1,118 @@
+"""Sets of patterns, indexed by root op and sorted by benefit. Specification: PTIR rewrite system, "PatternSet".
+
+Which patterns may match at an op follows from its declaration, from what defines its operands and, where rules name numbers,
+from which of those its constant operands are. It is worked out once per such kind of op; after that nearly all that cannot
+match is not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ptir_tools.core.constants import element_of, is_number, literal_of, number
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.folding import FOLD_DEPTH, foldable, may_fold
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.opdef import OpDef, exact
+from ptir_tools.core.patterns import Effect, Pattern, is_constant, named, origin
+
+_MANY = 4  # operands; what defines those of an op with more is not looked up
+_NONE: frozenset[Any] = frozenset()
+
+
+@dataclass(slots=True)
+class PatternSet:
+    """Patterns in the making."""
+
+    store: list[Pattern] = field(default_factory=list)
+
+    def add(self, *patterns: Pattern) -> PatternSet:
+        """Add patterns; those of equal benefit are tried in this order."""
+        self.store.extend(patterns)
+        return self
+
+    def freeze(self) -> FrozenPatternSet:
+        """The set indexed by root, each list sorted by benefit, highest first."""
+        return FrozenPatternSet(self.store)
+
+
+class Candidates:
+    """What may be done at ops of one kind: `patterns`, highest benefit first, and whether to fold. `allowed[e]` are those that
+    change floats no more than the effect `e`; `depth` is how far the deepest looks, folding included; 0: there is nothing."""
+
+    __slots__ = ("allowed", "depth", "folds", "narrowed", "patterns", "positions")
+
+    def __init__(self, patterns: Sequence[Pattern], folds: bool, positions: Sequence[int] = ()) -> None:
+        self.patterns = tuple(patterns)
+        self.folds = folds
+        self.allowed = [tuple(p for p in patterns if p.effect <= e) for e in Effect]
+        self.depth = max((p.depth for p in patterns), default=0)
+        if folds:
+            self.depth = max(self.depth, FOLD_DEPTH)
+        self.positions = tuple(sorted({i for p in patterns for i, _ in p.numbers}.intersection(positions)))
+        self.narrowed: dict[tuple[frozenset[Any], ...], Candidates] = {}
+
+
+class FrozenPatternSet:
+    """Patterns by root op. `depth` is the deepest pattern's, `reach[d]` that of those at `d` (that of folding at least);
+    `watchers[d]` are the ops at which a pattern looks at the definition of an operand made by `d`."""
+
+    __slots__ = ("_matched", "_memo", "_numbers", "any_watchers", "by_root", "depth", "patterns", "reach", "watchers")
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self.patterns = sorted(patterns, key=lambda p: -p.benefit)
+        self.by_root: dict[OpDef, list[Pattern]] = {}
+        for p in self.patterns:
+            for root in p.roots:
+                for d in named(root):
+                    self.by_root.setdefault(d, []).append(p)
+        self.depth = max((p.depth for p in self.patterns), default=1)
+        self.reach = {d: max(FOLD_DEPTH, *(p.depth for p in ps)) for d, ps in self.by_root.items()}
+        pairs = {pair for p in self.patterns for pair in p.looks_through()}
+        self.any_watchers = frozenset(user for op, user in pairs if op is None)
+        self.watchers: dict[OpDef, frozenset[OpDef]] = {
+            d: self.any_watchers.union(user for op, user in pairs if op is d) for d in {op for op, _ in pairs if op is not None}
+        }
+        self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
+        self._matched = lru_cache(1 << 16)(self._matched_by)
+        self._memo: dict[Any, Candidates] = {}
+
+    def candidates(self, op: Op) -> Candidates:
+        """What may be done at `op`."""
+        d, operands = op.defn, op.operands
+        if len(operands) > _MANY:
+            found = self._memo.get(d)
+            if found is None:
+                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None or foldable(d))
+            return found
+        origins = [v.defn if x.__class__ is Value and (v := x.op) else origin(x) for x in operands]  # type: ignore[union-attr]
+        key = (d, *origins)
+        found = self._memo.get(key)
+        if found is None:
+            patterns = [p for p in self.by_root.get(d, ()) if p.admits(origins)]
+            constants = [i for i, o in enumerate(origins) if is_constant(o)]
+            found = self._memo[key] = Candidates(patterns, may_fold(d, origins), constants)
+        return self._narrow(found, operands) if found.positions else found
+
+    def _narrow(self, found: Candidates, operands: Sequence[Operand]) -> Candidates:
+        """Those of `found` whose numbers the constant operands are."""
+        key = tuple([self._numbers_of(operands[i]) for i in found.positions])
+        narrowed = found.narrowed.get(key)
+        if narrowed is None:
+            matched = dict(zip(found.positions, key, strict=True))
+            fit = [p for p in found.patterns if all(i not in matched or exact(n) in matched[i] for i, n in p.numbers)]
+            narrowed = found.narrowed[key] = Candidates(fit, found.folds)
+        return narrowed
+
+    def _numbers_of(self, x: Operand) -> frozenset[Any]:
+        """Which numbers of rules, as `exact` keys, the constant `x` is."""
+        literal = literal_of(x)
+        data = element_of(literal)
+        return _NONE if literal is None or data is None else self._matched(literal.type.dtype, data)
+
+    def _matched_by(self, dtype: DType, data: bytes) -> frozenset[Any]:
+        found = number(dtype, data)
+        return frozenset(exact(n) for n in self._numbers if is_number(found, n))

@@ -1,0 +1,83 @@
+"""Seeing what a driver does: the expensive checks of each step, and the step log. Specification: PTIR rewrite system,
+"Verification and debug"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptir_tools.core.inspector import Inspector
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.opdef import exact
+
+Log = Callable[[dict[str, Any]], None]
+
+
+class BrokenPattern(Exception):
+    """A pattern broke a rule of the driver: a fault of the pattern, found by the expensive checks."""
+
+
+class Watch:
+    """What sees every step. `checks`: a success changes the block, a failure does not, what is replaced is of the identical
+    type, and the block verifies after each step. `log` is handed a record per step."""
+
+    def __init__(self, rw: Inspector, checks: bool, log: Log | None) -> None:
+        self.rw = rw
+        self.checks = checks
+        self.log = log
+        self.changed: list[Op] = []  # by the step being watched
+
+    def step(self, name: str, root: Op, action: Callable[[], bool]) -> bool:
+        """Do `action`, which says whether it changed anything. Raises BrokenPattern when it breaks a rule."""
+        before, text = fingerprint(self.rw) if self.checks else None, op_text(root)
+        self.changed.clear()
+        try:
+            success = action()
+        except TypeError as error:
+            raise BrokenPattern(f"`{name}`: {error}") if self.checks else error from error
+        if self.checks:
+            self._check(name, success, before)
+        if success and self.log is not None:
+            after = [op_text(op) for op in dict.fromkeys(self.changed) if self.rw.alive(op)]
+            self.log({"pattern": name, "root": text, "before": text, "after": after, "loc": root.loc})
+        return success
+
+    def _check(self, name: str, success: bool, before: object) -> None:
+        if success is not (fingerprint(self.rw) != before):
+            raise BrokenPattern(f"`{name}` {'succeeded and changed nothing' if success else 'failed and changed the program'}")
+        if success and (faults := self.rw.verify()):
+            raise BrokenPattern(f"after `{name}`: {faults[0]}")
+
+
+def fingerprint(rw: Inspector) -> tuple[object, ...]:
+    """Equal for equal blocks: ops by declaration, exact attributes, operands by position, types; names do not count."""
+    numbers: dict[Value, int] = {}
+
+    def key(x: Operand) -> object:
+        if isinstance(x, Literal):
+            return x.key
+        return numbers.setdefault(x, len(numbers)) if isinstance(x, Value) else (key(x.value), x.index)
+
+    def of(block: Region) -> tuple[object, ...]:
+        parts: list[object] = [key(p) for p in block.params]
+        for op in rw.body(block):
+            regions = tuple(id(r) if r.isolated else of(r) for r in op.regions)
+            operands, results = tuple(map(key, op.operands)), tuple((key(v), v.type) for v in op.results)
+            parts.append((op.defn, exact(op.attrs), operands, results, regions))
+        return (*parts, tuple(map(key, block.results)))
+
+    return of(rw.block)
+
+
+def op_text(op: Op) -> str:
+    """The op in one line, for logs: `%y = add(%x, dense<…>) axis[1] -> tensor<f32, 4>`."""
+    attrs = "".join(f" {a.name}[{v}]" for a, v in zip(op.defn.attrs, op.attrs, strict=True) if v != a.default)
+    results = ", ".join(f"%{v.name}" for v in op.results)
+    types = ", ".join(str(v.type) for v in op.results)
+    return f"{results} = {op.defn.short}({', '.join(map(_operand_text, op.operands))}){attrs} -> {types}"
+
+
+def _operand_text(x: Operand) -> str:
+    if isinstance(x, Literal):
+        return f"literal {x.type}"
+    return f"%{x.value.name}[{x.index}]" if isinstance(x, Element) else f"%{x.name}"
