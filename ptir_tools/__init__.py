@@ -20,12 +20,15 @@ if TYPE_CHECKING:
         Program,
         Rejected,
         Tensor,
+        TraceFolder,
+        TraceSink,
         UsageError,
         Violation,
         optimize,
         plan,
         read,
         run,
+        tracing,
         translate,
         verify,
         write,
@@ -37,8 +40,8 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):
 
 __version__ = "0.1.0"
 __all__ = [
-    "Graph", "Program", "Rejected", "Tensor", "UsageError", "Violation",
-    "optimize", "plan", "read", "run", "translate", "verify", "write",
+    "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
+    "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 

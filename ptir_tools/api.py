@@ -17,6 +17,8 @@ from ptir_tools.dialects import FORMATS, load_format, reading
 from ptir_tools.dialects.ptir import external
 from ptir_tools.dialects.ptir.build import Graph, Tensor
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.trace import TraceSink, tracing
+from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Plan
 from ptir_tools.plan import plan as plan_program
 
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 
 __all__ = [
-    "Graph", "Program", "Rejected", "Tensor", "UsageError", "Violation",
-    "optimize", "plan", "read", "run", "translate", "verify", "write",
+    "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
+    "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
 def read(
     program: str | os.PathLike[str], format: str | None = None, *, bind: Mapping[str, int] | None = None, **options: Any
 ) -> Program:
-    """Read and verify a program: the text itself (when it has a line end or a brace), or the path of its file.
+    """Read and verify a program: the text itself (when it has a line end or a brace), or the path of its file or trace folder.
 
     `format` is told by content unless given; `bind` replaces symbols by numbers; `options` are fields of
     `core.dialect.Options`. Raises Rejected, OSError, LimitExceeded.
@@ -51,8 +53,9 @@ def read(
 def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: Options) -> Source | None:
     if isinstance(program, str) and ("\n" in program or "{" in program):
         return Source("<string>", program)
-    with open(program, "rb") as file:
-        return reading.decode(file.read(), os.fspath(program), diagnostics, options.limits)
+    path = reading.program_file(os.fspath(program))
+    with open(path, "rb") as file:
+        return reading.decode(file.read(), path, diagnostics, options.limits)
 
 
 def verify(program: Program, **options: Any) -> tuple[Diagnostic, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +13,18 @@ from ptir_tools.cli.options import assignment, file_argument, subcommand
 from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.watching import Watch, deadline
-from ptir_tools.convert import translate
 from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
-from ptir_tools.core.evaluate import Context
+from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines import ENGINES, RunOptions, compare, rejecting, run, specialized
-from ptir_tools.engines.ports import order, signature
+from ptir_tools.engines import ENGINES, RunOptions, compare, run
 
 if TYPE_CHECKING:
-    from ptir_tools.cli import dumping
-    from ptir_tools.cli.dumping import Dump
     from ptir_tools.core.arrays import Array
+    from ptir_tools.engines import tracefolder
+    from ptir_tools.engines.tracefolder import TraceFolder
 else:
-    dumping = lazy("ptir_tools.cli.dumping")
+    tracefolder = lazy("ptir_tools.engines.tracefolder")
 
 
 @dataclass(slots=True)
@@ -174,7 +170,7 @@ class Execution:
             self.session.reporter.settle(self.diagnostics)
             raise
 
-    def options(self, watch: Watch | None = None, dump: Dump | None = None) -> RunOptions:
+    def options(self, watch: Watch | None = None, trace: TraceFolder | None = None) -> RunOptions:
         """What the engine is told."""
         f = self.flags
         return RunOptions(
@@ -190,29 +186,20 @@ class Execution:
             observe=watch.observe if watch and watch.observes else None,
             clock=watch.clock if watch and watch.times else None,
             timeout=f.timeout,
-            passes=dump.context if dump else None,
+            trace=trace,
         )
 
     def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:
         """Run as often as asked; the outputs of the last run."""
         outputs: dict[str, Array] = {}
-        dump = self.dump(program, inputs) if self.flags.dump_dir is not None else None
-        options = self.options(watch, dump)
-        with deadline(self.flags.timeout):
-            for _ in range(self.flags.repeat):
-                with dump.run() if dump else nullcontext(), watch.run():
+        f = self.flags
+        trace = tracefolder.TraceFolder(f.dump_dir, self.session.options) if f.dump_dir is not None else None
+        options = self.options(watch, trace)
+        with deadline(f.timeout):
+            for _ in range(f.repeat):
+                with watch.run():
                     outputs = run(program, inputs, options, self.diagnostics)
         return outputs
-
-    def dump(self, program: Program, inputs: dict[str, Array]) -> Dump:
-        """The trace of what runs. Raises UsageError for a program that does not become PTIR."""
-        options = self.options()
-        with rejecting(self.diagnostics, Context()):
-            static = specialized(program, order(signature(program, options.function), inputs), options)
-        hub = translate(static, "ptir", Diagnostics())
-        if hub is None:
-            raise UsageError("--dump-dir writes PTIR, and this program does not become it; ptir translate --to ptir says why")
-        return dumping.Dump(self.flags.dump_dir or "", hub, options.engine, self.session.options)
 
     def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
         """--compare and --expect; a difference ends the command with exit code 1."""

@@ -21,7 +21,6 @@ from ptir_tools.core.source import Source
 
 reading = lazy("ptir_tools.dialects.reading")
 symbols = lazy("ptir_tools.core.symbols")
-trace = lazy("ptir_tools.dialects.ptir.trace")
 verifier = lazy("ptir_tools.core.verify")
 
 
@@ -52,19 +51,9 @@ class Session:
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
         if program is not None and program.format == "mind":
             self.reporter.comment = "#"
-        if program is not None and program.format == "ptir-dump":
-            self._supply(program, source, diagnostics)
         if program is not None and self.bindings:
             symbols.bind(program, self.bindings)
         return program
-
-    def _supply(self, program: Program, source: Source, diagnostics: Diagnostics) -> None:
-        """Fill in what gpt.rs's `program.ptir` lost of its literals from the `program.json` beside it."""
-        folder, name = os.path.split(source.name)
-        path = os.path.join(folder, trace.PAYLOADS)
-        if name == trace.STRUCTURE and os.path.exists(path) and (beside := self.source(path, diagnostics)) is not None:
-            diagnostics.source = source
-            trace.supply(program, beside, diagnostics, self.options)
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
         """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are told at once."""
@@ -84,8 +73,7 @@ class Session:
 
     def _bytes(self, path: str) -> tuple[str, bytes]:
         if path not in ("", "-"):
-            if os.path.isdir(path) and os.path.exists(inside := os.path.join(path, trace.STRUCTURE)):
-                path = inside
+            path = reading.program_file(path)
             with open(path, "rb") as file:
                 return os.fspath(path), file.read(self.options.limits.file_bytes + 1)
         if sys.stdin.isatty():

@@ -1,17 +1,42 @@
-"""From bytes to a program: decoding, recognizing the format, calling its reader."""
+"""From bytes to a program: decoding, recognizing the format, calling its reader; folders that a trace wrote."""
 
 from __future__ import annotations
 
-from ptir_tools.core.diagnostics import Diagnostics
+import os
+from glob import escape, glob
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.verify import check_ranks
 from ptir_tools.dialects import FORMATS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff
 
+if TYPE_CHECKING:
+    from ptir_tools.dialects.ptir import trace
+else:
+    trace = lazy("ptir_tools.dialects.ptir.trace")
+
 BOM = "\ufeff"
+
+
+def program_file(path: str) -> str:
+    """The file of the program at `path`: in the folder of a traced run, its structure; in that of a trace, that of its only run.
+
+    Raises UsageError for a trace of several runs.
+    """
+    if not os.path.isdir(path):
+        return path
+    if os.path.exists(inside := os.path.join(path, trace.STRUCTURE)):
+        return inside
+    runs = sorted(glob(os.path.join(escape(path), "*", trace.STRUCTURE)))
+    if len(runs) > 1:
+        raise UsageError(f"{path} is a trace of {len(runs)} runs; name one: {', '.join(map(os.path.dirname, runs[:5]))}")
+    return runs[0] if runs else path
 
 
 def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> Source | None:
@@ -59,5 +84,20 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     if program is not None:
         program.source = source
         program.format = form
+        if form == "ptir-dump":
+            _supply(program, source, diagnostics, options)
         check_ranks(program, options.limits)
     return program
+
+
+def _supply(program: Program, source: Source, diagnostics: Diagnostics, options: Options) -> None:
+    """Fill in what gpt.rs's `program.ptir` lost of its literals from the `program.json` beside it."""
+    folder, name = os.path.split(source.name)
+    path = os.path.join(folder, trace.PAYLOADS)
+    if name != trace.STRUCTURE or not os.path.exists(path):
+        return
+    with open(path, "rb") as file:
+        beside = decode(file.read(options.limits.file_bytes + 1), path, diagnostics, options.limits)
+    diagnostics.source = source
+    if beside is not None:
+        trace.supply(program, beside, diagnostics, options)

@@ -16,6 +16,7 @@ from ptir_tools.engines import ports
 from ptir_tools.engines.choose import Executable, prepare
 from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import ENGINES, RunOptions
+from ptir_tools.engines.trace import traced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,9 +45,14 @@ def run(
     given = ports.order(ports.signature(program, options.function), inputs)
     with rejecting(diagnostics, Context()):
         static = specialized(program, given, options)
-        executable = prepare(static, options, diagnostics)
-    require_memory(executable.memory, options.limits)
-    return execute(executable, static, given, options, diagnostics)
+    with traced(static, given, options) as (watched, execution):
+        with rejecting(diagnostics, Context()):
+            executable = prepare(static, watched, diagnostics)
+        require_memory(executable.memory, options.limits)
+        outputs = execute(executable, static, given, options, diagnostics)
+        if execution is not None:
+            execution.outputs = outputs
+    return outputs
 
 
 def execute(

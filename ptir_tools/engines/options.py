@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.passes import PassContext
+
+if TYPE_CHECKING:
+    from ptir_tools.engines.trace import TraceSink
 
 ENGINES = ("reference", "numpy", "native")
 
@@ -21,7 +24,7 @@ class RunOptions:
     seconds)` how long it took; `function` None is the entry. `order` and `undef` are PTO's: how unawaited ops complete
     (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random).
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
-    statistics are the caller's; what rewrites may change is still decided by `strict_fp`.
+    statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
     """
 
     engine: str = "auto"
@@ -37,3 +40,4 @@ class RunOptions:
     clock: Callable[[Op, float], None] | None = None
     timeout: float | None = None
     passes: PassContext | None = None
+    trace: TraceSink | None = None

@@ -1,0 +1,119 @@
+"""Watching runs: a sink is told before and after every execution and after every pass on the way to it.
+
+`RunOptions.trace` is the sink of one call, `tracing` adds one for all calls of the process. `tracefolder.TraceFolder` is the sink
+that writes files, in the layout of gpt.rs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import Rejected
+from ptir_tools.core.ir import Program
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.pipeline import Step
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.passes import Hook, PassContext
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One run. `program` has its symbols bound; after a pass it is what the pass made. `started` is in ns since the epoch.
+
+    When it has ended: how long it took, and the outputs by name or what stopped it.
+    """
+
+    program: Program
+    engine: str
+    inputs: Sequence[Array]
+    started: int = field(default_factory=time.time_ns)
+    nanoseconds: int = 0
+    outputs: Mapping[str, Array] | None = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class PassEvent:
+    """A pass that has run before an execution: whether it changed the program, and what its statistics counted."""
+
+    name: str
+    changed: bool
+    counts: Mapping[str, int]
+    program: Program
+
+
+class TraceSink:
+    """What is told of executions; the methods do nothing unless overridden. What they raise, the run raises."""
+
+    def before(self, execution: Execution) -> None:
+        """An execution is about to begin: passes first, if the engine runs any."""
+
+    def passed(self, execution: Execution, event: PassEvent) -> None:
+        """A pass has run."""
+
+    def after(self, execution: Execution) -> None:
+        """The execution has ended, well or not."""
+
+
+_installed: list[TraceSink] = []
+
+
+def tracing(sink: TraceSink) -> ExitStack:
+    """Tell `sink` of every execution of this process: until the end of `with tracing(sink):`, or until `close()` of what this
+    gives."""
+    _installed.append(sink)
+    until = ExitStack()
+    until.callback(_installed.remove, sink)
+    return until
+
+
+class _Passes(Hook):
+    """Hands the passes of one execution on to its sinks."""
+
+    def __init__(self, execution: Execution, sinks: Sequence[TraceSink], context: PassContext) -> None:
+        self.execution, self.sinks, self.context = execution, sinks, context
+        self.done: Counter[str] = Counter()
+
+    def before(self, step: Step, program: Program) -> None:
+        """Remember what the pass had done before."""
+        self.done = Counter(self.context.statistics.get(step.name))
+
+    def after(self, step: Step, program: Program, changed: bool) -> None:
+        """Tell of the pass."""
+        self.execution.program = program
+        counts = Counter(self.context.statistics.get(step.name)) - self.done
+        for sink in self.sinks:
+            sink.passed(self.execution, PassEvent(step.name, changed, counts, program))
+
+
+@contextmanager
+def traced(program: Program, inputs: Sequence[Array], options: RunOptions) -> Iterator[tuple[RunOptions, Execution | None]]:
+    """Around one execution: `options` with the passes watched, and what to put the outputs into; None when nobody watches."""
+    sinks = [*_installed, *([options.trace] if options.trace is not None else [])]
+    if not sinks:
+        yield options, None
+        return
+    execution = Execution(program, options.engine, inputs)
+    context = replace(options.passes or PassContext())
+    context.hooks = [*context.hooks, _Passes(execution, sinks, context)]
+    for sink in sinks:
+        sink.before(execution)
+    start = time.perf_counter_ns()
+    try:
+        yield replace(options, passes=context), execution
+    except (Rejected, LimitExceeded) as error:
+        execution.error = error
+        raise
+    finally:
+        execution.nanoseconds = time.perf_counter_ns() - start
+        if execution.error is not None or execution.outputs is not None:
+            for sink in sinks:
+                sink.after(execution)
