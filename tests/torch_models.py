@@ -1,7 +1,7 @@
 """The models of testdata/models in torch, on the same weights and inputs, by torch's own layers.
 
-`python tests/torch_models.py` writes what they give in float64, rounded to the dtypes of the programs, to
-testdata/models/NAME.expect.safetensors; test_oracle_torch_models.py computes it again.
+`python tests/torch_models.py` writes what they give in float32 and in float64 beside them: NAME.expect.safetensors and
+NAME.expect64.safetensors. test_oracle_torch_models.py computes it again.
 """
 
 from __future__ import annotations
@@ -178,12 +178,8 @@ def outputs(name: str, dtype: torch.dtype) -> Arrays:
     return {k: t.numpy() for k, t in model(tensors(module.weights(), dtype), tensors(given, dtype)).items()}
 
 
-def expected(name: str) -> Arrays:
-    """What it gives in float64, rounded to float32; integers as they are."""
-    found = outputs(name, torch.float64)
-    return {k: np.ascontiguousarray(a, np.float32) if a.dtype == np.float64 else np.ascontiguousarray(a) for k, a in found.items()}
-
-
 if __name__ == "__main__":
     for name in MODELS:
-        (FOLDER / f"{name}.expect.safetensors").write_bytes(save(expected(name)))
+        for suffix, dtype in (("expect", torch.float32), ("expect64", torch.float64)):
+            arrays = {k: np.ascontiguousarray(a) for k, a in outputs(name, dtype).items()}
+            (FOLDER / f"{name}.{suffix}.safetensors").write_bytes(save(arrays))
