@@ -34,8 +34,12 @@ _LOSSY = "--lossy translates it, within rounding and but for NaN and range"
 
 # Why an op cannot be translated, where more can be said than that MIND has nothing like it.
 HELP = {
-    "layer_norm": "`ptir opt -p decompose` makes it smaller ops",
-    "clamp": "`ptir opt -p decompose` makes it smaller ops",
+    "layer_norm": "`ptir opt -p decompose` makes it smaller ops, and --lossy translates their rsqrt",
+    "tanh": "of the functions of floats, Core v1 has Exp, Log and Relu",
+    "erf": "of the functions of floats, Core v1 has Exp, Log and Relu",
+    "concat": "Core v1 makes no tensor larger but by broadcasting",
+    "pad": "Core v1 makes no tensor larger but by broadcasting",
+    "gather": "Gather of Core v1 indexes the first axis alone, as take does",
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
     "scan": _NO_CONTROL_FLOW,
@@ -110,11 +114,11 @@ class Translation:
         needs = match.needs if match else op.operands
         for v in op.results:
             self.values[v] = None
-        if any(v not in self.narrow and self.values.get(v) is None for v in _named(needs)):
-            return  # in error already
         short = op.defn.short
         if match is None and short not in RULES:
             self.refuse(f"MIND has no `{short}`", op.loc, HELP.get(short))
+        elif any(v not in self.narrow and self.values.get(v) is None for v in _named(needs)):
+            return  # in error already
         elif reason := unfit(op.result.type):
             self.refuse(f"`{short}`: {reason}", op.loc)
         else:
@@ -194,6 +198,11 @@ class Emit:
         """The instruction that gives the result."""
         return self.to.builder.op(opcode, *operands, name=self.name, **attrs)
 
+    def note(self, x: Value | None, message: str) -> None:
+        """Say at the op that defines `x` under which condition it was translated."""
+        loc = x.op.loc if x is not None and x.op is not None else self.to.function.loc
+        self.to.diagnostics.note("ConditionalTranslation", message, loc)
+
     def value(self, x: Operand) -> Value:
         """What an operand became, in its own shape: a broadcast is made now."""
         if isinstance(x, Literal):
@@ -202,6 +211,7 @@ class Emit:
         if (found := self.to.values.get(x)) is not None:
             return found
         ones = self.constant(filled(x.type, 1))  # type: ignore[arg-type]
+        self.note(x, "the broadcast becomes a product with ones")
         made = self.to.builder.op("Mul", self.to.narrow[x], ones, name=spelled(x.name))
         self.to.values[x] = made
         return made
@@ -268,6 +278,7 @@ def iota(emit: Emit, **_: Any) -> Value:
 
 def stop_gradient(emit: Emit, x: Operand) -> Value:
     """The operand: there are no gradients in a module."""
+    emit.note(emit.result, "stop_gradient is dropped")
     return emit.value(x)
 
 
@@ -306,6 +317,7 @@ def slice_(emit: Emit, x: Operand, starts: tuple[int, ...], sizes: tuple[int, ..
 def tile(emit: Emit, x: Operand, repeats: tuple[int, ...]) -> Value:
     """An axis of its own for each repetition, stretched by ones."""
     source = emit.value(x)
+    emit.note(emit.result, "the tile becomes a product with ones")
     rank = len(repeats)
     apart = emit("ExpandDims", source, axes=tuple(range(0, 2 * rank, 2)))
     ones = emit.constant(filled(tensor(emit.type.dtype, tuple(d for r in repeats for d in (r, 1))), 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import log, prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import from_literal, pack, to_literal
@@ -17,11 +17,16 @@ from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.mind.ops.linear import pads
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
+
+
+Shape = tuple[int, ...]
+Padding = Any  # "Valid", "Same" or two pairs
 
 
 @dataclass(slots=True)
@@ -143,9 +148,29 @@ def conv2d(op: Op, options: Options) -> Match | None:
         return None
     if type_of(matrix.result).shape != (prod(filter.static_shape[:3]), filter.shape[3]):
         return None
-    pairs = patches.attr("padding")
-    attrs = {"strides": patches.attr("strides"), "padding": pairs if any(map(any, pairs)) else "Valid"}
+    strides = patches.attr("strides")
+    attrs = {"strides": strides, "padding": _padding(image.static_shape, filter.static_shape, strides, patches.attr("padding"))}
     return Match((x, f), lambda emit: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
+
+
+def _padding(image: Shape, window: Shape, strides: Shape, pairs: Padding) -> Padding:
+    """The word for the pads where there is one."""
+    return next((word for word in ("Valid", "Same") if pads(image, window, strides, word) == pairs), pairs)
+
+
+def exp2(op: Op, options: Options) -> Match | None:
+    """What Tiny's EXP2 is in PTIR, an exp of a product with ln 2 in f64, in f32 alone."""
+    exp = defined_by(op.operands[0], "exp")
+    product = defined_by(exp.operands[0], "mul") if exp else None
+    wide = defined_by(product.operands[0], "cast") if product else None
+    if product is None or wide is None or op.result.type is not wide.operands[0].type or type_of(op.result).dtype is not F32:
+        return None
+    if splat_of(product.operands[1]) != log(2):
+        return None
+    x = wide.operands[0]
+    ln2 = Literal(tensor(F32), pack(np.asarray(log(2), np.float32), F32))
+    note = "EXP2 becomes Exp(x * ln 2) in f32: the rounding of the product grows with x"
+    return Match((x,), lambda emit: emit.last("Exp", emit("Mul", emit.value(x), emit.constant(ln2))), note)
 
 
 def division(op: Op, options: Options) -> Match | None:
@@ -216,6 +241,7 @@ def maximum(op: Op, options: Options) -> Match | None:
 
 PATTERNS: dict[str, tuple[Callable[[Op, Options], Match | None], ...]] = {
     "select": (relu,),
+    "cast": (exp2,),
     "reshape": (strided_slice,),
     "dot_general": (conv2d,),
     "div": (mean, division),

@@ -236,9 +236,11 @@ class Emit:
             rule = self.to.rules.get(short)
             if rule is None:
                 raise Violation(NOT_TRANSLATABLE, f"Tiny has nothing like {short}", help=HELP.get(short))
+            if self.to.broken and self._is_broken():
+                return self.to.placeholder(self.op.results[0].type)
             if isinstance(self.type, TensorType):
                 sayable(self.type)
-            return self.to.placeholder(self.op.results[0].type) if self.to.broken and self._is_broken() else rule(self)
+            return rule(self)
         except Violation as violation:
             if self.op not in self.to.told:
                 self.to.told.add(self.op)
