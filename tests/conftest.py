@@ -18,8 +18,8 @@ from ptir_tools.cli import invoke
 ROOT = Path(__file__).parent.parent
 TESTDATA = ROOT / "testdata"
 
-# An oracle that is not installed (extra `oracle`) judges nothing: tests/test_oracle_jax*.py, tests/test_oracle_torch*.py.
-collect_ignore_glob = [f"test_oracle_{peer}*.py" for peer in ("jax", "torch") if not importlib.util.find_spec(peer)]
+# An oracle that is not installed (extra `oracle`) judges nothing: tests/test_oracle_jax*.py and so on.
+collect_ignore_glob = [f"test_oracle_{peer}*.py" for peer in ("iree", "jax", "torch") if not importlib.util.find_spec(peer)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

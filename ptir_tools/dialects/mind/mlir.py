@@ -1,8 +1,8 @@
 """`mlir`: the linalg lowering of a MIND module, as text. Output only.
 
 Values are tensors: constants are `arith.constant`, products of matrices `linalg.matmul`, convolutions
-`linalg.conv_2d_nhwc_hwcf` on padded inputs; what broadcasts, reduces or gathers is a `linalg.generic` whose indexing maps say
-how. Same program, same text.
+`linalg.conv_2d_nhwc_hwcf` on inputs padded and cut to fit; what broadcasts, reduces or gathers is a `linalg.generic` whose
+indexing maps say how. Same program, same text.
 """
 
 from __future__ import annotations
@@ -15,11 +15,19 @@ from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Literal, Op, Program, Value
-from ptir_tools.core.types import TensorType, Type
+from ptir_tools.dialects.mind.lowering import (
+    Lowering,
+    axes_of,
+    broadcast_map,
+    dims,
+    element_text,
+    shape_of,
+    tensor_text,
+    zero_text,
+)
 from ptir_tools.dialects.mind.ops.indexing import clamped
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized
-from ptir_tools.dialects.mind.types import dtype_text
 from ptir_tools.dialects.mind.writer import element_texts, nested
 
 
@@ -38,105 +46,6 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
         lowering.lines.clear()
     yield f"    return {', '.join(f'%{x.name}' for x in results)} : {types}\n"
     yield "  }\n}\n"
-
-
-def tensor_text(t: Type) -> str:
-    """`tensor<2x3xf32>`."""
-    return f"tensor<{dims(_shape(t))}{element_text(t)}>"
-
-
-def dims(shape: Sequence[int]) -> str:
-    """`2x3x`."""
-    return "".join(f"{d}x" for d in shape)
-
-
-def element_text(t: Type) -> str:
-    """`f32`."""
-    return dtype_text(_tensor(t).dtype)
-
-
-def _tensor(t: Type) -> TensorType:
-    if not isinstance(t, TensorType):
-        raise TypeError(t)
-    return t
-
-
-def _shape(t: Type) -> tuple[int, ...]:
-    return _tensor(t).static_shape
-
-
-class Lowering:
-    """The lines of one operation. Names of values between have a dot, which no MIND id has."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.count = 0
-
-    def fresh(self) -> str:
-        """`%t.0`, `%t.1`, …"""
-        self.count += 1
-        return f"%t.{self.count - 1}"
-
-    def let(self, text: str, name: str = "") -> str:
-        """Define a value, fresh without a name; returns how it is called."""
-        name = f"%{name}" if name else self.fresh()
-        self.lines.append(f"{name} = {text}")
-        return name
-
-    def empty(self, t: Type) -> str:
-        """A tensor whose elements nothing has written."""
-        return self.let(f"tensor.empty() : {tensor_text(t)}")
-
-    def zeros(self, t: Type) -> str:
-        """A tensor of zeros to accumulate into."""
-        element = element_text(t)
-        zero = self.let(f"arith.constant {_zero(element)} : {element}")
-        return self.let(f"linalg.fill ins({zero} : {element}) outs({self.empty(t)} : {tensor_text(t)}) -> {tensor_text(t)}")
-
-    def generic(
-        self,
-        result: Value,
-        operands: Sequence[Value],
-        maps: Sequence[Sequence[str]],
-        body: Callable[[Sequence[str]], str],
-        *,
-        loops: int,
-        reductions: Sequence[int] = (),
-        init: str = "",
-        name: str = "",
-    ) -> str:
-        """A linalg.generic: one map per operand and one for the result; `body` writes the element and names it."""
-        t = result.type
-        init = init or self.empty(t)
-        axes = ", ".join(f"d{i}" for i in range(loops))
-        shown = ", ".join(f"affine_map<({axes}) -> ({', '.join(m)})>" for m in maps)
-        kinds = ", ".join('"reduction"' if i in reductions else '"parallel"' for i in range(loops))
-        ins = ", ".join(f"%{x.name}" for x in operands)
-        types = ", ".join(tensor_text(x.type) for x in operands)
-        arguments = [f"%in.{i}" for i in range(len(operands))] + ["%out"]
-        typed = ", ".join(f"{a}: {element_text(x.type)}" for a, x in zip(arguments, (*operands, result), strict=True))
-        name = self.let(f"linalg.generic {{indexing_maps = [{shown}], iterator_types = [{kinds}]}}", name)
-        self.lines[-1] += f" ins({ins} : {types}) outs({init} : {tensor_text(t)}) {{"
-        self.lines.append(f"^bb0({typed}):")
-        first = len(self.lines)
-        found = body(arguments)
-        self.lines[first:] = [f"  {line}" for line in self.lines[first:]]
-        self.lines += [f"  linalg.yield {found} : {element_text(t)}", f"}} -> {tensor_text(t)}"]
-        return name
-
-
-def _zero(element: str) -> str:
-    return "0.000000e+00" if element.startswith("f") else "0"
-
-
-def _axes(n: int) -> list[str]:
-    return [f"d{i}" for i in range(n)]
-
-
-def _broadcast_map(shape: Sequence[int], rank: int, result: Sequence[int]) -> list[str]:
-    """How a broadcast operand is indexed: aligned right, 0 where its extent is 1 and the result's is not."""
-    skip = rank - len(shape)
-    return ["0" if d == 1 and result[skip + i] != 1 else f"d{skip + i}" for i, d in enumerate(shape)]
 
 
 def constant(to: Lowering, op: Op) -> None:
@@ -162,14 +71,14 @@ def binary(name: str) -> Callable[[Lowering, Op], None]:
     """An arith op per element, operands broadcast by their maps."""
 
     def rule(to: Lowering, op: Op) -> None:
-        element, shape = element_text(op.result.type), _shape(op.result.type)
+        element, shape = element_text(op.result.type), shape_of(op.result.type)
         short = name + ("f" if element.startswith("f") else "i")
-        maps = [_broadcast_map(_shape(x.type), len(shape), shape) for x in op.values()]
+        maps = [broadcast_map(shape_of(x.type), len(shape), shape) for x in op.values()]
 
         def body(arguments: Sequence[str]) -> str:
             return to.let(f"arith.{short} {arguments[0]}, {arguments[1]} : {element}")
 
-        to.generic(op.result, [*op.values()], [*maps, _axes(len(shape))], body, loops=len(shape), name=op.result.name)
+        to.generic(op.result, [*op.values()], [*maps, axes_of(len(shape))], body, loops=len(shape), name=op.result.name)
 
     return rule
 
@@ -195,10 +104,10 @@ def unary(name: str) -> Callable[[Lowering, Op], None]:
 def relu(to: Lowering, op: Op) -> None:
     """Compare and select: 0 for a NaN."""
     t = op.result.type
-    element, axes = element_text(t), _axes(len(_shape(t)))
+    element, axes = element_text(t), axes_of(len(shape_of(t)))
 
     def body(arguments: Sequence[str]) -> str:
-        zero = to.let(f"arith.constant {_zero(element)} : {element}")
+        zero = to.let(f"arith.constant {zero_text(element)} : {element}")
         positive = to.let(f"arith.cmpf ogt, {arguments[0]}, {zero} : {element}")
         return to.let(f"arith.select {positive}, {arguments[0]}, {zero} : {element}")
 
@@ -208,7 +117,7 @@ def relu(to: Lowering, op: Op) -> None:
 def reduction(to: Lowering, op: Op) -> None:
     """A sum over the axes; for Mean divided by the number of elements."""
     x = next(op.values())
-    shape, element = _shape(x.type), element_text(x.type)
+    shape, element = shape_of(x.type), element_text(x.type)
     along = normalized(op.attr("axes"), len(shape))
     keep = op.attr("keepdims") and op.attr("axes")
     into = ["0" if i in along else f"d{i}" for i in range(len(shape)) if keep or i not in along]
@@ -219,7 +128,7 @@ def reduction(to: Lowering, op: Op) -> None:
         return to.let(f"arith.add{suffix} {arguments[1]}, {arguments[0]} : {element}")
 
     name = "" if mean else op.result.name
-    maps = [_axes(len(shape)), into]
+    maps = [axes_of(len(shape)), into]
     init = to.zeros(op.result.type)
     total = to.generic(op.result, [x], maps, add, loops=len(shape), reductions=along, init=init, name=name)
     if mean:
@@ -233,7 +142,7 @@ def reduction(to: Lowering, op: Op) -> None:
 def reshape(to: Lowering, op: Op) -> None:
     """All axes collapsed to one, and that expanded; a scalar, or what becomes one, by its element."""
     x, t = next(op.values()), op.result.type
-    source, shape = _shape(x.type), _shape(t)
+    source, shape = shape_of(x.type), shape_of(t)
     name, have, want = f"%{x.name}", tensor_text(x.type), tensor_text(t)
     if not source or not shape:
         at = ", ".join(to.let("arith.constant 0 : index") for _ in source)
@@ -248,8 +157,11 @@ def reshape(to: Lowering, op: Op) -> None:
 
 
 def transpose(to: Lowering, op: Op) -> None:
-    """`linalg.transpose`."""
+    """`linalg.transpose`; of a scalar, which tools refuse, its element again."""
     x, t = next(op.values()), op.result.type
+    if not shape_of(t):
+        reshape(to, op)
+        return
     types = f"ins(%{x.name} : {tensor_text(x.type)}) outs({to.empty(t)} : {tensor_text(t)})"
     to.let(f"linalg.transpose {types} permutation = {list(op.attr('permutation'))}", op.result.name)
 
@@ -263,70 +175,84 @@ def index(to: Lowering, op: Op) -> None:
 
 
 def slice_(to: Lowering, op: Op) -> None:
-    """`tensor.extract_slice`, the bounds clamped."""
+    """`tensor.extract_slice`, the bounds clamped; a result of no elements is made, as its offset may be out of bounds."""
     x, t = next(op.values()), op.result.type
-    low = [lo for lo, _ in clamped(_shape(x.type), op.attr("starts"), op.attr("ends"))]
-    bounds = f"{low} {list(_shape(t))} {list(op.attr('steps'))}"
+    if 0 in shape_of(t):
+        to.let(f"tensor.empty() : {tensor_text(t)}", op.result.name)
+        return
+    low = [lo for lo, _ in clamped(shape_of(x.type), op.attr("starts"), op.attr("ends"))]
+    bounds = f"{low} {list(shape_of(t))} {list(op.attr('steps'))}"
     to.let(f"tensor.extract_slice %{x.name}{bounds} : {tensor_text(x.type)} to {tensor_text(t)}", op.result.name)
 
 
 def gather(to: Lowering, op: Op) -> None:
     """Per element of the result: the index of its row, and the rest of its position."""
     x, indices = op.values()
-    k, rank = len(_shape(indices.type)), len(_shape(op.result.type))
+    k, rank = len(shape_of(indices.type)), len(shape_of(op.result.type))
 
     def body(arguments: Sequence[str]) -> str:
         row = to.let(f"arith.index_cast {arguments[0]} : {element_text(indices.type)} to index")
         rest = [to.let(f"linalg.index {i} : index") for i in range(k, rank)]
         return to.let(f"tensor.extract %{x.name}[{', '.join([row, *rest])}] : {tensor_text(x.type)}")
 
-    to.generic(op.result, [indices], [_axes(k), _axes(rank)], body, loops=rank, name=op.result.name)
+    to.generic(op.result, [indices], [axes_of(k), axes_of(rank)], body, loops=rank, name=op.result.name)
 
 
 def product(to: Lowering, op: Op) -> None:
     """linalg.matmul for two matrices; a generic for vectors and batches."""
     x, y = op.values()
-    a, b, t = _shape(x.type), _shape(y.type), op.result.type
+    a, b, t = shape_of(x.type), shape_of(y.type), op.result.type
     init = to.zeros(t)
     if len(a) == len(b) == 2:
         ins = f"ins(%{x.name}, %{y.name} : {tensor_text(x.type)}, {tensor_text(y.type)})"
         to.let(f"linalg.matmul {ins} outs({init} : {tensor_text(t)}) -> {tensor_text(t)}", op.result.name)
         return
-    element, shape = element_text(t), _shape(t)
+    element, shape = element_text(t), shape_of(t)
     suffix = "f" if element.startswith("f") else "i"
     inner = f"d{len(shape)}"
     rows, columns = min(len(a), 2) - 1, min(len(b), 2) - 1
     batch = shape[: len(shape) - rows - columns]
-    left = [*_broadcast_map(a[:-2], len(batch), batch), *([f"d{len(batch)}"] * rows), inner]
-    right = [*_broadcast_map(b[:-2], len(batch), batch), inner, *([f"d{len(batch) + rows}"] * columns)]
+    left = [*broadcast_map(a[:-2], len(batch), batch), *([f"d{len(batch)}"] * rows), inner]
+    right = [*broadcast_map(b[:-2], len(batch), batch), inner, *([f"d{len(batch) + rows}"] * columns)]
 
     def body(arguments: Sequence[str]) -> str:
         term = to.let(f"arith.mul{suffix} {arguments[0]}, {arguments[1]} : {element}")
         return to.let(f"arith.add{suffix} {arguments[2]}, {term} : {element}")
 
-    maps = [left, right, _axes(len(shape))]
+    maps = [left, right, axes_of(len(shape))]
     to.generic(op.result, [x, y], maps, body, loops=len(shape) + 1, reductions=(len(shape),), init=init, name=op.result.name)
 
 
 def conv2d(to: Lowering, op: Op) -> None:
-    """The input padded with zeros, then linalg.conv_2d_nhwc_hwcf."""
-    x, f = op.values()
-    strides, shape, t = op.attr("strides"), _shape(x.type), op.result.type
-    (top, bottom), (left, right) = pads(shape, _shape(f.type), strides, op.attr("padding"))
-    source, have = f"%{x.name}", tensor_text(x.type)
-    if top or bottom or left or right:
-        element = element_text(x.type)
-        zero = to.let(f"arith.constant {_zero(element)} : {element}")
-        padded = (shape[0], shape[1] + top + bottom, shape[2] + left + right, shape[3])
-        source = to.let(f"tensor.pad {source} low[0, {top}, {left}, 0] high[0, {bottom}, {right}, 0] {{")
-        to.lines += ["^bb0(%i.0: index, %i.1: index, %i.2: index, %i.3: index):", f"  tensor.yield {zero} : {element}"]
-        to.lines.append(f"}} : {have} to tensor<{dims(padded)}{element}>")
-        have = f"tensor<{dims(padded)}{element}>"
+    """The input padded with zeros and cut to what the windows reach, then linalg.conv_2d_nhwc_hwcf."""
+    f, strides, t = list(op.values())[1], op.attr("strides"), op.result.type
+    source, shape = _padded(to, op)
+    element, window, result = element_text(t), shape_of(f.type), shape_of(t)
+    reached = (shape[0], *((result[i] - 1) * strides[i - 1] + window[i - 1] for i in (1, 2)), shape[3])
+    have = f"tensor<{dims(reached)}{element}>"
+    if reached != shape:
+        bounds = f"{[0] * 4} {list(reached)} {[1] * 4}"
+        source = to.let(f"tensor.extract_slice {source}{bounds} : tensor<{dims(shape)}{element}> to {have}")
     init = to.zeros(t)
     attributes = f"{{dilations = dense<1> : tensor<2xi64>, strides = dense<{list(strides)}> : tensor<2xi64>}}"
     ins = f"ins({source}, %{f.name} : {have}, {tensor_text(f.type)})"
     name = op.result.name
     to.let(f"linalg.conv_2d_nhwc_hwcf {attributes} {ins} outs({init} : {tensor_text(t)}) -> {tensor_text(t)}", name)
+
+
+def _padded(to: Lowering, op: Op) -> tuple[str, tuple[int, ...]]:
+    """The padded input of a Conv2d, and its shape."""
+    x, f = op.values()
+    shape, element = shape_of(x.type), element_text(x.type)
+    (top, bottom), (left, right) = pads(shape, shape_of(f.type), op.attr("strides"), op.attr("padding"))
+    padded = (shape[0], shape[1] + top + bottom, shape[2] + left + right, shape[3])
+    if padded == shape:
+        return f"%{x.name}", shape
+    zero = to.let(f"arith.constant {zero_text(element)} : {element}")
+    name = to.let(f"tensor.pad %{x.name} low[0, {top}, {left}, 0] high[0, {bottom}, {right}, 0] {{")
+    to.lines += ["^bb0(%i.0: index, %i.1: index, %i.2: index, %i.3: index):", f"  tensor.yield {zero} : {element}"]
+    to.lines.append(f"}} : {tensor_text(x.type)} to tensor<{dims(padded)}{element}>")
+    return name, padded
 
 
 RULES: dict[str, Callable[[Lowering, Op], None]] = {
