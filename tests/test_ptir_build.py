@@ -1,10 +1,9 @@
 """PTIR from Python: what is built verifies, prints as expected and runs to the numbers of NumPy."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
+from builder_stub import stub
+from conftest import ROOT
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
@@ -158,11 +157,8 @@ def test_rules_are_checked_at_the_call():
         refused(lambda g, x: x.take(1))
 
 
-def test_the_example_of_the_documents_runs():
-    page = (Path(__file__).parent.parent / "docs" / "ptir.md").read_text("utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    names = {}
-    exec(example, names)
-    rows, sums = run(names["program"], normal(3, 4), N=3)
-    np.testing.assert_allclose(rows.sum(1), np.ones(3), rtol=1e-6)
-    np.testing.assert_allclose(sums, np.cumsum(rows, 0), rtol=1e-6)
+def test_the_stub_is_fresh(bless):
+    path = ROOT / "ptir_tools" / "dialects" / "ptir" / "build_methods.pyi"
+    if bless:
+        path.write_text(stub(), "utf-8")
+    assert path.read_text("utf-8") == stub(), "pytest tests/test_ptir_build.py --bless rewrites it"

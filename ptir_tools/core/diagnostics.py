@@ -62,7 +62,9 @@ class Violation(Exception):
     """
 
     def __init__(self, code: str, message: str, *, help: str | None = None, at: str | None = None, loc: Loc = 0) -> None:
-        super().__init__(message)
+        super().__init__(f"{code}: {message}")
+        if help is not None:
+            self.add_note(f"help: {help}")
         self.code = code
         self.message = message
         self.help = help

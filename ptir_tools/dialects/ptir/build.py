@@ -76,7 +76,7 @@ class Tensor(TensorMethods):
 
     def broadcast_like(self, other: Tensor) -> Tensor:
         """`broadcast_to` the shape of `other`."""
-        return self.block.op("broadcast_to", self, result_shape=other.shape)
+        return self.broadcast_to(other.shape)
 
     def named(self, name: str) -> Tensor:
         """Itself, its value called `name` (made unique) from now on."""
@@ -149,9 +149,8 @@ class Tensor(TensorMethods):
         """
         m, n = self.rank, other.rank
         require(m >= 2 and n in (2, m), "OperandRankMismatch", f"@ takes two ranks alike or a matrix on the right: {m} and {n}")
-        batch = tuple(range(n - 2))
-        axes = {"contract_lhs": (m - 1,), "contract_rhs": (n - 2,)}
-        return self.block.op("dot_general", self, other, batch_lhs=batch, batch_rhs=batch, **axes)
+        batch = range(n - 2)
+        return self.dot_general(other, batch_lhs=batch, batch_rhs=batch, contract_lhs=[m - 1], contract_rhs=[n - 2])
 
 
 class Block(BlockMethods):
@@ -245,8 +244,8 @@ class Block(BlockMethods):
         """`body(*carry, *slices)` over the leading axis of the inputs gives the next carry, then outputs to stack."""
         slices = [x.tensor_type.with_shape(x.shape[1:]) for x in inputs]
         region = self.graph.region_of(body, [*(x.type for x in carry), *slices])
-        counts = {"carry_count": len(carry), "scan_output_count": len(region.results) - len(carry)}
-        return self.op("scan", [*carry, *inputs], regions=[region], **counts)
+        outputs = len(region.results) - len(carry)
+        return self.op("scan", [*carry, *inputs], len(carry), outputs, regions=[region])
 
 
 class Graph(Block):
