@@ -8,11 +8,13 @@ from typing import Any
 
 from conftest import run_ptir
 
+from ptir_tools.engines.choose import PIPELINE
+
 META = [
     "trace_id", "graph_id", "backend", "plan_hash", "plan_graph_hash", "plan_specialization_hash", "cache", "targets", "outputs",
     "exports", "timestamp", "kind",
 ]  # fmt: skip
-PASSES = ["canonicalize", "raise-contractions", "cse", "dce"]
+PASSES = PIPELINE.split(",")
 
 
 def dumped(tmp: Path, *args: str, status: int = 0) -> tuple[list[Path], list[dict[str, Any]]]:
@@ -25,11 +27,12 @@ def dumped(tmp: Path, *args: str, status: int = 0) -> tuple[list[Path], list[dic
 
 def test_layout(tmp_path: Path) -> None:
     (folder,), (execution,) = dumped(tmp_path, "testdata/opt/default.ptir", "--random", "0")
-    assert folder.name == "00004_materialize_%4"
     meta, stats = (json.loads((folder / name).read_text()) for name in ("meta.json", "stats.json"))
     assert execution == {"context": meta, "stats": stats, "dumped": True}
-    assert list(meta) == META and meta["targets"] == meta["outputs"] == [4]
-    assert meta["kind"] == {"kind": "Materialize", "payload": {"values": [4]}}
+    (result,) = meta["targets"]
+    assert list(meta) == META and meta["outputs"] == [result]
+    assert folder.name == f"{len(PASSES):05}_materialize_%{result}"
+    assert meta["kind"] == {"kind": "Materialize", "payload": {"values": [result]}}
     assert stats["status"] == {"status": "Success"} and stats["output_count"] == 1
 
 
@@ -67,7 +70,7 @@ def test_a_run_that_fails_is_traced(tmp_path: Path) -> None:
 
 def test_runs_are_numbered_with_the_passes(tmp_path: Path) -> None:
     folders, executions = dumped(tmp_path, "testdata/plan/softmax.ptir", "--random", "0", "--repeat", "2")
-    assert [f.name[:5] for f in folders] == ["00004", "00009"]
+    assert [int(f.name[:5]) for f in folders] == [len(PASSES), 2 * len(PASSES) + 1]
     assert [e["context"]["trace_id"] for e in executions] == [0, 1]
 
 

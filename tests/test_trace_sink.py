@@ -10,8 +10,9 @@ import pytest
 from conftest import run_ptir
 
 import ptir_tools as ptir
+from ptir_tools.engines.choose import PIPELINE
 
-PASSES = ["canonicalize", "raise-contractions", "cse", "dce"]
+PASSES = PIPELINE.split(",")
 X = np.arange(3, dtype=np.float32)
 
 
@@ -109,7 +110,7 @@ def test_the_folder_is_that_of_the_command_line(engine: str, tmp_path: Path) -> 
     for _ in range(2):
         ptir.run(ptir.read(program), dict(np.load(inputs)), engine=engine, trace=sink)
     files = [{p.relative_to(tmp_path / f): lasting(p) for p in (tmp_path / f).rglob("*") if p.is_file()} for f in ("cli", "api")]
-    assert files[0] == files[1] and len(files[0]) == 2 * (4 + 4 * (engine == "numpy")) + 1 + (engine == "numpy")
+    assert files[0] == files[1] and len(files[0]) == 2 * (4 + len(PASSES) * (engine == "numpy")) + 1 + (engine == "numpy")
 
 
 def test_a_traced_run_is_read_as_a_program(tmp_path: Path) -> None:
