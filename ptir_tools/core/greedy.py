@@ -68,6 +68,7 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
 class _Driver:
     def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
         self.rw = rw
+        self.entries = rw.uses_of.entries
         self.patterns = patterns
         self.config = config
         self.stats = GreedyStats()
@@ -113,18 +114,18 @@ class _Driver:
         with_regions = [op for op in rw.order.slots if op.regions]  # regions of their own may have changed
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
-                self.requeue(op, 0)
+                self.requeue(op)
 
     def touched(self, op: Op, changed: bool) -> None:
         """The rewriter inserted `op` or changed its operands; or it took away a use, and few are left."""
         if changed:
             if self.watch is not None:
                 self.watch.changed.append(op)
-            self.requeue(op, 0)
+            self.requeue(op)
         elif self.rw.unused(op):
             self.queue(op, self.patterns.depth)
         else:
-            self.requeue_users(op, 0)
+            self.requeue_users(op, 1, -1)
 
     def queue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist: what is `distance` below it has changed."""
@@ -135,25 +136,30 @@ class _Driver:
         elif distance < before:
             self.queued[op] = distance
 
-    def requeue(self, op: Op, distance: int) -> None:
+    def requeue(self, op: Op) -> None:
         """Put `op` on the worklist, and what looks at it, as far up as patterns look; what failed there may match now."""
-        if distance < self.patterns.reach.get(op.defn, FOLD_DEPTH):
-            self.queue(op, distance)
-        self.requeue_users(op, distance)
+        if not op.defn.is_constant:
+            self.queue(op, 0)
+        self.requeue_users(op, 1, -1)
 
-    def requeue_users(self, op: Op, distance: int) -> None:
-        if distance + 1 < self.patterns.depth:
-            watchers = self.patterns.watchers.get(op.defn, self.patterns.any_watchers)
-            if watchers:
-                for v in op.results:
-                    for user in self.rw.users_of(v):
-                        if user.defn in watchers:
-                            self.requeue(user, distance + 1)
+    def requeue_users(self, op: Op, distance: int, levels: int) -> None:
+        """Put on the worklist what looks down to `op`, `distance` below it; bit k of `levels`: `op` may stand k - 1 levels below
+        the root of a pattern that looks at what changed."""
+        watchers = self.patterns.watchers(op.defn)
+        if not watchers:
+            return
+        for v in op.results:
+            for user in self.entries.get(v, ()):
+                if user.__class__ is Op and (watching := watchers.get(user.defn, 0) & levels):
+                    if watching & 1:
+                        self.queue(user, distance)
+                    if watching > 1:
+                        self.requeue_users(user, distance + 1, watching >> 1)
 
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
         rw, stack, queued, dce = self.rw, self.stack, self.queued, self.config.enable_dce
-        alive, candidates, unused = rw.order.slots, self.patterns.candidates, rw.unused
+        alive, candidates = rw.order.slots, self.patterns.candidates
         while self.left > 0 and (stack or self.refill()):
             if self.random is not None:
                 at = self.random.randrange(len(stack))
@@ -162,11 +168,12 @@ class _Driver:
             distance = queued.pop(op)
             if op not in alive:
                 continue
-            if dce and op.defn.is_pure and unused(op):
-                rw.erase(op)
+            if dce and rw.erase_unused(op):
                 self.stats.erased += 1
                 continue
             found = candidates(op)
+            if distance < found.depth and found.positions:
+                found = self.patterns.narrow(found, op.operands)
             if distance < found.depth:
                 self.visit(op, found, distance)
 

@@ -30,6 +30,9 @@ class Effect(IntEnum):
 # What defines an operand, as far as choosing patterns goes: an op's declaration, the class Literal, or None for a parameter.
 Origin = OpDef | type[Literal] | None
 
+# (op, user of it, level of the user: 0 is the root): a pattern looks from the user down to the op; None is any op.
+Look = tuple[OpDef | None, OpDef | None, int]
+
 
 class Pattern(ABC):
     """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
@@ -49,9 +52,11 @@ class Pattern(ABC):
         """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
         return True
 
-    def looks_through(self) -> Iterable[tuple[OpDef | None, OpDef]]:
-        """The pairs (op, user of it) along which it looks down; None is any op."""
-        return [(None, d) for root in self.roots for d in named(root)] if self.depth > 1 else []
+    def looks_through(self) -> Iterable[Look]:
+        """Where it looks down; by default it may look anywhere, as deep as `depth` says."""
+        if self.depth > 1:
+            yield from ((None, d, 0) for root in self.roots for d in named(root))
+        yield from ((None, None, level) for level in range(1, self.depth - 1))
 
     @abstractmethod
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
@@ -146,10 +151,10 @@ class FunctionPattern(Pattern):
         found = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in origins]
         return all(found) if self.every else any(found)
 
-    def looks_through(self) -> Iterable[tuple[OpDef | None, OpDef]]:
+    def looks_through(self) -> Iterable[Look]:
         if not self.operands or self.depth > 2:
             return Pattern.looks_through(self)  # a dataclass with slots has no super()
-        return [(inner, d) for o in self.operands for inner in named(o) for root in self.roots for d in named(root)]
+        return [(inner, d, 0) for o in self.operands for inner in named(o) for root in self.roots for d in named(root)]
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         return self.function(OpView(root, rw))

@@ -7,6 +7,7 @@ match is not tried.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +17,7 @@ from ptir_tools.core.constants import element_of, is_number, literal_of, number
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.folding import FOLD_DEPTH, foldable, may_fold
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.opdef import OpDef, exact
+from ptir_tools.core.opdef import OPS, OpDef, exact
 from ptir_tools.core.patterns import Effect, Pattern, is_constant, named, origin
 
 _MANY = 4  # operands; what defines those of an op with more is not looked up
@@ -57,10 +58,9 @@ class Candidates:
 
 
 class FrozenPatternSet:
-    """Patterns by root op. `depth` is the deepest pattern's, `reach[d]` that of those at `d` (that of folding at least);
-    `watchers[d]` are the ops at which a pattern looks at the definition of an operand made by `d`."""
+    """Patterns by root op, those of one root by benefit. `depth` is the deepest pattern's."""
 
-    __slots__ = ("_matched", "_memo", "_numbers", "any_watchers", "by_root", "depth", "patterns", "reach", "watchers")
+    __slots__ = ("_levels", "_matched", "_memo", "_numbers", "_watchers", "by_root", "depth", "patterns")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
@@ -70,18 +70,27 @@ class FrozenPatternSet:
                 for d in named(root):
                     self.by_root.setdefault(d, []).append(p)
         self.depth = max((p.depth for p in self.patterns), default=1)
-        self.reach = {d: max(FOLD_DEPTH, *(p.depth for p in ps)) for d, ps in self.by_root.items()}
-        pairs = {pair for p in self.patterns for pair in p.looks_through()}
-        self.any_watchers = frozenset(user for op, user in pairs if op is None)
-        self.watchers: dict[OpDef, frozenset[OpDef]] = {
-            d: self.any_watchers.union(user for op, user in pairs if op is d) for d in {op for op, _ in pairs if op is not None}
-        }
+        self._levels: defaultdict[OpDef | None, defaultdict[OpDef | None, int]] = defaultdict(lambda: defaultdict(int))
+        for p in self.patterns:
+            for op, user, level in p.looks_through():
+                self._levels[op][user] |= 1 << level
+        self._watchers: dict[OpDef, dict[OpDef, int]] = {}
         self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
         self._matched = lru_cache(1 << 16)(self._matched_by)
         self._memo: dict[Any, Candidates] = {}
 
+    def watchers(self, d: OpDef) -> dict[OpDef, int]:
+        """The users of a `d` that some pattern looks down from to it; bit k: that user stands k levels below the root."""
+        found = self._watchers.get(d)
+        if found is None:
+            any_op, own = self._levels[None], self._levels[d]
+            anywhere = any_op[None] | own[None]
+            by_user = {u: anywhere | any_op[u] | own[u] | (u.fold is not None) for u in OPS.values()}
+            found = self._watchers[d] = {u: levels for u, levels in by_user.items() if levels}
+        return found
+
     def candidates(self, op: Op) -> Candidates:
-        """What may be done at `op`."""
+        """What may be done at an op like this one; see `narrow` for one with `positions`."""
         d, operands = op.defn, op.operands
         if len(operands) > _MANY:
             found = self._memo.get(d)
@@ -95,9 +104,9 @@ class FrozenPatternSet:
             patterns = [p for p in self.by_root.get(d, ()) if p.admits(origins)]
             constants = [i for i, o in enumerate(origins) if is_constant(o)]
             found = self._memo[key] = Candidates(patterns, may_fold(d, origins), constants)
-        return self._narrow(found, operands) if found.positions else found
+        return found
 
-    def _narrow(self, found: Candidates, operands: Sequence[Operand]) -> Candidates:
+    def narrow(self, found: Candidates, operands: Sequence[Operand]) -> Candidates:
         """Those of `found` whose numbers the constant operands are."""
         key = tuple([self._numbers_of(operands[i]) for i in found.positions])
         narrowed = found.narrowed.get(key)

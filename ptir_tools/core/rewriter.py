@@ -90,9 +90,14 @@ class Rewriter(Inspector):
 
     def _replaced(self, users: Iterable[User]) -> None:
         self.edits += 1
+        versions, listen, journal = self._versions, self.listen, self._journal
         for user in users:
-            if isinstance(user, Op):
-                self._changed(user)
+            if user.__class__ is Op:
+                versions[user] = versions.get(user, 0) + 1
+                if listen is not None:
+                    listen(user, True)
+                if journal is not None:
+                    journal.append(user)
 
     # Changing in place
 
@@ -167,15 +172,25 @@ class Rewriter(Inspector):
             for v in op.results:
                 self._drop_hints(v, "was erased")
 
+    def erase_unused(self, op: Op) -> bool:
+        """Take `op` out when it has no effect and no user; whether it has gone."""
+        if not op.defn.is_pure:
+            return False
+        entries = self.uses_of.entries
+        for v in op.results:
+            if entries.get(v):
+                return False
+        self.edits += 1
+        self._forget(op)
+        return True
+
     def erase_dead(self) -> int:
         """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops."""
-        before = self.edits
+        before, erase = self.edits, self.erase_unused
         for block in self.blocks():
             if block is self.block or block in self.owner:  # else it went with its op
                 for op in self.order.backward(block):
-                    if op.defn.is_pure and self.unused(op):
-                        self.edits += 1
-                        self._forget(op)
+                    erase(op)
         return self.edits - before
 
     def insert_before(self, at: Op, op: Op) -> Value:
@@ -231,8 +246,10 @@ class Rewriter(Inspector):
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
         """Take out the uses of `operands` by `user`, all before anybody is told."""
-        for v in self.uses_of.remove(user, operands):
-            self._lost_use(v)
+        rare = self.uses_of.remove(user, operands)
+        if self.listen is not None or self._journal is not None:
+            for v in rare:
+                self._lost_use(v)
 
     def _lost_use(self, v: Value) -> None:
         if (op := v.op) is not None and op in self.order.slots:

@@ -27,7 +27,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import COMMUTES, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
-from ptir_tools.core.patterns import Effect, Origin, Pattern, named, variadic
+from ptir_tools.core.patterns import Effect, Look, Origin, Pattern, named, variadic
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import compatible
@@ -75,17 +75,20 @@ class RulePattern(Pattern):
     effect: Effect
     wants: Sequence[frozenset[OpDef | type[Literal]] | None]
     numbers: tuple[tuple[int, Any], ...]
-    pairs: Sequence[tuple[OpDef, OpDef]]
+    looks: Sequence[Look]
+    same: Sequence[tuple[int, int]]  # operands of the root that must be one
     text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
     known: dict[str, Any]  # what the text refers to
     build: Callable[[Env, _Site], Operand]
     match: Match | None = None  # the text, compiled when first wanted
 
     def admits(self, origins: Sequence[Origin]) -> bool:
-        return len(origins) == len(self.wants) and all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
+        if len(origins) != len(self.wants) or any(origins[i] is not origins[j] for i, j in self.same):
+            return False
+        return all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
 
-    def looks_through(self) -> Sequence[tuple[OpDef, OpDef]]:
-        return self.pairs
+    def looks_through(self) -> Sequence[Look]:
+        return self.looks
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         if self.match is None:
@@ -154,7 +157,7 @@ class _Compiler:
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
                 wants=wants, numbers=tuple(_numbers(call)),
-                pairs=list(self.pairs(call)), text=text, known=self.known, build=build,
+                looks=list(self.looks(call)), same=_same(call), text=text, known=self.known, build=build,
             )  # fmt: skip
 
     # Left sides
@@ -186,14 +189,14 @@ class _Compiler:
             return frozenset(self.defns(node))
         return None if isinstance(node, ast.Name) else self.constants()
 
-    def pairs(self, call: ast.Call) -> Iterator[tuple[OpDef, OpDef]]:
-        """(op, user of it) for every op that the left side looks at."""
+    def looks(self, call: ast.Call, level: int = 0) -> Iterator[Look]:
+        """From where to where the left side looks."""
         for a in call.args:
             inner = a.value if isinstance(a, ast.NamedExpr) else a
             below = self.wanted(inner) or ()
-            yield from ((d, user) for d in below if isinstance(d, OpDef) for user in self.defns(call))
+            yield from ((d, user, level) for d in below if isinstance(d, OpDef) for user in self.defns(call))
             if isinstance(inner, ast.Call):
-                yield from self.pairs(inner)
+                yield from self.looks(inner, level + 1)
 
     def constants(self) -> frozenset[Any]:
         """What a constant may come from."""
@@ -330,6 +333,12 @@ def _numbers(call: ast.Call) -> Iterator[tuple[int, Any]]:
     for i, a in enumerate(call.args):
         if not isinstance(a, (ast.Name, ast.NamedExpr, ast.Call)):
             yield i, ast.literal_eval(a)
+
+
+def _same(call: ast.Call) -> list[tuple[int, int]]:
+    """The operands of the root that a name is repeated at."""
+    names = {i: a.id for i, a in enumerate(call.args) if isinstance(a, ast.Name) and a.id != "_"}
+    return [(i, j) for i in names for j in names if i < j and names[i] == names[j]]
 
 
 def _depth(node: ast.expr) -> int:

@@ -57,12 +57,12 @@ class Uses:
             if v is None:
                 continue
             entries = self.entries[v]
-            if len(entries) <= _OFTEN:
+            left = len(entries) - 1
+            if left < _OFTEN:
                 entries.remove(user)
-                left = len(entries)
             else:
-                self._stale[v] = stale = self._stale.get(v, 0) + 1
-                left = len(entries) - stale
+                left -= self._stale.get(v, 0)
+                self._stale[v] = len(entries) - left
                 if not left:
                     entries.clear()
                     del self._stale[v]
