@@ -1,15 +1,19 @@
-"""Composite ops out of the ops of gpt.rs."""
+"""Composite ops, and custom calls that this toolkit knows, out of the ops of gpt.rs."""
 
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
+from ptir_tools.dialects.ptir.expansion import expand
 from ptir_tools.dialects.ptir.rules.decompose import DECOMPOSED
 from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Express layer_norm and clamp in the ops that gpt.rs has."""
+    """Express layer_norm, clamp and the custom calls that are known in the ops that gpt.rs has."""
     for rw in context.rewriters(program):
+        for op in [op for op in rw.body() if op.defn.name == "ptir.custom_call"]:
+            if expand(op, rw):
+                context.count("expand-call")
         for op in list(rw.body()):
             for pattern in DECOMPOSED.by_root.get(op.defn, ()):
                 pattern.match_and_rewrite(op, rw)

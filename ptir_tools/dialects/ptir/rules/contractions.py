@@ -5,7 +5,7 @@ The product is then not rounded to its dtype before it is summed, which is why t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ptir_tools.core.ir import Op, Operand, Value
@@ -29,10 +29,10 @@ class Factor:
         return self.axes[axis] is not None
 
 
-def trace(x: Operand) -> Factor:
-    """`x` through broadcasts, transposes and reshapes that add or drop extents 1."""
+def trace(x: Operand, ends: Container[Operand] = ()) -> Factor:
+    """`x` through broadcasts, transposes and reshapes that add or drop extents 1, up to one of `ends`."""
     factor = Factor(x, [None if d == 1 else i for i, d in enumerate(helpers.shape(x))])
-    while isinstance(factor.source, Value) and (op := factor.source.op) is not None:
+    while isinstance(factor.source, Value) and factor.source not in ends and (op := factor.source.op) is not None:
         step = _STEPS.get(op.defn.name)
         back = step(op) if step is not None else None
         if back is None:

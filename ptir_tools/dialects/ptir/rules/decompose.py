@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Operand, Program, Value
+from ptir_tools.core.ir import Op, Operand, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.core.patternset import PatternSet
@@ -27,24 +27,27 @@ def decompose_clamp(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "minimum", op.rw.build(op.root, "maximum", op.x, op.lo), op.hi))
 
 
-class _Emitter:
-    """Builds ops before the root, in the dtype in which the decomposition computes."""
+class Emitter:
+    """Builds ops before the root, whose operand is of the type `full`, in the dtype in which the decomposition computes."""
 
-    def __init__(self, op: OpView) -> None:
-        self.rw, self.root = op.rw, op.root
-        self.full = helpers.tensor_type(op.x)
-        self.dtype = F64 if self.full.dtype is F64 else F32
+    def __init__(self, root: Op, rw: Rewriter, full: TensorType) -> None:
+        self.root, self.rw, self.full = root, rw, full
+        self.dtype = F64 if full.dtype is F64 else F32
 
     def __call__(self, name: str, *operands: Operand) -> Value:
+        """An op without attributes."""
         return self.rw.build(self.root, name, *operands)
 
     def cast(self, x: Operand, t: TensorType) -> Operand:
+        """`x` in the dtype of `t`."""
         return x if helpers.dtype(x) is t.dtype else self.rw.build(self.root, "cast", x, dtype=t.dtype)
 
     def spread(self, x: Operand, shape: Shape) -> Value:
+        """`x` repeated to `shape`."""
         return self.rw.build(self.root, "broadcast_to", x, result_shape=shape)
 
     def scalar(self, number: float, shape: Shape) -> Value:
+        """A constant, all of whose elements are `number`."""
         literal = arrays.to_literal(np.asarray(number, arrays.numpy_dtype(self.dtype)), tensor(self.dtype))
         return self.spread(self.rw.materialize_constant(self.root, literal), shape)
 
@@ -62,7 +65,7 @@ class _Emitter:
 @rewrites("ptir.layer_norm", depth=1, effect=Effect.ROUNDING)
 def decompose_layer_norm(op: OpView) -> bool:
     """The form that gpt.rs captures: mean, centered, mean of squares, rsqrt, scale, shift; below f32 computed in f32."""
-    emit = _Emitter(op)
+    emit = Emitter(op.root, op.rw, helpers.tensor_type(op.x))
     full = emit.full.with_dtype(emit.dtype)
     axis = op.feature_axis % full.rank
     kept = (*full.shape[:axis], 1, *full.shape[axis + 1 :])

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import F32, DType
+from ptir_tools.core.dtypes import F32
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import Attrs, AttrValue
-from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, same_dtype
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
 from ptir_tools.dialects.ptir.targets import convolution, fused, kernels
 from ptir_tools.dialects.ptir.targets.fused import NODES as NODES
 from ptir_tools.dialects.ptir.targets.fused import inputs_broadcast as inputs_broadcast
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 ANY = 1 << 31  # operands
-ONLY_F32 = frozenset((F32,))
+ONLY_F32 = Among("f32", frozenset((F32,)))
 
 
 class Target(NamedTuple):
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     body: Callable[[tuple[Array, ...], Values, TensorType], Array]
     attrs: dict[str, str]
     optional: dict[str, str]
-    dtypes: frozenset[DType] = ONLY_F32
+    dtypes: Among = ONLY_F32
 
 
 def values_of(target: str, attrs: Attrs) -> Values:
@@ -62,8 +62,7 @@ def result_type(target: str, types: tuple[Any, ...], attrs: Attrs) -> Type:
     least, most = kernel.operands
     require(least <= len(types) <= most, "OperandCountMismatch", f"{target} takes {least} to {most} operands, got {len(types)}")
     for t in types:
-        names = "f32" if kernel.dtypes is ONLY_F32 else "floats"
-        require(t.dtype in kernel.dtypes, "DTypeNotSupported", f"{target} takes {names}, got {t}")
+        want(t.dtype, kernel.dtypes, f"an operand of {target}")
         same_dtype(types[0], t)
     return kernel.infer(types, values_of(target, attrs))
 
@@ -84,11 +83,10 @@ _MADE = {"fusion_generated": "Bool", "fusion_score": "I64"}
 _DOT = {f"dot_{k}": "I64Array" for k in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")}
 _EPILOGUE = _FUSION | _MADE | {"dot_add_input": "I64"}
 _NORM = {"axis": "I64", "eps": "F64"}
-_ALL = frozenset(FLOATS)
 
 _conv = Target((2, 3), convolution.conv_type, convolution.conv, _CONV, _STATIC)
 _depthwise = Target((2, 3), convolution.depthwise_type, convolution.depthwise, _CONV, _STATIC)
-_grouped = Target((2, 3), convolution.grouped_type, convolution.grouped, _CONV | {"groups": "I64"}, {}, _ALL)
+_grouped = Target((2, 3), convolution.grouped_type, convolution.grouped, _CONV | {"groups": "I64"}, {}, FLOATS)
 _softmax = Target((1, 1), kernels.softmax_type, kernels.softmax, {"axis": "I64"}, {})
 _layer_norm = Target((3, 3), kernels.layer_norm_type, kernels.layer_norm, _NORM, {})
 
@@ -101,10 +99,10 @@ TARGETS: dict[str, Target] = {
     "gpt_rs.triton.fused_dot_bias.f32.v1": Target((3, 3), fused.dot_bias_type, fused.dot_bias, _DOT, _EPILOGUE),
     "gpt_rs.triton.fused_softmax_last_axis.f32.v1": _softmax,
     "gpt_rs.triton.fused_layer_norm.f32.v1": _layer_norm,
-    "ptir.softmax.v1": Target((1, 1), kernels.any_softmax_type, kernels.softmax, {"axis": "I64"}, {}, _ALL),
-    "ptir.rms_norm.v1": Target((2, 2), kernels.rms_norm_type, kernels.rms_norm, _NORM, {}, _ALL),
-    "ptir.gelu.v1": Target((1, 1), kernels.gelu_type, kernels.gelu, {"approximate": "String"}, {}, _ALL),
-    "ptir.silu.v1": Target((1, 1), kernels.same_type, kernels.silu, {}, {}, _ALL),
-    "ptir.attention.v1": Target((3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {}, _ALL),
+    "ptir.softmax.v1": Target((1, 1), kernels.any_softmax_type, kernels.softmax, {"axis": "I64"}, {}, FLOATS),
+    "ptir.rms_norm.v1": Target((2, 2), kernels.rms_norm_type, kernels.rms_norm, _NORM, {}, FLOATS),
+    "ptir.gelu.v1": Target((1, 1), kernels.gelu_type, kernels.gelu, {"approximate": "String"}, {}, FLOATS),
+    "ptir.silu.v1": Target((1, 1), kernels.same_type, kernels.silu, {}, {}, FLOATS),
+    "ptir.attention.v1": Target((3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {}, FLOATS),
     "ptir.conv2d.nhwc.v1": _grouped,
 }

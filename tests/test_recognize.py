@@ -1,0 +1,81 @@
+"""Recognition: every kernel of the package, its forms in other shapes and dtypes, what must not be taken for it, and back."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from test_rules import read, write
+
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.engines.compare import check
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.passes import Floats, PassContext, run_pipeline
+
+KERNELS = files("ptir_tools.dialects.ptir").joinpath("kernels")
+NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25"}
+FOUND = {
+    "softmax": "gpt_rs.triton.fused_softmax_last_axis.f32.v1",
+    "layer_norm": "layer_norm",
+    "rms_norm": "ptir.rms_norm.v1",
+    "gelu": "ptir.gelu.v1",
+    "gelu_tanh": "ptir.gelu.v1",
+    "silu": "ptir.silu.v1",
+    "attention": "ptir.attention.v1",
+    "convolution": "gpt_rs.c.conv2d.nhwc.f32.v1",
+    "grouped_convolution": "ptir.conv2d.nhwc.v1",
+}
+
+
+def kernels(name: str) -> list[str]:
+    """Each function of a kernel file as a program whose numbers are constants."""
+    text = KERNELS.joinpath(f"{name}.ptir").read_text("utf-8")
+    return [with_numbers(f) for f in re.findall(r"^  (func .*?^  })", text, re.MULTILINE | re.DOTALL)]
+
+
+def with_numbers(function: str) -> str:
+    divides = re.search(r"= div\(%(sum_|scores)", function) is not None
+    for name, number in NUMBERS.items():
+        value = str(round(1 / float(number), 6)) if divides and name != "epsilon" else number
+        function, params = re.subn(rf", %{name}: tensor<f32>", "", function)
+        function = function if not params else function.replace(f"(%{name})", f"(dense<{value}> : tensor<f32>)")
+    return function
+
+
+def recognized(text: str, pipeline: str = "recognize", **context: object) -> tuple[Program, Program]:
+    before = read(text)
+    program = clone(before)
+    run_pipeline(program, pipeline, PassContext(**context))  # type: ignore[arg-type]
+    return before, program
+
+
+def names(program: Program) -> list[str]:
+    """The ops of the function; custom calls by target."""
+    return [op.attr("target") if op.defn.short == "custom_call" else op.defn.short for op in program.main.body]
+
+
+CASES = [(name, i) for name in FOUND for i in range(len(kernels(name)))]
+
+
+@pytest.mark.parametrize(("name", "i"), CASES)
+def test_every_kernel_is_recognized_equal_and_decomposed_back(name: str, i: int) -> None:
+    text = kernels(name)[i]
+    before, program = recognized(text)
+    assert FOUND[name] in names(program) and not {"exp", "rsqrt", "erf", "tanh", "dot_general", "reduce_sum"} & set(names(program))
+    assert not check(before, program).diverged
+    once = write(program)
+    run_pipeline(program, "recognize")
+    assert write(program) == once
+    run_pipeline(program, "decompose,canonicalize,cse,dce")
+    assert FOUND[name] not in names(program) and not check(before, program).diverged
+    run_pipeline(program, "recognize")
+    assert FOUND[name] in names(program)
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_what_is_recognized_runs_on_every_engine(name: str, engine: str) -> None:
+    before, program = recognized(kernels(name)[0])
+    assert not check(before, program, runs=1, options=RunOptions(engine=engine)).diverged
