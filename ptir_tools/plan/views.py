@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import prod
+from typing import TYPE_CHECKING
 
-from ptir_tools.core.ir import Op
+from ptir_tools.core import arrays
+from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import CONSTANT, operand_type
+from ptir_tools.core.types import TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
 
 Extents = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -35,7 +47,58 @@ def is_dense(shape: Extents, strides: Strides) -> bool:
 
 
 def _reshape(op: Op, shape: Extents, strides: Strides, out: Extents) -> Strides | None:
-    return dense_strides(out) if is_dense(shape, strides) else None
+    """Axes that lie as one are one run; each axis of the result has to be a part of a run."""
+    if is_dense(shape, strides):
+        return dense_strides(out)
+    runs: list[tuple[int, int]] = []  # (elements, stride), last axis first
+    for n, s in zip(reversed(shape), reversed(strides), strict=True):
+        if n != 1 and runs and s == runs[-1][0] * runs[-1][1]:
+            runs[-1] = (runs[-1][0] * n, runs[-1][1])
+        elif n != 1:
+            runs.append((n, s))
+    found: list[int] = []
+    left, step = 1, 0
+    for n in reversed(out):
+        if left == 1 and n != 1:
+            left, step = runs.pop(0)
+        if left % n:
+            return None
+        found.append(step)
+        left, step = left // n, step * n
+    return tuple(reversed(found))
+
+
+def affine(indices: Array) -> tuple[int, Strides] | None:
+    """(start, steps) when each index is `start` plus `steps` times its position; None when it is not."""
+    if indices.size == 0:
+        return None
+    wide = indices.astype(np.int64)
+    corner = (0,) * wide.ndim
+    start = int(wide[corner])
+    steps = tuple(int(wide[(*corner[:a], 1, *corner[a + 1 :])]) - start if n > 1 else 0 for a, n in enumerate(wide.shape))
+    counted = np.full((), start, np.int64)
+    for n, step in zip(wide.shape, steps, strict=True):
+        counted = np.add.outer(counted, np.arange(n) * step)
+    return (start, steps) if np.array_equal(counted, wide) else None
+
+
+def windows(op: Op) -> tuple[int, Strides] | None:
+    """(start, steps) of a `take` whose indices are constant, inside, and so spaced that it only looks: windows, strides,
+    reversal. None for any other."""
+    x, indices = (operand_type(o) for o in op.operands)
+    given = op.operands[1]
+    made = isinstance(given, Value) and given.op is not None and given.op.defn.traits & CONSTANT
+    literal = given.op.attr("value") if made else given if isinstance(given, Literal) else None
+    if literal is None or literal.data is None or not isinstance(x, TensorType) or not isinstance(indices, TensorType):
+        return None
+    found = arrays.from_literal(literal)
+    inside = found.size and found.min() >= 0 and found.max() < x.static_shape[0]
+    return affine(found) if inside else None
+
+
+def _take(op: Op, shape: Extents, strides: Strides, out: Extents) -> Strides | None:
+    found = windows(op)
+    return found and (*(strides[0] * step for step in found[1]), *strides[1:])
 
 
 def _same(op: Op, shape: Extents, strides: Strides, out: Extents) -> Strides:
@@ -58,6 +121,7 @@ VIEWS: dict[str, tuple[str, Callable[[Op, Extents, Strides, Extents], Strides | 
     "ptir.transpose": ("view", _transpose),
     "ptir.broadcast_to": ("view", _broadcast),
     "ptir.slice": ("view", _same),
+    "ptir.take": ("view", _take),
 }
 
 
@@ -66,4 +130,7 @@ def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, S
     and `strides`; None when it is not."""
     found = VIEWS.get(op.name)
     seen = found[1](op, shape, strides, out) if found else None
-    return (found[0], seen) if found and seen is not None else None
+    if found is None or seen is None:
+        return None
+    reordered = op.name == "ptir.reshape" and not is_dense(out, seen)
+    return "view" if reordered else found[0], seen

@@ -23,7 +23,7 @@ from ptir_tools.engines.numpy import (
     scatter,
     windows,
 )  # fmt: skip
-from ptir_tools.engines.numpy.frame import Frame, Shared
+from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
 from ptir_tools.engines.numpy.steps import Builder, Target
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.ports import flatten, nest
@@ -54,11 +54,18 @@ class Bound:
 
     def __init__(self, executable: Executable, arguments: Sequence[Data]) -> None:
         self.function = executable.function
-        self.shared = Shared(executable.plan, executable.target, executable.constants)
-        arena = np.empty(executable.own.peak + 64, np.uint8)
-        arena = arena[-arena.ctypes.data % 64 :][: executable.own.peak]
-        self.frame = Frame(self.function, executable.own, arena, self.shared, list(flatten(tuple(arguments))))
+        given = list(flatten(tuple(arguments)))
+        self.frame = self.built(executable, given)
+        while self.shared.wanted > executable.scratch:  # the first time: the steps have said how much they want
+            executable.scratch = self.shared.wanted
+            del self.frame
+            self.frame = self.built(executable, given)
         self.results, self.copies = _handed_out(self.frame)
+
+    def built(self, executable: Executable, given: list[Array]) -> Frame:
+        """The steps, on an arena and scratch of their own."""
+        self.shared = Shared(executable.plan, executable.target, executable.constants, executable.scratch)
+        return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, given)
 
     def __call__(self, context: Context) -> tuple[Data, ...]:
         """Run; the results, one per result of the function. Raises Violation; `context.failed` is then the op."""
@@ -102,6 +109,7 @@ class Executable:
         self.plan = Plan()
         self.own: BlockPlan = plan_block(function, self.plan, target.partition(function))
         self.constants: dict[Op, Array] = {}
+        self.scratch = 0  # bytes that the widest step wants beside the arena; known when bound
 
     @property
     def memory(self) -> int:

@@ -9,7 +9,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop
+from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop
 from ptir_tools.engines.ports import flatten
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def _choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, 
 
 def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     test, body = shop.frames(op)
-    return [(_loop, (list(flatten(tuple(ins))), test, body, outs, shop))]
+    return [(_loop, (list(flatten(tuple(ins))), test, body, outs, shop.running))]
 
 
-def _loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], shop: Workshop) -> None:
-    context = shop.context
+def _loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], running: Running) -> None:
+    context = running.context
     outer, limit = context.indices, context.limits.iterations
     try:
         for step in range(limit + 1):
@@ -68,11 +68,11 @@ def _scan(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     (body,) = shop.frames(op)
     count = op.attr("carry_count")
     carries, inputs = list(flatten(tuple(ins[:count]))), list(ins[count:])
-    return [(_walk, (carries, inputs, body, outs, shop))]
+    return [(_walk, (carries, inputs, body, outs, shop.running))]
 
 
-def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], shop: Workshop) -> None:
-    context = shop.context
+def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], running: Running) -> None:
+    context = running.context
     outer, n = context.indices, len(carry)
     kept, stacked = body.parameters[:n], body.parameters[n:]
     try:

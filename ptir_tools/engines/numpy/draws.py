@@ -10,7 +10,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.ops.random import PRECISION, fractions, generator
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared
+from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, declared
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +25,12 @@ TILE = 1 << 14  # elements
 def _uniform(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     if op.attr("dtype") is not F32:
         return declared(op, ins, outs, shop)
-    return [(_draw_uniform, (op, shop, outs[0].reshape(-1)))]
+    return [(_draw_uniform, (op, shop.running, outs[0].reshape(-1)))]
 
 
-def _draw_uniform(op: Op, shop: Workshop, out: Array) -> None:
+def _draw_uniform(op: Op, running: Running, out: Array) -> None:
     """As many bits as f32 has: every conversion and product is exact."""
-    words, bits = generator(op.attr("stream"), op, shop.context), PRECISION[F32]
+    words, bits = generator(op.attr("stream"), op, running.context), PRECISION[F32]
     for piece in _tiles(out):
         raw = words.random_raw(len(piece))
         np.right_shift(raw, np.uint64(64 - bits), raw)
@@ -41,12 +41,12 @@ def _draw_uniform(op: Op, shop: Workshop, out: Array) -> None:
 def _normal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     if op.attr("dtype") not in (F32, F64):
         return declared(op, ins, outs, shop)
-    return [(_draw_normal, (op, shop, shop.scratch((outs[0].size,), F64), outs[0].reshape(-1)))]
+    return [(_draw_normal, (op, shop.running, shop.scratch((outs[0].size,), F64), outs[0].reshape(-1)))]
 
 
-def _draw_normal(op: Op, shop: Workshop, radius: Array, out: Array) -> None:
+def _draw_normal(op: Op, running: Running, radius: Array, out: Array) -> None:
     """Box and Muller: all radii are drawn before the first angle."""
-    words, bits = generator(op.attr("stream"), op, shop.context), PRECISION[F64]
+    words, bits = generator(op.attr("stream"), op, running.context), PRECISION[F64]
     for piece in _tiles(radius):
         np.subtract(1.0, fractions(words.random_raw(len(piece)), bits), piece)
         np.log(piece, piece)

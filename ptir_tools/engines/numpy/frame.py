@@ -16,10 +16,12 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.numpy.movement import VIEWS
-from ptir_tools.engines.numpy.steps import Step, Target, declared
+from ptir_tools.engines.numpy.steps import Running, Step, Target, declared
 from ptir_tools.engines.ports import flatten, nest
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
+from ptir_tools.plan.record import ALIGN
+from ptir_tools.plan.views import dense_strides
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,12 +34,19 @@ else:
 class Shared:
     """What all frames of one run share: the context, the scratch memory, constants that are already arrays."""
 
-    def __init__(self, plan: Plan, target: Target, constants: dict[Op, Array]) -> None:
+    def __init__(self, plan: Plan, target: Target, constants: dict[Op, Array], scratch: int) -> None:
         self.plan = plan
         self.target = target
         self.constants = constants
         self.context = Context()
-        self.pages: list[Array] = []
+        self.scratch = aligned(scratch)
+        self.wanted = 0  # bytes of scratch that the widest step asked for
+
+
+def aligned(size: int) -> Array:
+    """Bytes that begin on a cache line."""
+    raw = np.empty(size + ALIGN, np.uint8)
+    return raw[-raw.ctypes.data % ALIGN :][:size]
 
 
 class Frame:
@@ -67,6 +76,11 @@ class Frame:
     def context(self) -> Context:
         """The context of the run under way."""
         return self.shared.context
+
+    @property
+    def running(self) -> Running:
+        """What steps may hold on to."""
+        return self.shared
 
     @property
     def threads(self) -> int:
@@ -130,7 +144,9 @@ class Frame:
         assert t is not None
         dtype = arrays.numpy_dtype(t.dtype)
         if root.offset is None:
-            raw = self.handed.setdefault(root, np.empty(root.nbytes, np.uint8))
+            if root not in self.handed:
+                self.handed[root] = np.empty(root.nbytes, np.uint8)
+            raw = self.handed[root]
         else:
             raw = self.arena[root.offset : root.offset + root.nbytes]
         return raw.view(dtype).reshape(t.static_shape) if t.nbytes else np.empty(t.static_shape, dtype)
@@ -144,16 +160,16 @@ class Frame:
         return self.page(x.shape, x.dtype)
 
     def page(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-        """The next piece of scratch."""
-        count = prod(shape)
-        pages = self.shared.pages
-        if self.used == len(pages):
-            pages.append(np.empty(0, np.uint8))
-        if pages[self.used].size < count * kind.itemsize:
-            pages[self.used] = np.empty(count * kind.itemsize, np.uint8)
-        page = pages[self.used]
-        self.used += 1
-        return page[: count * kind.itemsize].view(kind).reshape(shape)
+        """The next piece of scratch, on a cache line; where there is none yet, an array that shows only what is wanted."""
+        start = -(-self.used // ALIGN) * ALIGN
+        self.used = end = start + prod(shape) * kind.itemsize
+        shared = self.shared
+        shared.wanted = max(shared.wanted, end)
+        if end <= shared.scratch.size:
+            return shared.scratch[start:end].view(kind).reshape(shape)
+        return np.lib.stride_tricks.as_strided(
+            np.empty(1, kind), shape, np.multiply(dense_strides(shape), kind.itemsize), writeable=False
+        )
 
     def frames(self, op: Op) -> list[Frame]:
         """A frame for each region of `op`, the same for the same region, side by side in the op's workspace."""

@@ -9,7 +9,7 @@ from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, dense, run_declared
+from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, dense, run_declared
 from ptir_tools.plan.views import dense_strides
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def inside(indices: Array, extent: int) -> bool:
 
 
 def _take(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(_take_checked, (op, ins, outs, shop))]
+    return [(_take_checked, (op, ins, outs, shop.running))]
 
 
-def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], shop: Workshop) -> None:
+def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running) -> None:
     """Rows by index; the body tells of one that is not there."""
     x, indices = ins
     if not inside(indices, x.shape[0]):
-        run_declared(op, ins, outs, shop)
+        run_declared(op, ins, outs, running)
     elif indices.size:
         np.take(x, indices, 0, outs[0], "clip")
 
@@ -43,7 +43,7 @@ def _gather(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
     x, indices = dense(ins[0], shop, steps), ins[1]
     at = shop.scratch(indices.shape, SI64)
     where = positions(indices, x.shape, op.attr("axis") % x.ndim)
-    return [*steps, (_gather_checked, (op, ins, outs, shop, x.reshape(-1), where, at))]
+    return [*steps, (_gather_checked, (op, ins, outs, shop.running, x.reshape(-1), where, at))]
 
 
 Positions = tuple["Array", int, int, list["Array"]]
@@ -69,10 +69,10 @@ def located(where: Positions, at: Array) -> bool:
 
 
 def _gather_checked(
-    op: Op, ins: Sequence[Array], outs: Sequence[Array], shop: Workshop, flat: Array, where: Positions, at: Array
+    op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running, flat: Array, where: Positions, at: Array
 ) -> None:
     if not located(where, at):
-        run_declared(op, ins, outs, shop)
+        run_declared(op, ins, outs, running)
     elif at.size:
         np.take(flat, at, out=outs[0], mode="clip")
 

@@ -10,6 +10,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.scalars import element
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, tensor_of
+from ptir_tools.plan.views import windows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,11 +22,21 @@ else:
 # How each op that the plan may take for a view sees its operand: (op, operand, shape of the result).
 VIEWS: dict[str, Callable[[Op, Any, tuple[int, ...]], Any]] = {
     "ptir.reshape": lambda op, x, shape: x.reshape(shape),
+    "ptir.take": lambda op, x, shape: _windows(op, x, shape),
     "ptir.stop_gradient": lambda op, x, shape: x,
     "ptir.transpose": lambda op, x, shape: x.transpose(op.attr("perm")),
     "ptir.broadcast_to": lambda op, x, shape: np.broadcast_to(x, shape),
     "ptir.slice": lambda op, x, shape: view_of(x, _window(op.attr("starts"), shape)),
 }
+
+
+def _windows(op: Op, x: Any, shape: tuple[int, ...]) -> Array:
+    """The rows that evenly spaced constant indices name."""
+    found = windows(op)
+    assert found is not None
+    start, steps = found
+    strides = (*(x.strides[0] * step for step in steps), *x.strides[1:])
+    return np.lib.stride_tricks.as_strided(x[start:], shape, strides, writeable=False)
 
 
 def view_of(x: Any, window: tuple[slice, ...]) -> Array:
@@ -70,7 +81,7 @@ def _tile(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def _iota(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    (counted,) = evaluate(op, (), shop.context)
+    (counted,) = evaluate(op, (), shop.running.context)
     return [(np.copyto, (outs[0], counted))]
 
 
@@ -101,7 +112,7 @@ def _write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...
 
 
 BUILDERS: dict[str, Builder] = {
-    **dict.fromkeys(VIEWS, _copied),
+    **{name: _copied for name in VIEWS if name != "ptir.take"},
     "ptir.concat": _concat,
     "ptir.pad": _pad,
     "ptir.tile": _tile,

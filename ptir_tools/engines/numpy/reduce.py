@@ -52,9 +52,9 @@ def _summed(op: Op, x: Array, out: Array, shop: Workshop) -> list[Step]:
 
 
 def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """Max and min are exact in any dtype; over nothing, and into another dtype, the body knows."""
+    """Max and min are exact, whatever they are accumulated in; over nothing, and into another dtype, the body knows."""
     x, (out,) = ins[0], outs
-    if x.size == 0 or out.dtype != x.dtype or op.attr("accum_dtype") is not None or tensor_of(op).dtype.bits < 16:
+    if x.size == 0 or out.dtype != x.dtype or tensor_of(op).dtype.bits < 16:
         return declared(op, ins, outs, shop)
     function = np.maximum if op.defn.short == "reduce_max" else np.minimum
     return [(function.reduce, (x, op.attr("axes"), x.dtype, out, op.attr("keepdims")))]

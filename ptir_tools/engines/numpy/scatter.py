@@ -17,6 +17,7 @@ from ptir_tools.engines.numpy.indexing import Positions, inside, located, positi
 from ptir_tools.engines.numpy.steps import (
     NARROW,
     Builder,
+    Running,
     Step,
     Workshop,
     declared,
@@ -78,7 +79,7 @@ def _scatter_reduce(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wo
     values = target.values(updates, shop, steps).reshape(-1)
     where = positions(indices, x.shape, op.attr("axis") % x.ndim)
     at = shop.scratch(indices.shape, SI64)
-    call = (op, ins, outs, shop, where, at, None if kind == "replace" else ufunc(kind), target.total.reshape(-1), values)
+    call = (op, ins, outs, shop.running, where, at, None if kind == "replace" else ufunc(kind), target.total.reshape(-1), values)
     return [*target.before, *steps, (_combine_checked, call), *target.after]
 
 
@@ -86,7 +87,7 @@ def _combine_checked(
     op: Op,
     ins: Sequence[Array],
     outs: Sequence[Array],
-    shop: Workshop,
+    running: Running,
     where: Positions,
     at: Array,
     function: Any,
@@ -95,7 +96,7 @@ def _combine_checked(
 ) -> None:
     """Combine single elements; the body tells of an index that is not there."""
     if not located(where, at):
-        run_declared(op, ins, outs, shop)
+        run_declared(op, ins, outs, running)
     elif function is None:
         total[at.reshape(-1)] = values
     else:
@@ -143,7 +144,7 @@ def _scatter_add(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
     target, steps = Target(op, outs[0], x, "add", shop), list[Step]()
     rows = dense(ordered, shop, steps).reshape(count, -1)
     steps += windows(np.add, target, offsets.reshape(-1), starts, rows, shop)
-    return [(_start, (op, ins, outs, shop, parts, starts)), *target.before, *steps, *target.after]
+    return [(_start, (op, ins, outs, shop.running, parts, starts)), *target.before, *steps, *target.after]
 
 
 def _components(op: Op, indices: Array) -> list[Array]:
@@ -156,13 +157,13 @@ def _start(
     op: Op,
     ins: Sequence[Array],
     outs: Sequence[Array],
-    shop: Workshop,
+    running: Running,
     parts: Sequence[tuple[Array, int, int]],
     starts: Array,
 ) -> None:
     """Where each window starts; the body tells of one that leaves the operand."""
     if not all(inside(part, extent) for part, extent, _ in parts):
-        run_declared(op, ins, outs, shop)
+        run_declared(op, ins, outs, running)
     starts.fill(0)
     for part, _, stride in parts:
         starts += part.reshape(-1).astype(np.int64) * stride
@@ -178,7 +179,7 @@ def _segment_reduce(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wo
     target, steps = Target(op, out, np.asarray(identity(kind, dtype), numpy_dtype(natural)), kind, shop), list[Step]()
     rows = dense(data, shop, steps).reshape(len(data), length)
     steps += windows(ufunc(kind), target, np.arange(length), starts, rows, shop)
-    checked = (_start, (op, ins, outs, shop, [(ids, out.shape[0], length)], starts))
+    checked = (_start, (op, ins, outs, shop.running, [(ids, out.shape[0], length)], starts))
     return [checked, *target.before, *steps, *target.after]
 
 

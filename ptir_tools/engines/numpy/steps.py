@@ -26,12 +26,18 @@ else:
 Step = tuple[Callable[..., object], tuple[Any, ...]]
 
 
+class Running(Protocol):
+    """What steps may know of the run under way. Steps never hold a frame, which holds them: it would outlive its run."""
+
+    context: Context
+
+
 class Workshop(Protocol):
     """What builders may ask of the frame that they build for."""
 
     @property
-    def context(self) -> Context:
-        """The context of the run under way."""
+    def running(self) -> Running:
+        """What steps may hold on to."""
 
     @property
     def threads(self) -> int:
@@ -75,12 +81,12 @@ def is_direct(dtype: DType) -> bool:
 
 def declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """The op by its declared body."""
-    return [(run_declared, (op, ins, outs, shop))]
+    return [(run_declared, (op, ins, outs, shop.running))]
 
 
-def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> None:
+def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], running: Running) -> None:
     """Evaluate the body of `op` and copy its results to `outs`. Raises its Violations."""
-    for out, result in zip(outs, flatten(evaluate(op, ins, shop.context)), strict=True):
+    for out, result in zip(outs, flatten(evaluate(op, ins, running.context)), strict=True):
         np.copyto(out, result)
 
 

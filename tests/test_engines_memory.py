@@ -1,0 +1,283 @@
+"""What a run takes beside its inputs and outputs: the planned arena and one op's scratch. Movement takes nothing."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from tiny_graphs import good, graph, node, source
+
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dtypes import BF16, F32, SI32
+from ptir_tools.core.evaluate import Context
+from ptir_tools.core.types import tensor
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_dialect
+from ptir_tools.engines import RunOptions, native, run
+from ptir_tools.engines.choose import prepare
+from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.reference import widest
+
+FAST = ["numpy", *["native"] * native.available()]
+MIB = 1 << 20
+KERNELS = 5 * MIB // 2  # packed panels of a product, two threads
+
+
+def build(*params):
+    program, b = single_function(load_dialect("ptir"))
+    return program, b, [b.param(tensor(d, s), f"p{i}") for i, (d, s) in enumerate(params)]
+
+
+def traced(call):
+    """(result, bytes at the peak) of a call."""
+    tracemalloc.start()
+    try:
+        result = call()
+        return result, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def beside(program, engine):
+    """The peak of a whole `run` without what it returns. The first run is for what is loaded once."""
+    inputs = random_inputs(program, 0)
+    options = RunOptions(engine=engine, threads=2)
+    run(program, inputs, options)
+    outputs, peak = traced(lambda: run(program, inputs, options))
+    return peak - sum(a.nbytes for a in outputs.values())
+
+
+# ---- The plan is what a run takes.
+
+
+def softmax():
+    program, b, (x,) = build((F32, (2048, 1024)))
+    shape, row = (2048, 1024), {"axes": (1,), "keepdims": True}
+    e = b.op("exp", b.op("sub", x, b.op("broadcast_to", b.op("reduce_max", x, **row), result_shape=shape)))
+    y = b.op("div", e, b.op("broadcast_to", b.op("reduce_sum", e, **row), result_shape=shape))
+    b.results(b.op("reduce_sum", b.op("mul", y, y), axes=(0,)))
+    return program
+
+
+def perceptron():
+    program, b, (x, w, v) = build((F32, (1024, 512)), (F32, (512, 2048)), (F32, (2048, 512)))
+    h = b.op("dot_general", x, w, contract_lhs=(1,), contract_rhs=(0,))
+    h = b.op("mul", h, b.op("erf", h))
+    b.results(b.op("dot_general", h, v, contract_lhs=(1,), contract_rhs=(0,)))
+    return program
+
+
+def narrow():
+    program, b, (x, y) = build((BF16, (1024, 1024)), (BF16, (1024, 1024)))
+    z = b.op("dot_general", b.op("tanh", x), b.op("exp", y), contract_lhs=(1,), contract_rhs=(0,))
+    b.results(b.op("reduce_sum", z, axes=(0,)))
+    return program
+
+
+def indexed():
+    program, b, (x, i, u) = build((F32, (1024, 1024)), (SI32, (1024, 1024)), (F32, (1024, 1024)))
+    y = b.op("scatter_reduce", x, b.op("scatter_reduce", i, i, i, axis=1, reduce="replace"), u, axis=0)
+    g = b.op("gather", y, i, axis=1)
+    b.results(
+        b.op("top_k", g, k=5),
+        b.op("layer_norm", g, b.op("reduce_max", g, axes=(0,)), b.op("reduce_min", g, axes=(0,)), epsilon=1e-5),
+    )
+    return program
+
+
+def windowed():
+    program, b, (x, w) = build((F32, (1, 64, 64, 64)), (F32, (576, 64)))
+    p = b.op("extract_patches", x, window=(3, 3), padding=((1, 1), (1, 1)))
+    y = b.op("dot_general", p, w, contract_lhs=(3,), contract_rhs=(0,))
+    two, ones = (1, 2, 2, 1), (1, 1, 1, 1)
+    dims = {"window_dims": two, "strides": two, "padding": ((0, 0),) * 4, "base_dilation": ones, "window_dilation": ones}
+    b.results(b.op("reduce_window", b.op("neg", y), reduce="max", **dims))
+    return program
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("make", [softmax, perceptron, narrow, indexed, windowed])
+def test_a_run_takes_the_arena_and_one_ops_scratch(make, engine):
+    program = make()
+    assert verify(program, Diagnostics())
+    options = RunOptions(engine=engine, threads=2)
+    executable = prepare(program, options, Diagnostics())
+    inputs = list(random_inputs(program, 0).values())
+    executable(inputs, Context())
+    planned = executable.own.peak + executable.scratch
+    assert executable.scratch <= 3 * widest([executable.function]) + KERNELS
+    assert beside(program, engine) <= 1.1 * planned + MIB / 2
+
+
+# ---- Movement on its own takes nothing.
+
+WIDE = source((512, 1024))
+MOVES = {
+    "RESHAPE": [node("RESHAPE", id="v", result_shape=[2, 256, 1024])],
+    "RESHAPE of a PERMUTE": [node("PERMUTE", id="t", perm=[1, 0]), node("RESHAPE", "t", id="v", result_shape=[4, 256, 512])],
+    "PERMUTE": [node("PERMUTE", id="v", perm=[1, 0])],
+    "EXPAND": [node("EXPAND", id="v", result_shape=[50, 512, 1024], broadcast_dimensions=[1, 2])],
+    "SHRINK": [node("SHRINK", id="v", lo=[1, 2], hi=[511, 1000])],
+    "SHRINK by steps": [node("SHRINK", id="v", lo=[1, 2], hi=[511, 1000], step=[2, 3])],
+    "FLIP": [node("FLIP", id="v", axes=[0, 1])],
+    "VIEW, shifted": [node("VIEW", id="v", result_shape=[500, 1000], index_map={"map": ["i0+3", "i1+7"]})],
+    "VIEW, windows": [node("VIEW", id="v", result_shape=[512, 1000, 25], index_map={"map": ["i0", "i1+i2"]})],
+    "POOL": [node("POOL", id="v", kernel=[3, 3], stride=[1, 2], dilation=[2, 1])],
+    "all of them": [
+        node("POOL", id="a", kernel=[3, 3], stride=[2, 1], dilation=[1, 1]),
+        node("FLIP", "a", id="b", axes=[0, 3]),
+        node("PERMUTE", "b", id="c", perm=[2, 0, 1, 3]),
+        node("SHRINK", "c", id="d", lo=[0, 5, 6, 0], hi=[3, 205, 1000, 3], step=[1, 1, 2, 1]),
+        node("EXPAND", "d", id="v", result_shape=[7, 3, 200, 497, 3], broadcast_dimensions=[1, 2, 3, 4]),
+    ],
+}
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("moves", MOVES.values(), ids=MOVES)
+def test_movement_does_not_materialize(moves, engine):
+    """A sum over all axes but the last sees its elements where they are."""
+    rank = len(good(graph(WIDE, *moves)).main.results[0].type.shape)
+    program = good(graph(WIDE, *moves, node("REDUCE", "v", op="MAX", axes=list(range(rank)), dtype="fp32")))
+    assert beside(program, engine) < MIB
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_padding_is_written_where_its_user_writes(engine):
+    wide = source((515, 1031), id="z")
+    program = good(graph(WIDE, wide, node("PAD", id="v", pad=[[1, 2], [3, 4]], value=0.5), node("SUB", "v", "z")))
+    assert beside(program, engine) < MIB
+
+
+# ---- Naive contractions.
+
+
+def product(m, k, n):
+    shape = [m, n, k]
+    return graph(
+        source((m, k), id="A"),
+        source((k, n), id="B"),
+        node("RESHAPE", "A", id="a1", result_shape=[m, 1, k]),
+        node("PERMUTE", "B", id="b0", perm=[1, 0]),
+        node("RESHAPE", "b0", id="b1", result_shape=[1, n, k]),
+        node("EXPAND", "a1", id="a2", result_shape=shape, broadcast_dimensions=[0, 1, 2]),
+        node("EXPAND", "b1", id="b2", result_shape=shape, broadcast_dimensions=[0, 1, 2]),
+        node("MUL", "a2", "b2", id="p"),
+        node("REDUCE", "p", op="SUM", axes=[2], dtype="fp32"),
+    )
+
+
+def convolution(channels, size, out, groups=1, stride=1):
+    """3 x 3, padded by 1, as the specification writes it: POOL, EXPAND, PERMUTE, MUL, REDUCE."""
+    c, r, y = channels // groups, out // groups, (size - 1) // stride + 1
+    wide = [1, groups, r, y, y, c, 3, 3]
+    return graph(
+        source((1, channels, size, size), id="X"),
+        source((out, c, 3, 3), id="W"),
+        node("PAD", "X", id="xp", pad=[[0, 0], [0, 0], [1, 1], [1, 1]], value=0),
+        node("POOL", "xp", id="xw", kernel=[3, 3], stride=[stride, stride], dilation=[1, 1]),
+        node("RESHAPE", "xw", id="x1", result_shape=[1, groups, c, 1, y, y, 3, 3]),
+        node("EXPAND", "x1", id="x2", result_shape=[1, groups, c, r, y, y, 3, 3], broadcast_dimensions=list(range(8))),
+        node("PERMUTE", "x2", id="x3", perm=[0, 1, 3, 4, 5, 2, 6, 7]),
+        node("RESHAPE", "W", id="w1", result_shape=[1, groups, r, 1, 1, c, 3, 3]),
+        node("EXPAND", "w1", id="w2", result_shape=wide, broadcast_dimensions=list(range(8))),
+        node("MUL", "x3", "w2", id="p"),
+        node("REDUCE", "p", id="s", op="SUM", axes=[5, 6, 7], dtype="fp32"),
+        node("RESHAPE", "s", result_shape=[1, out, y, y]),
+    )
+
+
+def attention(heads, length, width):
+    """Two contractions with a softmax between, every operand spread over [1, heads, length, length, width]."""
+    one, wide = [1, heads, length, length], [1, heads, length, length, width]
+    five = {"result_shape": wide, "broadcast_dimensions": [0, 1, 2, 3, 4]}
+    row = {"result_shape": one, "broadcast_dimensions": [0, 1, 2]}
+    return graph(
+        *(source((1, heads, length, width), id=name) for name in "QKV"),
+        node("RESHAPE", "Q", id="q1", result_shape=[1, heads, length, 1, width]),
+        node("RESHAPE", "K", id="k1", result_shape=[1, heads, 1, length, width]),
+        node("EXPAND", "q1", id="q2", **five),
+        node("EXPAND", "k1", id="k2", **five),
+        node("MUL", "q2", "k2", id="s0"),
+        node("REDUCE", "s0", id="s1", op="SUM", axes=[4], dtype="fp32"),
+        node("MUL", "s1", 0.125, id="s"),
+        node("REDUCE", "s", id="m0", op="MAX", axes=[3], dtype="fp32"),
+        node("EXPAND", "m0", id="m", **row),
+        node("SUB", "s", "m", id="d"),
+        node("MUL", "d", 1.44269504, id="e0"),
+        node("EXP2", "e0", id="e"),
+        node("REDUCE", "e", id="z0", op="SUM", axes=[3], dtype="fp32"),
+        node("EXPAND", "z0", id="z", **row),
+        node("FDIV", "e", "z", id="P"),
+        node("RESHAPE", "P", id="p1", result_shape=[1, heads, length, length, 1]),
+        node("RESHAPE", "V", id="v1", result_shape=[1, heads, 1, length, width]),
+        node("EXPAND", "p1", id="p2", **five),
+        node("EXPAND", "v1", id="v2", **five),
+        node("MUL", "p2", "v2", id="o"),
+        node("REDUCE", "o", op="SUM", axes=[3], dtype="fp32"),
+    )
+
+
+PADDED = 64 * 34 * 34 * 4
+WINDOWS = 9 * 64 * 32 * 32 * 4
+NAIVE = {
+    "product": (product(512, 256, 384), 0),
+    "convolution": (convolution(64, 32, 48), PADDED + WINDOWS),
+    "strided convolution": (convolution(64, 32, 48, stride=2), PADDED + WINDOWS // 4),
+    "grouped convolution": (convolution(64, 32, 48, groups=4), PADDED + WINDOWS),
+    "attention": (attention(4, 256, 64), 4 * 256 * 256 * 4),
+}
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("text,room", NAIVE.values(), ids=NAIVE)
+def test_a_naive_contraction_takes_what_its_dot_general_takes(text, room, engine):
+    """The windows of a convolution are packed once; what is multiplied is never there as a whole."""
+    assert beside(good(text), engine) <= 1.1 * room + (KERNELS if engine == "native" else 0) + MIB / 2
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("text", [text for text, _ in NAIVE.values()], ids=NAIVE)
+def test_naive_contractions_are_right(text, engine):
+    program = good(text)
+    inputs = list(random_inputs(program, 0).values())
+    (found,) = run(program, inputs, RunOptions(engine=engine)).values()
+    np.testing.assert_allclose(found, exact(inputs, found.shape), rtol=1e-4, atol=1e-3)
+
+
+def exact(inputs, shape):
+    """The same in float64."""
+    wide = [a.astype(np.float64) for a in inputs]
+    if len(wide) == 3:
+        q, k, v = wide
+        s = np.einsum("bhmd,bhnd->bhmn", q, k) * 0.125
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return np.einsum("bhmn,bhnd->bhmd", e / e.sum(-1, keepdims=True), v)
+    if wide[0].ndim == 2:
+        return wide[0] @ wide[1]
+    x, w = wide
+    groups, stride = x.shape[1] // w.shape[1], (x.shape[2] - 1) // (shape[2] - 1) if shape[2] < x.shape[2] else 1
+    x = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(1, groups, w.shape[1], *(n + 2 for n in x.shape[2:]))
+    seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (3, 4))[:, :, :, ::stride, ::stride]
+    return np.einsum("ngcyxij,grcij->ngryx", seen, w.reshape(groups, -1, *w.shape[1:])).reshape(shape)
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_a_run_leaves_nothing_behind(engine):
+    """Without waiting for the collector of cycles."""
+    program = windowed()
+    assert verify(program, Diagnostics())
+    inputs = random_inputs(program, 0)
+    run(program, inputs, RunOptions(engine=engine))
+    gc.disable()
+    try:
+        tracemalloc.start()
+        for _ in range(3):
+            run(program, inputs, RunOptions(engine=engine))
+        assert tracemalloc.get_traced_memory()[0] < MIB
+    finally:
+        tracemalloc.stop()
+        gc.enable()
