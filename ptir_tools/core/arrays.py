@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,9 @@ def unpack(data: bytes, dtype: DType, count: int) -> Array:
     if dtype.kind is Kind.BOOL:
         return np.asarray(np.frombuffer(data, np.uint8) != 0)
     native = numpy_dtype(dtype)
-    return np.frombuffer(data, native.newbyteorder("<")).astype(native, copy=False).view(native)  # `<f4` is not written `f4`
+    if sys.byteorder == "little":
+        return np.frombuffer(data, native)
+    return np.frombuffer(data, native.newbyteorder("<")).astype(native)
 
 
 def pack(array: Array, dtype: DType) -> bytes:

@@ -15,8 +15,8 @@ def literal_of(x: Operand) -> Literal | None:
     """The constant that `x` is, inline or made by a constant op."""
     if isinstance(x, Literal):
         return x
-    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
-        value = x.op.attr("value")
+    if isinstance(x, Value) and x.op is not None and (d := x.op.defn).is_constant:
+        value = x.op.attrs[d.attr_index["value"]]
         return value if isinstance(value, Literal) else None
     return None
 
@@ -60,6 +60,8 @@ def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
     equal ops, as far down as `depth` levels. Random ops equal no other."""
     if a is b:
         return True
+    if a.__class__ is Value is b.__class__ and (a.op is None or b.op is None or a.op.defn is not b.op.defn):
+        return False  # the usual case
     if isinstance(a, Literal) or isinstance(b, Literal):
         return isinstance(a, Literal) and a.same(b)
     if isinstance(a, Element) or isinstance(b, Element):

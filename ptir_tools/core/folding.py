@@ -26,6 +26,7 @@ from ptir_tools.core.types import TensorType, tensor
 
 _BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
 _REMEMBERED = 1 << 16  # elementwise results of single elements
+_CONTEXT = Context()  # what is folded asks nothing of it
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,10 +79,12 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
         return NOTHING
     if d.fold is not None and (by := d.fold(op)) is not None:
         return ReplacedBy(by)
-    t, literals = op.results[0].type, [x for operand in op.operands if (x := literal_of(operand)) is not None]
-    if not literals or len(literals) < len(op.operands) or not foldable(d):
-        return NOTHING
-    if not isinstance(t, TensorType) or not t.is_static or any(x.data is None for x in literals):
+    t, literals = op.results[0].type, []
+    for x in op.operands:
+        if (literal := literal_of(x)) is None or literal.data is None:
+            return NOTHING
+        literals.append(literal)
+    if not literals or not foldable(d) or not isinstance(t, TensorType) or not t.is_static:
         return NOTHING
     found = _literal(op, t, literals, rw, limits)
     return NOTHING if found is None else Materialize(found)
@@ -100,7 +103,7 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, 
     if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw, limits) or _long(literals, limits):
         return None
     try:
-        (result,) = evaluate(op, [arrays.from_literal(x) for x in literals], Context())
+        (result,) = evaluate(op, [arrays.from_literal(x) for x in literals], _CONTEXT)
     except (Violation, LimitExceeded):
         return None
     return arrays.to_literal(result, t)
@@ -133,7 +136,7 @@ def _element(
     op = Op(d, (), attrs)
     op.results = (Value(tensor(dtype), "", op),)
     try:
-        (result,) = evaluate(op, [arrays.unpack(data, t, 1).reshape(()) for t, data in elements], Context())
+        (result,) = evaluate(op, [arrays.unpack(data, t, 1).reshape(()) for t, data in elements], _CONTEXT)
     except (Violation, LimitExceeded):
         return None
     return arrays.pack(result, dtype)

@@ -141,6 +141,7 @@ class FunctionPattern(Pattern):
     roots: tuple[str, ...]
     operands: frozenset[str]
     every: bool
+    at: int | None
     benefit: int
     depth: int
     effect: Effect
@@ -148,7 +149,8 @@ class FunctionPattern(Pattern):
     def admits(self, origins: Sequence[Origin]) -> bool:
         if not self.operands:
             return True
-        found = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in origins]
+        wanted = origins if self.at is None else [origins[self.at]]
+        found = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in wanted]
         return all(found) if self.every else any(found)
 
     def looks_through(self) -> Iterable[Look]:
@@ -164,6 +166,7 @@ def rewrites(
     *roots: str,
     operands: Iterable[str] = (),
     every: bool = False,
+    at: int | None = None,
     benefit: int = 1,
     depth: int = 2,
     effect: Effect = Effect.EXACT,
@@ -171,7 +174,7 @@ def rewrites(
     """Make a pattern of a function of the root's view; its name is the function's with hyphens.
 
     `operands`: names of ops one of which must define an operand (or an operand is a literal), else it is not called;
-    `every`: they must define all operands.
+    `every`: they must define all operands; `at`: that one.
     """
 
     def declare(function: Callable[[OpView], bool]) -> FunctionPattern:
@@ -182,6 +185,7 @@ def rewrites(
             roots=roots,
             operands=frozenset(operands),
             every=every,
+            at=at,
             benefit=benefit,
             depth=depth,
             effect=effect,

@@ -236,7 +236,9 @@ class Rewriter(Inspector):
 
     def materialize_constant(self, at: Op, literal: Literal) -> Value:
         """A new constant op before `at`."""
-        return self.insert_before(at, create(OPS[self.dialect.constant], (), {"value": literal}, types=[literal.type]))
+        op = Op(OPS[self.dialect.constant], (), (literal,), loc=at.loc)
+        op.results = (Value(literal.type, "", op),)
+        return self.insert_before(at, op)
 
     # Who hears of it
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.constants import literal_of
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.constants import literal_of
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ def normal_axes(op: OpView) -> bool:
 _COMMUTATIVE = [d.name for d in OPS.values() if d.name.startswith("ptir.") and COMMUTES in d.traits]
 
 
-@rewrites(*_COMMUTATIVE, operands=["ptir.constant", "ptir.broadcast_to"], effect=Effect.NAN_PAYLOAD)
+@rewrites(*_COMMUTATIVE, operands=["ptir.constant", "ptir.broadcast_to"], at=0, effect=Effect.NAN_PAYLOAD)
 def constant_right(op: OpView) -> bool:
     """A commutative op has its constant on the right."""
     x, y = op.root.operands

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir_tools.core.constants import scalar_of
 from ptir_tools.core.ir import Element, Operand, Region, Value, clone_blocks
 from ptir_tools.core.opdef import RANDOM, operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.constants import scalar_of
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.rules import helpers
 

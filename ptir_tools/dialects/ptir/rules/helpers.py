@@ -7,13 +7,13 @@ from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.constants import literal_of, same_op, scalar_of
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import OPS, create, operand_type
 from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.constants import literal_of, same_op, scalar_of
 from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
 
 if TYPE_CHECKING:

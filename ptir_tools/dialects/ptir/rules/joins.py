@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core import arrays
+from ptir_tools.core.constants import literal_of, same_operand
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
-from ptir_tools.core.constants import literal_of, same_operand
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rules import helpers
 

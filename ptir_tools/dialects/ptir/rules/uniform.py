@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.constants import literal_of
+from ptir_tools.core.folding import uniform
+from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.rules.helpers import splat
 
 _FAMILIES = ("ptir.elementwise_unary", "ptir.elementwise_binary", "ptir.compare", "ptir.select", "ptir.cast", "ptir.clamp")
-_ORIGINS = ("ptir.broadcast_to", "ptir.constant")
 
 
 def element_of(x: Operand) -> Literal | None:
@@ -25,25 +23,17 @@ def element_of(x: Operand) -> Literal | None:
     return Literal(tensor(literal.type.dtype), literal.data)
 
 
-def _compute(op: Op, elements: list[Literal]) -> object:
-    """The one element of the result; None when it cannot be computed before the run."""
-    try:
-        (result,) = evaluate(op, [arrays.from_literal(x) for x in elements], Context())
-    except Violation:
-        return None
-    return result
-
-
-@rewrites(*(d.name for family in _FAMILIES for d in named(family)), operands=_ORIGINS, every=True, benefit=3)
+@rewrites(*(d.name for family in _FAMILIES for d in named(family)), operands=["ptir.broadcast_to"], benefit=3)
 def uniform_operands(op: OpView) -> bool:
-    """An elementwise op on constants of equal elements is such a constant."""
+    """An elementwise op on constants of equal elements, some of them broadcast, is such a constant."""
     t = op.result.type
     elements = [e for x in op.root.operands if (e := element_of(x)) is not None]
     if not isinstance(t, TensorType) or not t.rank or len(elements) < len(op.root.operands):
         return False
-    if (result := _compute(op.root, elements)) is None:
+    data = uniform(op.root.defn, op.root.attrs, t.dtype, [(e.type.dtype, e.data or b"") for e in elements])
+    if data is None:
         return False
-    ops = splat(t, result)
+    ops = splat(t, arrays.unpack(data, t.dtype, 1)[0])
     if not op.rw.accepts(op.result, ops[-1].results[0]):
         return False
     for new in ops:
