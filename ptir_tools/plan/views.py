@@ -8,9 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.constants import literal_of
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, operand_type
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
@@ -86,9 +87,7 @@ def windows(op: Op) -> tuple[int, Strides] | None:
     """(start, steps) of a `take` whose indices are constant, inside, and so spaced that it only looks: windows, strides,
     reversal. None for any other."""
     x, indices = (operand_type(o) for o in op.operands)
-    given = op.operands[1]
-    made = isinstance(given, Value) and given.op is not None and given.op.defn.traits & CONSTANT
-    literal = given.op.attr("value") if made else given if isinstance(given, Literal) else None
+    literal = literal_of(op.operands[1])
     if literal is None or literal.data is None or not isinstance(x, TensorType) or not isinstance(indices, TensorType):
         return None
     found = arrays.from_literal(literal)

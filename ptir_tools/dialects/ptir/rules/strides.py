@@ -30,12 +30,13 @@ def slice_of_columns(op: OpView) -> bool:
     rows = op.defined_by(op.x, "reshape")
     if rows is None or not helpers.static(op.x, rows.x) or 0 in (*helpers.shape(rows.x), *op.sizes):
         return False
-    steps = split(helpers.shape(rows.x), helpers.shape(op.x), op.starts, op.sizes)
+    before, after = (helpers.tensor_type(x).static_shape for x in (rows.x, op.x))
+    steps = split(before, after, op.starts, op.sizes)
     if steps is None or all(distance == 1 for _, distance, _ in steps):
         return False
     x: Operand = rows.x
     padded = op.defined_by(x, "pad")
-    if padded is not None and _only_after(padded) and _fits(steps, helpers.shape(padded.x)):
+    if padded is not None and _only_after(padded) and _fits(steps, helpers.tensor_type(padded.x).static_shape):
         x = padded.x
     for axis, (first, distance, count) in enumerate(steps):
         if (first, distance, count) != (0, 1, helpers.shape(x)[axis]):
