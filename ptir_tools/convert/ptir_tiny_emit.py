@@ -53,7 +53,6 @@ class Translation:
         self.diagnostics = diagnostics
         self.options = options
         self.program, self.builder = single_function(load_dialect("tiny"))
-        self.program.attrs["outputs"] = True
         self.labels: list[str] = self.program.main.attrs.setdefault("input_names", [])
         blocks = list(program.blocks())
         self.taken = {v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results))}

@@ -1,7 +1,7 @@
 """Tiny to PTIR: node by node and exact, but for EXP2 (docs/tiny.md, "Translation").
 
-Symbols stay symbols where PTIR can name them; "dims" and what follows from them are put in first. Where PTIR needs a number
-(an extent that is an expression, the bounds of a slice, a pad, an index map) the node is refused with UnboundSymbol.
+Symbols stay symbols, and an expression becomes the symbol of its text; "dims" and what follows from them are put in first.
+Where PTIR needs a number (the bounds of a slice, a pad, an index map) the node is refused with UnboundSymbol.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.tiny_views import numbers, unbound, view
+from ptir_tools.convert.tiny_views import numbers, view
 from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -21,9 +21,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Program, Value, clone
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.scalars import Scalar, natural_kind
-from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import as_array
-from ptir_tools.dialects.tiny.ops.rules import dim_text
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols
 
@@ -40,10 +38,6 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     pool, given = _const_pool(program), options.constants or {}
     kept: list[str] = []
     for p, label in zip(function.params, labels, strict=True):
-        try:
-            plain(p.type)
-        except Violation as violation:
-            diagnostics.violation(violation, function.loc)
         if p.name in pool and label in given:
             values[p] = builder.op("constant", value=given[label], name=spelled(p.name))
         else:
@@ -77,13 +71,6 @@ def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
     return program
 
 
-def plain(t: Any) -> None:
-    """Raise Violation("UnboundSymbol") when an extent of `t` is an expression: PTIR has names only."""
-    for d in t.shape:
-        if not isinstance(d, int) and names(d.name) != (d.name,):
-            raise unbound(names(d.name), f"the extent {dim_text(d)}")
-
-
 class Emit:
     """Builds what one node becomes. `last` makes its final instruction, which takes the node's id."""
 
@@ -104,7 +91,6 @@ class Emit:
         """What the node becomes; after an error, a value of its type that nothing computes."""
         self.builder.loc = self.op.loc
         try:
-            plain(self.type)
             return RULES[self.op.defn.short](self, **self.op.defn.named(self.op.attrs))
         except Violation as violation:
             self.diagnostics.violation(violation, self.op.loc)
@@ -120,7 +106,7 @@ class Emit:
 
     def last(self, short: str, *operands: Operand, **attrs: Any) -> Value:
         """The instruction that gives the node's value."""
-        return self.builder.op(short, *operands, name=spelled(self.op.result.name), **attrs)
+        return self.builder.op(short, *operands, name=spelled(self.op.result.name), types=[self.type], **attrs)
 
     def note(self, message: str) -> None:
         """Say under which condition the node was translated."""
@@ -243,6 +229,9 @@ def pad(emit: Emit, pad: tuple[tuple[Dim, Dim], ...], value: float) -> Value:
 def shrink(emit: Emit, lo: Shape, hi: Shape, step: Shape | None) -> Value:
     """With a step: the window, padded so that each step is a row of its own, of which the first column stays."""
     x = emit.operands[0]
+    source: TensorType = x.type  # type: ignore[assignment,union-attr]
+    if not source.is_static:
+        return _shrink_axes(emit, source.shape, lo, hi, step or (1,) * len(lo))
     starts, ends, given = (numbers("SHRINK", d) for d in (lo, hi, step or (1,) * len(lo)))
     counts = tuple(len(range(a, b, s)) for a, b, s in zip(starts, ends, given, strict=True))
     steps = tuple(s if n > 1 else 1 for n, s in zip(counts, given, strict=True))
@@ -256,6 +245,16 @@ def shrink(emit: Emit, lo: Shape, hi: Shape, step: Shape | None) -> Value:
     rows = emit("reshape", padded, new_shape=tuple(d for row in zip(counts, steps, strict=True) for d in row))
     firsts = emit("slice", rows, starts=zeros * 2, sizes=tuple(d for n in counts for d in (n, 1)))
     return emit.last("reshape", firsts, new_shape=counts)
+
+
+def _shrink_axes(emit: Emit, shape: Shape, lo: Shape, hi: Shape, step: Shape) -> Value:
+    """A VIEW that counts upward along the axes that are cut; the others, whose extents may be symbols, are passed on whole."""
+    entries = [f"@{i}" for i in range(len(shape))]
+    for i, (d, a, b, s) in enumerate(zip(shape, lo, hi, step, strict=True)):
+        if (a, b, s) != (0, d, 1):
+            start, _, stride = numbers("SHRINK", (a, b, s))
+            entries[i] = f"{start}+{stride}*@{i}"
+    return view(emit, tuple(entries), (), 0, literal)
 
 
 def flip(emit: Emit, axes: tuple[int, ...]) -> Value:

@@ -1,0 +1,119 @@
+"""MIND to Tiny and Tiny to MIND, through PTIR: each row of the legality tables, on both sides of its line."""
+
+from __future__ import annotations
+
+import pytest
+from legality_rows import Row, check_row, ids, mind
+from tiny_graphs import graph, node, sample, source
+from translations import agree, parse, translated
+
+X4 = "f32[2, 5, 6, 3]"
+MIND_TO_TINY: list[Row] = [
+    ("N", "f64", mind("Neg (%x)", "f32[3]"), mind("Neg (%x)", "f64[3]")),
+    ("N", "i64", mind("Neg (%x)", "i32[3]"), mind("Neg (%x)", "i64[3]")),
+    ("C", "ConstTensor", mind("ConstTensor {dtype=i32, shape=(2,), value=[1, 2]}"),
+     mind("ConstTensor {dtype=i32, shape=(2,), value=[1, 2]}")),
+    ("Y", "ConstF32 of an operand", mind("Mul (%x, %k)", more="%k = ConstF32 {value=0.5}\n"), None),
+    *(("=", op, mind(f"{op} (%x, %y)", "f32[2, 3]", "f32[2, 3]"), None) for op in ("Add", "Sub", "Mul")),
+    ("Y", "Add that broadcasts", mind("Add (%x, %y)", "f32[2, 1, 3]", "f32[4, 1]"), None),
+    ("=", "Sum", mind("Sum (%x) {axes=[1], keepdims=false}"), None),
+    ("Y", "Sum that keeps", mind("Sum (%x) {axes=[1], keepdims=true}"), None),
+    ("Y", "Sum over []", mind("Sum (%x) {axes=[], keepdims=false}"), None),
+    ("Y", "Mean", mind("Mean (%x) {axes=[0], keepdims=false}"), mind("Mean (%x) {axes=[0], keepdims=false}", "i32[2, 3]")),
+    ("=", "Reshape", mind("Reshape (%x) {new_shape=[3, 2]}"), None),
+    ("=", "Transpose", mind("Transpose (%x) {permutation=[1, 0]}"), None),
+    ("Y", "ExpandDims", mind("ExpandDims (%x) {axes=[1]}"), None),
+    ("Y", "Squeeze", mind("Squeeze (%x) {axes=[0]}", "f32[1, 3]"), None),
+    ("Y", "Slice", mind("Slice (%x) {ends=[2, 3], starts=[0, 0], steps=[1, 2]}"), None),
+    ("Y", "Index", mind("Index (%x) {indices=[1, 2]}"), None),
+    ("Y", "Dot", mind("Dot (%x, %y)", "f32[3, 5]", "f32[5]"), mind("Dot (%x, %y)", "f64[3, 5]", "f64[5]")),
+    ("Y", "MatMul", mind("MatMul (%x, %y)", "f32[2, 3, 5]", "f32[2, 5, 4]"), None),
+    ("Y", "Conv2d", mind("Conv2d (%x, %y) {padding=Same, strides=[2, 1]}", X4, "f32[2, 3, 3, 4]"), None),
+    ("=", "Relu", mind("Relu (%x)"), None),
+    ("=", "Neg", mind("Neg (%x)"), None),
+    ("C", "Exp", mind("Exp (%x)"), mind("Exp (%x)", "f64[2]")),
+    ("N", "Log", None, mind("Log (%x)")),
+    ("N", "Gather", None, mind("Gather (%x, %y)", "f32[5, 2]", "i32[2, 3]")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", MIND_TO_TINY, ids=ids(MIND_TO_TINY))
+def test_mind_to_tiny(row: Row) -> None:
+    check_row(row, "mind", "tiny")
+
+
+X, Z = source([3, 4]), source([3, 4], id="z")
+
+
+def one(uop: str, *src: object, inputs: tuple = (X,), **arg: object) -> str:
+    """A graph of these inputs and one node, y."""
+    return graph(*inputs, node(uop, *src, **arg))
+
+
+def view(*entries: object, shape: list, guard: list | None = None) -> str:
+    return one("VIEW", result_shape=shape, index_map={"map": list(entries)} | ({"guard": guard} if guard else {}))
+
+
+POSITIVE = (X, node("MUL", "x", "x", id="s"))
+TINY_TO_MIND: list[Row] = [
+    *(("N", dtype, one("ADD", "x", "x", inputs=(source([3], known),)), one("WHERE", "x", "x", "x", inputs=(source([3], dtype),)))
+      for dtype, known in (("fp16", "fp32"), ("bf16", "fp32"), ("bool", "i32")) if dtype == "bool"),
+    *(("N", dtype, one("NEG", inputs=(source([3]),)), one("NEG", inputs=(source([3], dtype),))) for dtype in ("fp16", "bf16")),
+    ("N", "a symbol", one("NEG"), one("NEG", inputs=(source(["N"]),))),
+    ("=", "RESHAPE", one("RESHAPE", result_shape=[2, 6]), None),
+    ("=", "PERMUTE", one("PERMUTE", perm=[1, 0]), None),
+    ("C", "EXPAND", one("EXPAND", result_shape=[2, 3, 4], broadcast_dimensions=[1, 2]), None),
+    ("Y", "EXPAND of an operand of ADD",
+     graph(X, source([4], id="w"), node("EXPAND", "w", id="e", result_shape=[3, 4]), node("ADD", "x", "e")), None),
+    ("=", "SHRINK", one("SHRINK", lo=[0, 1], hi=[3, 3]), one("SHRINK", inputs=(source([3, 4], "fp16"),), lo=[0, 1], hi=[3, 3])),
+    ("Y", "SHRINK by a step", one("SHRINK", lo=[0, 1], hi=[3, 4], step=[2, 2]), None),
+    *(("=", uop, one(uop, "x", "z", inputs=(X, Z)), None) for uop in ("ADD", "SUB", "MUL")),
+    ("=", "NEG", one("NEG"), None),
+    ("=", "RELU", one("RELU"), one("RELU", inputs=(source([3, 4], "i32"),))),
+    ("=", "REDUCE SUM", one("REDUCE", op="SUM", axes=[1], dtype="fp32"), one("REDUCE", op="SUM", axes=[1], dtype="fp16")),
+    ("Y", "REDUCE SUM of i32", one("REDUCE", inputs=(source([3], "i32"),), op="SUM", axes=[0], dtype="i32"),
+     one("REDUCE", inputs=(source([3], "i32"),), op="SUM", axes=[0], dtype="fp32")),
+    ("N", "REDUCE from init", None, one("REDUCE", op="SUM", axes=[0, 1], dtype="fp32", init=3)),
+    *(("N", f"REDUCE {op}", None, one("REDUCE", op=op, axes=[1], dtype="fp32")) for op in ("MAX", "MIN")),
+    ("Y", "an immediate", one("MUL", "x", 0.3), None),
+    ("C", "FDIV by a power of two", one("FDIV", "x", 4), one("FDIV", "x", "z", inputs=(X, Z))),
+    ("L", "FDIV by a number", one("FDIV", "x", 3), one("FDIV", 3, "x")),
+    ("L", "MAX with 0", one("MAX", "x", 0), one("MAX", "x", "z", inputs=(X, Z))),
+    ("N", "MIN", None, one("MIN", "x", 0)),
+    ("N", "WHERE", None, one("WHERE", "b", "x", 0, inputs=(X, source([3, 4], "bool", "b")))),
+    ("C", "EXP2", one("EXP2"), one("EXP2", inputs=(source([3], "fp16"),))),
+    ("C", "EXP2 as e to the power", graph(X, node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")), None),
+    ("L", "RSQRT", graph(X, node("EXP2", id="e"), node("RSQRT", "e")), None),
+    ("N", "PAD", None, one("PAD", pad=[[1, 0], [0, 0]])),
+    ("Y", "FLIP", one("FLIP", axes=[0]), None),
+    ("Y", "VIEW", view("i0", "i0", shape=[3]), view("i0-1", "i1", shape=[4, 4], guard=["i0>=1"])),
+    ("Y", "POOL", one("POOL", kernel=[2]), None),
+    ("N", "CAST", None, one("CAST", to="i32")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TINY_TO_MIND, ids=ids(TINY_TO_MIND))
+def test_tiny_to_mind(row: Row) -> None:
+    check_row(row, "tiny", "mind")
+
+
+def bound(name: str) -> str:
+    """A graph of the specification in fp32."""
+    return sample(name).replace("fp16", "fp32")
+
+
+def test_the_product_of_the_specification_is_a_module_and_its_attention_is_not() -> None:
+    gemm = graph_with_dims(bound("seed_5_1_gemm"), M=2, N=3, K=4)
+    there = translated(gemm, "mind")
+    assert there.program is not None
+    agree(gemm, there.program, {})
+    attention = graph_with_dims(bound("seed_5_3_attention"), B=1, H=2, M=2, N=3, D=4)
+    found = translated(attention, "mind")
+    assert [m for _, m in found.errors] == ["MIND has no `reduce_max`", "MIND has no `div`"]
+
+
+def graph_with_dims(text: str, **dims: int):
+    """The program of a graph whose symbols have these numbers."""
+    body = text.rstrip().removesuffix("}")
+    listed = ", ".join(f'"{name}": {n}' for name, n in dims.items())
+    return parse(f'{body}, "dims": {{{listed}}}}}', "tiny")

@@ -1,0 +1,126 @@
+"""MIND to PTIR and PTIR to MIND: each row of the legality tables, on both sides of its line (see `legality_rows`)."""
+
+from __future__ import annotations
+
+import pytest
+from legality_rows import COND, NOWHERE, SCAN, SUM, F, Row, check_row, ids, mind, ptir
+from translations import parse, text, translated
+
+X4 = "f32[2, 5, 6, 3]"
+MIND_TO_PTIR: list[Row] = [
+    ("=", "Input, outputs", "%x = Input {name=x} : tensor<f32[2]>\noutputs: %x\n", None),
+    ("=", "ConstI64", mind("ConstI64 {value=-3}"), None),
+    ("=", "ConstF32", mind("ConstF32 {value=2.5}"), None),
+    ("=", "ConstF64", mind("ConstF64 {value=0.1}"), None),
+    ("=", "ConstTensor", mind("ConstTensor {dtype=i32, shape=(2,), value=[1, 2]}"), None),
+    ("=", "Add", mind("Add (%x, %y)", "f32[2, 3]", "f32[2, 3]"), None),
+    ("=", "Sub", mind("Sub (%x, %y)", "i32[2, 3]", "i32[2, 3]"), None),
+    ("=", "Mul", mind("Mul (%x, %y)", "f64[2, 3]", "f64[2, 3]"), None),
+    ("=", "Mul that broadcasts", mind("Mul (%x, %y)", "f64[2, 1, 3]", "f64[4, 1]"), None),
+    ("=", "Sum", mind("Sum (%x) {axes=[1], keepdims=true}"), None),
+    ("Y", "Sum over []", mind("Sum (%x) {axes=[], keepdims=true}"), None),
+    ("Y", "Mean", mind("Mean (%x) {axes=[0], keepdims=false}"), None),
+    ("Y", "Mean of integers", mind("Mean (%x) {axes=[0], keepdims=false}", "i32[2, 3]"),
+     mind("Mean (%y) {axes=[], keepdims=false}", "i32[2]", more="%y = Slice (%x) {ends=[1], starts=[1], steps=[1]}\n")),
+    ("=", "Reshape", mind("Reshape (%x) {new_shape=[3, 2]}"), None),
+    ("Y", "ExpandDims", mind("ExpandDims (%x) {axes=[0, 3]}"), None),
+    ("Y", "Squeeze", mind("Squeeze (%x) {axes=[1]}", "f32[2, 1]"), None),
+    ("=", "Transpose", mind("Transpose (%x) {permutation=[1, 0]}"), None),
+    ("Y", "Index", mind("Index (%x) {indices=[1, 2]}"), mind("Index (%x) {indices=[1, 3]}")),
+    ("=", "Slice, step 1", mind("Slice (%x) {ends=[2, 3], starts=[0, 1], steps=[1, 1]}"), None),
+    ("Y", "Slice, step s", mind("Slice (%x) {ends=[2, 3], starts=[0, 0], steps=[1, 2]}"), None),
+    ("Y", "Slice to nothing", mind("Slice (%x) {ends=[0, 3], starts=[0, 0], steps=[1, 2]}"), None),
+    ("=", "Gather", mind("Gather (%x, %y)", "f32[5, 2]", "i64[2, 3]"),
+     mind("Gather (%x, %y)", "f32[5, 2]", more="%y = ConstTensor {dtype=i32, shape=(1,), value=[5]}\n")),
+    ("=", "Dot", mind("Dot (%x, %y)", "f32[3, 5]", "f32[5]"), None),
+    ("=", "MatMul", mind("MatMul (%x, %y)", "f32[2, 3, 5]", "f32[5, 4]"), None),
+    ("Y", "MatMul that broadcasts", mind("MatMul (%x, %y)", "f32[3, 1, 2, 5]", "f32[4, 5, 2]"), None),
+    ("=", "Conv2d, Valid", mind("Conv2d (%x, %y) {padding=Valid, strides=[1, 2]}", X4, "f32[3, 3, 3, 4]"), None),
+    ("=", "Conv2d, Same", mind("Conv2d (%x, %y) {padding=Same, strides=[2, 1]}", X4, "f32[2, 3, 3, 4]"), None),
+    ("=", "Conv2d, Custom", mind("Conv2d (%x, %y) {padding=Custom([[2, 0], [0, 1]]), strides=[1, 1]}", X4, "f32[2, 3, 3, 4]"),
+     None),
+    ("=", "Relu", mind("Relu (%x)"), None),
+    ("=", "Neg", mind("Neg (%x)", "i64[3]"), None),
+    ("=", "Exp", mind("Exp (%x)"), None),
+    ("=", "Log", mind("Log (%x)"), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", MIND_TO_PTIR, ids=ids(MIND_TO_PTIR))
+def test_mind_to_ptir(row: Row) -> None:
+    check_row(row, "mind", "ptir")
+
+
+DIV3 = ptir("div(%x, dense<3.0> : tensor<f32, 2x3>)")
+HALF = ptir("div(%x, dense<-0.5> : tensor<f32, 2x3>)")
+TINY_DOT = "dot_general(%x, %y) contract_lhs[1] contract_rhs[0]"
+ZERO = "%k = broadcast_to(dense<0.0> : tensor<f32>) result_shape[2, 3] -> tensor<f32, 2x3>\n  "
+RELU = ZERO + "%c = compare_gt(%x, %k) -> tensor<i1, 2x3>\n  "
+PICKED = "%c = compare_gt(%x, %y) -> tensor<i1, 2x3>\n  "
+ONES = "%w = broadcast_to(%y) result_shape[2, 3] -> tensor<f32, 2x3>\n  "
+
+PTIR_TO_MIND: list[Row] = [
+    *(("=", f"constant {d}", ptir(f"constant() value[dense<[1{z}, 2{z}]>]", f"{d}, 2"), None)
+      for d, z in (("f32", ".0"), ("f64", ".5"), ("si32", ""), ("si64", ""))),
+    ("N", "constant f16", None, ptir("constant() value[dense<[1.0, 2.0]>]", "f16, 2")),
+    *(("=", op, ptir(f"{op}(%x, %y)", F, F, F), ptir(f"{op}(%x, %y)", *["f16, 2"] * 3)) for op in ("add", "sub", "mul")),
+    *(("=", op, ptir(f"{op}(%x)"), ptir(f"{op}(%x)", "bf16, 2", "bf16, 2")) for op in ("neg", "exp", "log")),
+    ("Y", "an inline literal", ptir("add(%x, dense<2.0> : tensor<f32, 2x3>)"), None),
+    ("=", "reduce_sum", ptir("reduce_sum(%x) axes[1] " + SUM("f32"), "f32, 2"),
+     ptir("reduce_sum(%x) axes[1] accum_dtype[f64] out_dtype[f32]", "f32, 2")),
+    ("Y", "reduce_sum over no axes", ptir("neg(%s)", more="%s = reduce_sum(%x) axes[] -> tensor<f32, 2x3>\n  "), None),
+    ("=", "reshape", ptir("reshape(%x) new_shape[3, 2]", "f32, 3x2"), ptir("reshape(%x) new_shape[?N]", "f32, ?N", "f32, ?Nx1")),
+    ("Y", "reshape, one extent inferred", ptir("reshape(%x) new_shape[3, -1]", "f32, 3x2"), None),
+    ("=", "transpose", ptir("transpose(%x) perm[1, 0]", "f32, 3x2"), ptir("transpose(%x) perm[1, 0]", "i1, 3x2", "i1, 2x3")),
+    ("=", "slice", ptir("slice(%x) starts[0, 1] sizes[2, 2]", "f32, 2x2"), None),
+    ("=", "take", ptir("take(%x, %y)", "f32, 4x3", F, "si32, 4"), None),
+    ("=", "dot_general, a product", ptir(TINY_DOT + " " + SUM("f32"), "f32, 2x4", F, "f32, 3x4"),
+     ptir(TINY_DOT + " accum_dtype[f64]", "f32, 2x4", F, "f32, 3x4")),
+    ("Y", "dot_general, any axes", ptir("dot_general(%x, %y) batch_lhs[1] batch_rhs[0] contract_lhs[0] contract_rhs[2]",
+                                        "f32, 3x4", F, "f32, 3x4x2"), None),
+    ("C", "stop_gradient", ptir("neg(%s)", more="%s = stop_gradient(%x) -> tensor<f32, 2x3>\n  "), None),
+    ("Y", "iota", ptir("iota() axis[1]"), ptir("iota() axis[1]", "f16, 2x3")),
+    ("Y", "broadcast_to of an operand of add", ptir("add(%x, %w)", F, F, "f32, 3", more=ONES), None),
+    ("C", "broadcast_to elsewhere", ptir("broadcast_to(%x) result_shape[4, 2, 3]", "f32, 4x2x3"),
+     ptir("broadcast_to(%x) result_shape[0, 3]", "f32, 0x3", "f32, 1x3")),
+    ("C", "tile", ptir("tile(%x) repeats[2, 1]", "f32, 4x3"), ptir("tile(%x) repeats[0, 1]", "f32, 0x3")),
+    ("C", "div by a power of two", HALF, ptir("div(%x, %y)", F, F, F)),
+    ("L", "div by a constant", DIV3, ptir("div(%x, %y)", F, F, F)),
+    ("Y", "div by a count", ptir("div(%s, dense<3.0> : tensor<f32, 2>)", "f32, 2",
+                                 more="%s = reduce_sum(%x) axes[1] -> tensor<f32, 2>\n  "), None),
+    ("N", "div of integers", None, ptir("div(%x, dense<2> : tensor<si32, 2>)", "si32, 2", "si32, 2")),
+    ("L", "maximum with 0", ptir("maximum(%x, dense<0.0> : tensor<f32, 2x3>)"), ptir("maximum(%x, %y)", F, F, F)),
+    ("N", "minimum", None, ptir("minimum(%x, %y)", F, F, F)),
+    ("L", "abs", ptir("abs(%x)"), ptir("abs(%x)", "si32, 3", "si32, 3")),
+    ("L", "reciprocal", ptir("reciprocal(%e)", more="%e = exp(%x) -> tensor<f32, 2x3>\n  "), None),
+    ("L", "rsqrt", ptir("rsqrt(%e)", more="%e = exp(%x) -> tensor<f32, 2x3>\n  "), None),
+    ("Y", "select(x > 0, x, 0)", ptir("select(%c, %x, %k)", more=RELU), ptir("select(%c, %x, %y)", F, F, F, more=PICKED)),
+    ("Y", "cast to the same", ptir("neg(%s)", more="%s = cast(%x) -> tensor<f32, 2x3>\n  "), ptir("cast(%x)", "f64, 2x3")),
+    ("Y", "extract_patches in a convolution",
+     mind("Conv2d (%x, %y) {padding=Valid, strides=[1, 1]}", X4, "f32[3, 3, 3, 4]"),
+     ptir("extract_patches(%x) window[2, 2]", "f32, 1x2x2x4", "f32, 1x3x3x1")),
+    ("Y", "pad in a slice with steps", mind("Slice (%x) {ends=[2, 3], starts=[0, 0], steps=[1, 2]}"),
+     ptir("pad(%x) low[1, 0] high[0, 0]", "f32, 3x3")),
+    ("N", "tanh", None, ptir("tanh(%x)")),
+    ("N", "reduce_max", None, ptir("reduce_max(%x) axes[1]", "f32, 2")),
+    ("N", "reduce_min", None, ptir("reduce_min(%x) axes[1]", "f32, 2")),
+    ("N", "concat", None, ptir("concat(%x, %x) axis[0]", "f32, 4x3")),
+    ("N", "clamp", None, ptir("clamp(%x, %y, %z)", F, F, F, F)),
+    ("N", "layer_norm", None, ptir("layer_norm(%x, %y, %y) epsilon[1e-05]", F, F, "f32, 3")),
+    ("N", "cond", None, COND("neg")),
+    ("N", "scan", None, SCAN(4, "mul")),
+    ("N", "reduce_window", None, ptir("reduce_window(%x) window_dims[1, 2] strides[1, 1] padding[[0, 0], [0, 0]] "
+                                      "base_dilation[1, 1] window_dilation[1, 1]", "f32, 2x2")),
+    ("N", "quantize", None, ptir("quantize(%x) output_dtype[si8]", "si8, 2x3")),
+    *NOWHERE,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", PTIR_TO_MIND, ids=ids(PTIR_TO_MIND))
+def test_ptir_to_mind(row: Row) -> None:
+    kind, _, accepted, refused = row
+    if accepted is not None and accepted.startswith("%"):  # what PTIR makes of a module
+        there = translated(parse(accepted, "mind"), "ptir")
+        assert there.program is not None
+        row = (kind, "", text(there.program), refused)
+    check_row(row, "ptir", "mind")

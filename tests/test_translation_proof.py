@@ -1,0 +1,83 @@
+"""The proof of translation: generated programs, there and back, both sides run and compared.
+
+Two hundred per IR always; of the 10,000 per IR that `PTIR_PROOFS=10000 pytest -m slow` runs, a share is run as `slow`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import TESTDATA
+from tiny_graphs import CONV, SIZES
+from translations import IRS, generated, prove, reread
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.source import Source
+from ptir_tools.core.symbols import bind
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_format
+
+FEW = 100  # per IR and target
+MANY = int(os.environ.get("PTIR_PROOFS", "1000"))  # per IR
+PAIRS = [(ir, target) for ir in IRS for target in IRS if target != ir]
+# Of the programs of a pair, how many at least the target accepts, in percent: a proof of refusals proves nothing.
+ACCEPTED = {
+    ("ptir", "mind"): 30, ("ptir", "tiny"): 45, ("mind", "ptir"): 100, ("mind", "tiny"): 45, ("tiny", "ptir"): 100,
+    ("tiny", "mind"): 40,
+}  # fmt: skip
+
+
+def proofs(ir: str, target: str, seeds: range) -> Counter[str]:
+    """What came of these programs."""
+    found: Counter[str] = Counter()
+    for seed in seeds:
+        before = generated(ir, target, seed)
+        diagnostics = Diagnostics()
+        assert verify(before, diagnostics), (seed, [d.message for d in diagnostics])
+        found[prove(reread(before), target, seed)] += 1
+    return found
+
+
+@pytest.mark.parametrize(("ir", "target"), PAIRS)
+def test_generated_programs(ir: str, target: str) -> None:
+    found = proofs(ir, target, range(FEW))
+    assert found.total() - found["refused"] >= ACCEPTED[ir, target] * FEW / 100, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ir", "target"), PAIRS)
+def test_many_generated_programs(ir: str, target: str) -> None:
+    share = MANY // 2  # each IR has two targets
+    found = proofs(ir, target, range(FEW, FEW + share))
+    assert found.total() - found["refused"] >= ACCEPTED[ir, target] * share / 100, found
+
+
+SAMPLES = {
+    "mind": sorted((TESTDATA / "mind").glob("*.ir")),
+    "tiny": sorted((TESTDATA / "tiny").glob("*.json")),
+    "ptir": [*sorted((TESTDATA / "ptir" / "func").glob("f*.func.ptir")), *sorted((TESTDATA / "ptir" / "func").glob("f*.json"))],
+}
+FORMATS = {".json": "ptir-json", ".ptir": "ptir"}
+
+
+def sample(ir: str, path: Path) -> Program | None:
+    """A sample as it is in the repository, its symbols bound; None when it is there to be refused."""
+    diagnostics = Diagnostics(Source(path.name, path.read_text("utf-8")))
+    form = FORMATS[path.suffix] if ir == "ptir" else ir
+    program = load_format(form).read(diagnostics.source, diagnostics, Options())
+    if program is None:
+        return None
+    bind(program, CONV if "conv2d" in path.name else {**SIZES, "S": 3, "N": 5} if ir != "mind" else {})
+    return program if verify(program, diagnostics) and not diagnostics.errors else None
+
+
+@pytest.mark.parametrize(("ir", "path"), [(ir, p) for ir in SAMPLES for p in SAMPLES[ir]], ids=lambda x: getattr(x, "name", x))
+def test_samples(ir: str, path: Path) -> None:
+    for target in IRS:
+        if target != ir and (before := sample(ir, path)) is not None:
+            prove(before, target)

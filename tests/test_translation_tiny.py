@@ -1,0 +1,124 @@
+"""Tiny to PTIR and PTIR to Tiny: each row of the legality tables, on both sides of its line (see `legality_rows`)."""
+
+from __future__ import annotations
+
+import pytest
+from legality_rows import COND, NOWHERE, SCAN, F, Row, check_row, ids, ptir
+from tiny_graphs import graph, node, source
+
+X, Y = source([3, 4]), source([3, 4], id="z")
+B = source([3, 4], "bool", "b")
+I = source([3, 4], "i32")  # noqa: E741
+N = source(["N", 4])
+
+
+def one(uop: str, *src: object, inputs: tuple = (X,), **arg: object) -> str:
+    """A graph of these inputs and one node, y."""
+    return graph(*inputs, node(uop, *src, **arg))
+
+
+def view(*entries: object, shape: list, guard: list | None = None, x: dict = X) -> str:
+    return one("VIEW", inputs=(x,), result_shape=shape, index_map={"map": list(entries)} | ({"guard": guard} if guard else {}))
+
+
+SUMS = [("=", f"REDUCE {op}", one("REDUCE", op=op, axes=[1], dtype="fp32"), None) for op in ("SUM", "MAX", "MIN")]
+TINY_TO_PTIR: list[Row] = [
+    ("=", "INPUT", graph(source(["N"]), node("NEG")), None),
+    ("=", "RESHAPE", one("RESHAPE", result_shape=[2, 6]), None),
+    ("Y", "RESHAPE to an expression", one("RESHAPE", inputs=(N,), result_shape=["4*N"]), None),
+    ("=", "PERMUTE", one("PERMUTE", perm=[1, 0]), None),
+    ("=", "EXPAND", one("EXPAND", result_shape=[2, 3, 4], broadcast_dimensions=[1, 2]), None),
+    ("Y", "EXPAND between axes", one("EXPAND", result_shape=[3, 2, 4], broadcast_dimensions=[0, 2]), None),
+    ("=", "PAD", one("PAD", pad=[[1, 0], [0, 2]], value=-0.5), one("PAD", pad=[["p", 0], [0, 0]])),
+    ("Y", "PAD of a symbol", one("PAD", inputs=(N,), pad=[[1, 1], [0, 0]]), None),
+    ("=", "SHRINK", one("SHRINK", lo=[0, 1], hi=[3, 3]), one("SHRINK", inputs=(N,), lo=[0, 0], hi=["N-1", 4])),
+    ("Y", "SHRINK by a step", one("SHRINK", lo=[0, 1], hi=[3, 4], step=[2, 2]), None),
+    ("Y", "SHRINK that keeps a symbol whole", one("SHRINK", inputs=(N,), lo=[0, 1], hi=["N", 3]), None),
+    *(("=", uop, one(uop), None) for uop in ("NEG", "RSQRT")),
+    ("=", "CAST", one("CAST", to="fp16"), None),
+    *(("=", uop, one(uop, "x", "z", inputs=(X, Y)), None) for uop in ("ADD", "SUB", "MUL", "FDIV", "MAX", "MIN")),
+    ("=", "WHERE", one("WHERE", "b", "x", "z", inputs=(X, Y, B)), None),
+    *SUMS,
+    ("Y", "REDUCE of narrower floats", one("REDUCE", inputs=(source([3, 4], "bf16"),), op="SUM", axes=[0], dtype="fp32"), None),
+    ("Y", "REDUCE to narrower floats", one("REDUCE", op="MAX", axes=[0], dtype="fp16"), None),
+    ("Y", "REDUCE to i32", one("REDUCE", op="SUM", axes=[0], dtype="i32"), None),
+    ("Y", "REDUCE from init", one("REDUCE", op="SUM", axes=[0, 1], dtype="fp32", init=3), None),
+    ("Y", "REDUCE over no axes", one("REDUCE", op="SUM", axes=[], dtype="fp16"), None),
+    ("Y", "an immediate", one("MUL", "x", 0.5), None),
+    ("Y", "RELU", one("RELU"), None),
+    ("C", "EXP2", one("EXP2"), None),
+    ("C", "EXP2 as e to the power", graph(X, node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")), None),
+    ("Y", "FLIP", one("FLIP", axes=[-1]), one("FLIP", inputs=(N,), axes=[0])),
+    ("Y", "FLIP of a whole symbol's neighbor", one("FLIP", inputs=(N,), axes=[1]), None),
+    ("Y", "VIEW by axes", view("i1", "3-i0", shape=[4, 3]), view("i0", "s*i1", shape=[3, 4])),
+    ("Y", "VIEW from the flat source", view("i0", "i0", shape=[3]), view("i0", "i0//2", shape=["N", 4], x=N)),
+    ("Y", "VIEW with a guard", view("i0-1", "i1", shape=[5, 4], guard=["i0>=1", "i0<4"]), None),
+    ("Y", "POOL", one("POOL", kernel=[2], stride=[2]), one("POOL", kernel=["K"])),
+    ("Y", "a symbol", one("NEG", inputs=(N,)), None),
+    ("Y", "an expression", one("NEG", inputs=(source(["H*D", "Cout//G"]),)), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TINY_TO_PTIR, ids=ids(TINY_TO_PTIR))
+def test_tiny_to_ptir(row: Row) -> None:
+    check_row(row, "tiny", "ptir")
+
+
+TYPES = ("f32", "f16", "bf16", "si32")
+OUT = "axes[1] accum_dtype[f32] out_dtype[f32]"
+POOL = "window_dims[1, 2] strides[1, 2] padding[[0, 0], [1, 1]] base_dilation[1, 1] window_dilation[1, 2]"
+CONSTANT = ptir("constant() value[dense<[1.0, 2.0]>]", "f32, 2")
+TANH_2 = ptir("tanh(%k)", more="%k = constant() value[dense<2.0>] -> tensor<f32, 2x3>\n  ")
+PTIR_TO_TINY: list[Row] = [
+    *(("=", f"neg {d}", ptir("neg(%x)", f"{d}, 4", f"{d}, 4"), None) for d in TYPES),
+    ("=", "rsqrt", ptir("rsqrt(%x)"), ptir("rsqrt(%x)", "f64, 2", "f64, 2")),
+    ("Y", "reciprocal", ptir("reciprocal(%x)"), ptir("reciprocal(%x)", "f64, 2", "f64, 2")),
+    *(("=", op, ptir(f"{op}(%x, %y)", F, F, F), ptir(f"{op}(%x, %y)", *["si64, 2"] * 3))
+      for op in ("add", "sub", "mul", "maximum", "minimum")),
+    ("=", "div", ptir("div(%x, %y)", F, F, F), ptir("div(%x, %y)", *["si32, 2"] * 3)),
+    ("=", "select", ptir("select(%x, %y, %z)", F, "i1, 2x3", F, F),
+     ptir("select(%x, %y, %z)", "ui8, 2", "i1, 2", "ui8, 2", "ui8, 2")),
+    *(("=", f"cast to {d}", ptir("cast(%x)", f"{d}, 2x3"), None) for d in ("f16", "bf16", "si32", "i1")),
+    ("N", "cast to f64", None, ptir("cast(%x)", "f64, 2x3")),
+    *(("=", f"reduce_{k}", ptir(f"reduce_{k}(%x) {OUT}", "f32, 2"),
+       ptir(f"reduce_{k}(%x) axes[1] accum_dtype[f64]", "f32, 2")) for k in ("sum", "max", "min")),
+    ("Y", "reduce_sum that keeps", ptir("reduce_sum(%x) axes[0] keepdims[true]", "f32, 1x3"), None),
+    ("Y", "reduce_sum to another dtype", ptir("reduce_sum(%x) axes[0] out_dtype[f16]", "f16, 3"), None),
+    ("Y", "dot_general", ptir("dot_general(%x, %y) contract_lhs[1] contract_rhs[0]", "f32, 2x4", F, "f32, 3x4"),
+     ptir("dot_general(%x, %y) contract_lhs[1] contract_rhs[0] accum_dtype[f64]", "f32, 2x4", F, "f32, 3x4")),
+    ("=", "reshape", ptir("reshape(%x) new_shape[3, 2]", "f32, 3x2"), None),
+    ("=", "transpose", ptir("transpose(%x) perm[1, 0]", "f32, 3x2"), None),
+    ("=", "broadcast_to", ptir("broadcast_to(%x) result_shape[4, 2, 3]", "f32, 4x2x3"), None),
+    ("=", "slice", ptir("slice(%x) starts[0, 1] sizes[2, 2]", "f32, 2x2"), None),
+    ("=", "pad", ptir("pad(%x) low[1, 0] high[0, 2] pad_value[2.5]", "f32, 3x5"), None),
+    ("Y", "pad between elements", ptir("pad(%x) low[0, 1] high[0, 0] interior[1, 2]", "f32, 3x8"), None),
+    ("Y", "tile", ptir("tile(%x) repeats[2, 3]", "f32, 4x9"), None),
+    ("Y", "clamp", ptir("clamp(%x, %y, %z)", F, F, F, F), ptir("clamp(%x, %y, %z)", *["si8, 2"] * 4)),
+    ("Y", "abs", ptir("abs(%x)"), None),
+    ("Y", "stop_gradient", ptir("neg(%s)", more="%s = stop_gradient(%x) -> tensor<f32, 2x3>\n  "), None),
+    ("Y", "layer_norm", ptir("layer_norm(%x, %y, %y) epsilon[1e-05]", F, F, "f32, 3"),
+     ptir("layer_norm(%x, %y, %y) epsilon[1e-05]", "f64, 2x3", "f64, 2x3", "f64, 3")),
+    *(("Y", f"reduce_window {k}", ptir(f"reduce_window(%x) {POOL} reduce[{k}]", "f32, 2x2"),
+       ptir(f"reduce_window(%x) {POOL} reduce[{k}] accum_dtype[f64]", "f32, 2x2")) for k in ("sum", "max", "min")),
+    ("Y", "extract_patches", ptir("extract_patches(%x) window[2, 2] strides[1, 2] padding[[1, 0], [0, 0]] pad_value[7.0]",
+                                  "f32, 1x3x1x4", "f32, 1x3x3x1"), None),
+    ("Y", "constant of equal elements", ptir("add(%x, dense<2.0> : tensor<f32, 2x3>)"), None),
+    ("C", "constant", CONSTANT, CONSTANT),
+    ("C", "iota", ptir("iota() axis[1]"), ptir("iota() axis[1]")),
+    ("C", "an op of constants", TANH_2, TANH_2),
+    ("C", "exp", ptir("exp(%x)"), ptir("exp(%x)", "f64, 2", "f64, 2")),
+    ("C", "tanh", ptir("tanh(%x)"), ptir("tanh(%x)", "f64, 2", "f64, 2")),
+    ("Y", "concat", ptir("concat(%x, %y, %x) axis[0]", "f32, 8x3", F, "f32, 4x3"),
+     ptir("concat(%x, %x) axis[0]", "f64, 4", "f64, 2")),
+    ("C", "cond", COND("exp"), COND("log")),
+    ("C", "scan", SCAN(4, "mul"), SCAN(2000, "mul")),
+    ("C", "scan of known trips", SCAN(3, "maximum"), SCAN("?N", "mul")),
+    ("N", "log", None, ptir("log(%x)")),
+    ("N", "take", None, ptir("take(%x, %y)", "f32, 4x3", F, "si32, 4")),
+    *NOWHERE,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", PTIR_TO_TINY, ids=ids(PTIR_TO_TINY))
+def test_ptir_to_tiny(row: Row) -> None:
+    check_row(row, "ptir", "tiny")
