@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from common import Constants, Weights, causal, linear, softmax
+from common import Constants, Weights, linear, softmax
 
 from ptir_tools import Graph, Program, Tensor
 
@@ -33,7 +33,7 @@ CONFIG = Config()
 
 
 def weights(c: Config = CONFIG) -> dict[str, np.ndarray]:
-    """Parameters under Llama's names, input features first; and the cosines and sines of the positions."""
+    """Parameters under Llama's names, input features first; cosines and sines of the positions, a mask of later ones."""
     w, d, kv = Weights(5), c.width, c.groups * c.head
     for i in range(c.layers):
         w.add(f"layers.{i}.input_layernorm", d, within=0.3, about=1.0)
@@ -44,7 +44,8 @@ def weights(c: Config = CONFIG) -> dict[str, np.ndarray]:
     w.add("norm", d, within=0.3, about=1.0)
     frequency = c.base ** -(np.arange(c.head // 2) / (c.head // 2))
     angles = np.tile(np.arange(c.time)[:, None] * frequency, 2)
-    w.arrays |= {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    later = np.triu(np.full((c.time, c.time), -np.inf, np.float32), 1)
+    w.arrays |= {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32), "mask": later}
     return w.arrays
 
 
@@ -80,7 +81,7 @@ def attention(x: Tensor, w: Constants, name: str, c: Config) -> Tensor:
     q, k, v = rotate(heads("q", c.heads), cos, sin), rotate(heads("k", c.groups), cos, sin), heads("v", c.groups)
     shared = [batch, c.groups, c.heads // c.groups, time, c.head]
     scores = q.reshape(shared).dot_general(k, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[3])
-    power = softmax(causal(scores * c.head**-0.5))
+    power = softmax(scores * c.head**-0.5 + w(x, "mask").broadcast_like(scores))
     mixed = power.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
     rows = mixed.reshape([batch, c.heads, time, c.head]).transpose([0, 2, 1, 3]).reshape(x.shape)
     return linear(rows, w(x, f"{name}.o_proj"))
