@@ -163,7 +163,7 @@ def exp2(op: Op, options: Options) -> Match | None:
     exp = defined_by(op.operands[0], "exp")
     product = defined_by(exp.operands[0], "mul") if exp else None
     wide = defined_by(product.operands[0], "cast") if product else None
-    if product is None or wide is None or op.result.type is not wide.operands[0].type or type_of(op.result).dtype is not F32:
+    if product is None or wide is None or {type_of(op.result).dtype, type_of(wide.operands[0]).dtype} != {F32}:
         return None
     if splat_of(product.operands[1]) != log(2):
         return None
