@@ -1,88 +1,112 @@
-"""Rules of elementwise ops: identities, inverses, comparisons, selection, conversion. How to write one: docs/rules-for-rules.md.
+"""Rules of arithmetic: identities, inverses, constants brought together. How to write one: docs/rules-for-rules.md.
 
 What a rule may change in floating point stands behind it; integers, which wrap, never change. `range`: a NaN or infinity may
-become a number, or the other way round.
+become a number, or the other way round. Complex numbers are multiplied by parts, so that a factor 1 can make a NaN of an
+infinity: what multiplies or divides is exact for reals alone.
 """
 
 from ptir_tools.core.rules import rules
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
 
-ALGEBRA = rules(
-    """
+RULES = """
     # A token 0 matches both zeros of a float, 0.0 and -0.0 one of them.
     add-negative-zero:  add(x, -0.0)                             => x
     add-zero:           add(x, 0)                                => x                                      [zero-sign]
     sub-positive-zero:  sub(x, 0.0)                              => x
     sub-zero:           sub(x, 0)                                => x                                      [zero-sign]
-    mul-one:            mul(x, 1)                                => x
-    div-one:            div(x, 1)                                => x
+    mul-one:            mul(x, 1)                                => x           if real(x)
+    div-one:            div(x, 1)                                => x           if real(x)
+    mul-one-complex:    mul(x, 1)                                => x                                      [range]
+    div-one-complex:    div(x, 1)                                => x                                      [range]
     mul-zero:           mul(x, 0)                                => 0                                      [range]
-    mul-minus-one:      mul(x, -1)                               => neg(x)                                 [nan-payload]
-    div-minus-one:      div(x, -1)                               => neg(x)                                 [nan-payload]
+    zero-div:           div(0, x)                                => 0           if floating(x)             [range]
+    mul-minus-one:      mul(x, -1)                               => neg(x)      if real(x)                 [nan-payload]
+    div-minus-one:      div(x, -1)                               => neg(x)      if real(x)                 [nan-payload]
     minus-zero-sub:     sub(-0.0, x)                             => neg(x)                                 [nan-payload]
     zero-sub:           sub(0, x)                                => neg(x)                                 [zero-sign]
     one-div:            div(1, x)                                => reciprocal(x)
+    div-power:          div(x, c)                                => mul(x, reciprocal(c))
+                        if constant(c) and power_of_two(c) and not constant(x) and alone(rw, c, root)
+    div-constant:       div(x, c)                                => mul(x, reciprocal(c))
+                        if constant(c) and floating(x) and not constant(x) and alone(rw, c, root)          [range]
 
     neg-neg:            neg(neg(x))                              => x
     abs-neg:            abs(neg(x))                              => abs(x)
     abs-abs:            abs(abs(x))                              => abs(x)
+    abs-square:         abs(y := mul(x, x))                      => y           if floating(x)             [nan-payload]
+    abs-exp:            abs(y := exp(_))                         => y                                      [nan-payload]
     sub-neg:            sub(x, neg(y))                           => add(x, y)                              [nan-payload]
     add-neg:            add(x, neg(y))                           => sub(x, y)                              [nan-payload]
-    mul-neg-neg:        mul(neg(x), neg(y))                      => mul(x, y)                              [nan-payload]
-    div-neg-neg:        div(neg(x), neg(y))                      => div(x, y)   if floating(x)             [nan-payload]
     neg-sub:            neg(sub(x, y))                           => sub(y, x)                              [zero-sign]
+    mul-neg-neg:        mul(neg(x), neg(y))                      => mul(x, y)                              [nan-payload]
+    mul-abs-abs:        mul(abs(x), abs(x))                      => mul(x, x)                              [nan-payload]
+    div-neg-neg:        div(neg(x), neg(y))                      => div(x, y)   if floating(x)             [nan-payload]
+    mul-neg-constant:   mul(y := neg(x), c)                      => mul(x, neg(c))
+                        if constant(c) and not constant(x) and alone(rw, y, root)                          [nan-payload]
+    neg-mul-constant:   neg(y := mul(x, c))                      => mul(x, neg(c))
+                        if constant(c) and not constant(x) and alone(rw, y, root)                          [nan-payload]
 
     sub-self:           sub(x, x)                                => 0                                      [range]
     div-self:           div(x, x)                                => 1           if floating(x)             [range]
-    maximum-self:       maximum(x, x)                            => x
-    minimum-self:       minimum(x, x)                            => x
-    maximum-again:      maximum(m := maximum(x, y), y)           => m                                      [zero-sign]
-    minimum-again:      minimum(m := minimum(x, y), y)           => m                                      [zero-sign]
-    maximum-minimum:    maximum(minimum(x, y), x)                => x           if integer(x)
-    minimum-maximum:    minimum(maximum(x, y), x)                => x           if integer(x)
-    clamp-again:        clamp(c := clamp(_, a, b), a, b)         => c                                      [zero-sign]
     sub-of-add:         sub(add(x, y), y)                        => x                                      [range]
+    sub-of-add-left:    sub(y, add(x, y))                        => neg(x)                                 [range]
     add-of-sub:         add(sub(x, y), y)                        => x                                      [range]
     sub-of-sub:         sub(x, sub(x, y))                        => y                                      [range]
+    mul-of-div:         mul(div(x, y), y)                        => x           if floating(x)             [range]
+    div-of-mul:         div(mul(x, y), y)                        => x           if floating(x)             [range]
 
+    # Constants meet: (x + a) + b is x + (a + b).
     add-constants:      add(i := add(x, a), b)                   => add(x, add(a, b))
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    add-sub-constants:  add(i := sub(x, a), b)                   => add(x, sub(b, a))
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    sub-add-constants:  sub(i := add(x, a), b)                   => add(x, sub(a, b))
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    sub-sub-constants:  sub(i := sub(x, a), b)                   => sub(x, add(a, b))
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    add-constant-sub:   add(i := sub(a, x), b)                   => sub(add(a, b), x)
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    sub-constant-sub:   sub(i := sub(a, x), b)                   => sub(sub(a, b), x)
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    constant-sub-add:   sub(a, i := add(x, b))                   => sub(sub(a, b), x)
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    constant-sub-sub:   sub(a, i := sub(x, b))                   => sub(add(a, b), x)
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    constant-sub-from:  sub(a, i := sub(b, x))                   => add(x, sub(a, b))
                         if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
     mul-constants:      mul(i := mul(x, a), b)                   => mul(x, mul(a, b))
                         if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
+    maximum-constants:  maximum(i := maximum(x, a), b)           => maximum(x, maximum(a, b))
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [nan-payload]
+    minimum-constants:  minimum(i := minimum(x, a), b)           => minimum(x, minimum(a, b))
+                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [nan-payload]
+
+    maximum-self:       maximum(x, x)                            => x
+    minimum-self:       minimum(x, x)                            => x
+    maximum-again:      maximum(m := maximum(x, y), y)           => m                                      [nan-payload]
+    minimum-again:      minimum(m := minimum(x, y), y)           => m                                      [nan-payload]
+    maximum-minimum:    maximum(minimum(x, y), x)                => x                                      [range]
+    minimum-maximum:    minimum(maximum(x, y), x)                => x                                      [range]
+    maximum-lowest:     maximum(x, c)                            => x           if constant(c) and lowest(c)
+    minimum-highest:    minimum(x, c)                            => x           if constant(c) and highest(c)
+    maximum-highest:    maximum(x, c)                            => c           if constant(c) and highest(c)  [range]
+    minimum-lowest:     minimum(x, c)                            => c           if constant(c) and lowest(c)   [range]
+
+    clamp-self:         clamp(x, x, x)                           => x
+    clamp-at-lower:     clamp(x, x, y)                           => minimum(x, y)
+    clamp-at-upper:     clamp(x, _, x)                           => x                                      [range]
+    clamp-to-one:       clamp(_, y, y)                           => y                                      [range]
+    clamp-again:        clamp(c := clamp(_, a, b), a, b)         => c                                      [nan-payload]
+    clamp-below:        clamp(x, a, b)                           => maximum(x, a)  if constant(b) and highest(b)
+    clamp-above:        clamp(x, a, b)                           => minimum(x, b)  if constant(a) and lowest(a)
 
     reciprocal-twice:   reciprocal(reciprocal(x))                => x                                      [range]
+    reciprocal-div:     reciprocal(div(x, y))                    => div(y, x)                              [range]
+    mul-reciprocal:     mul(x, reciprocal(y))                    => div(x, y)   if not constant(y)         [range]
+    div-reciprocal:     div(x, reciprocal(y))                    => mul(x, y)                              [range]
     log-exp:            log(exp(x))                              => x           if floating(x)             [range]
     exp-log:            exp(log(x))                              => x           if floating(x)             [range]
-    mul-reciprocal:     mul(x, reciprocal(y))                    => div(x, y)                              [range]
+    """
 
-    less-self:          compare_lt(x, x)                         => False
-    greater-self:       compare_gt(x, x)                         => False
-    equal-self:         compare_eq(x, x)                         => True                                   [range]
-    unequal-self:       compare_ne(x, x)                         => False                                  [range]
-    less-equal-self:    compare_le(x, x)                         => True                                   [range]
-    greater-equal-self: compare_ge(x, x)                         => True                                   [range]
-    less-right:         compare_lt(c, x)           => compare_gt(x, c)   if constant(c) and not constant(x)
-    less-equal-right:   compare_le(c, x)           => compare_ge(x, c)   if constant(c) and not constant(x)
-    greater-right:      compare_gt(c, x)           => compare_lt(x, c)   if constant(c) and not constant(x)
-    greater-equal-right: compare_ge(c, x)          => compare_le(x, c)   if constant(c) and not constant(x)
-    is-true:            compare_eq(p, True)                      => p
-    is-not-false:       compare_ne(p, False)                     => p
-    not-not:            compare_eq(compare_eq(p, False), False)  => p
-    not-not-true:       compare_ne(compare_ne(p, True), True)    => p
-
-    select-true:        select(True, x, _)                       => x
-    select-false:       select(False, _, y)                      => y
-    select-same:        select(_, x, x)                          => x
-    select-predicate:   select(p, True, False)                   => p
-    select-not:         select(compare_eq(p, False), x, y)       => select(p, y, x)
-    select-true-arm:    select(p, select(p, x, _), y)            => select(p, x, y)
-    select-false-arm:   select(p, x, select(p, _, y))            => select(p, x, y)
-
-    cast-same:          cast(x, dtype=d)                         => x           if dtype(x) is d
-    cast-chain:         cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)   if lossless(dtype(x), d)
-    """,
-    DIALECT,
-    HELPERS,
-    splat,
-)
+ALGEBRA = rules(RULES, DIALECT, HELPERS, splat)

@@ -38,6 +38,11 @@ def shape(x: Thing) -> Shape:
     return t.shape if isinstance(t, TensorType) else ()
 
 
+def extents(x: Thing) -> tuple[int, ...]:
+    """The shape as integers. Raises ValueError when an extent is symbolic."""
+    return tensor_type(x).static_shape
+
+
 def dtype(x: Thing) -> DType:
     """The dtype of an operand or result."""
     return tensor_type(x).dtype
@@ -127,7 +132,7 @@ def power_of_two(c: Operand) -> bool:
     found = scalar_of(c) if floating(c) else None
     if not found or not isfinite(found) or abs(frexp(found)[0]) != 0.5:
         return False
-    return float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found
+    return bool(float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found)
 
 
 def constant(x: Operand) -> bool:
@@ -168,6 +173,16 @@ def moves_units(perm: Sequence[int], extents: Shape) -> bool:
     return kept == sorted(kept)
 
 
+def unit_origins(before: Shape, after: Shape) -> list[int | None] | None:
+    """For each axis of `after` the axis of `before` that it is, None for an extent 1; None when a reshape from `before` to
+    `after` does more than add and drop extents 1."""
+    kept = [i for i, d in enumerate(before) if d != 1]
+    if [before[i] for i in kept] != [d for d in after if d != 1]:
+        return None
+    source = iter(kept)
+    return [None if d == 1 else next(source) for d in after]
+
+
 def sums(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     """Elementwise sums."""
     return tuple(x + y for x, y in zip(a, b, strict=True))
@@ -198,6 +213,16 @@ def adds_units(x: Thing, to: Thing) -> bool:
     return rank(to) >= rank(x) and ones(lead(x, to)) and shape(to)[rank(to) - rank(x) :] == shape(x)
 
 
+def aligned(x: Thing, y: Thing) -> bool:
+    """Whether the shapes are the same but for leading extents 1."""
+    return _core(shape(x)) == _core(shape(y))
+
+
+def _core(extents: Shape) -> Shape:
+    first = next((i for i, d in enumerate(extents) if d != 1), len(extents))
+    return extents[first:]
+
+
 _PRECISION = {FP8_E4M3: 4, FP8_E5M2: 3, BF16: 8, F16: 11, F32: 24, F64: 53}
 _HOLDS = {
     FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
@@ -226,6 +251,11 @@ def lossless(source: DType, target: DType) -> bool:
     return target.min <= source.min and source.max <= target.max
 
 
+def holds(d: DType, n: int) -> bool:
+    """Whether a dtype has the integers 0 to n, every one."""
+    return n <= d.max if d.is_integer else d.is_float and n <= 1 << _PRECISION[d]
+
+
 def saturates_alike(inner: DType, outer: DType) -> bool:
     """Whether a cast to the integers `inner`, then to `outer`, is a cast to `outer`: every value of `outer` is one of `inner`."""
     return inner.is_integer and outer.is_integer and lossless(outer, inner)
@@ -240,6 +270,13 @@ def splat(t: TensorType, number: Any) -> list[Op]:
     return [one, create(OPS["ptir.broadcast_to"], (one.results[0],), {"result_shape": t.shape})]
 
 
+def insert(rw: Rewriter, at: Op, ops: Sequence[Op]) -> Value:
+    """Insert `ops` before `at`; the value of the last one."""
+    for op in ops:
+        last = rw.insert_before(at, op)
+    return last
+
+
 def total(root: Op) -> bool:
     """Whether `root` cannot fail on operands of other shapes: an integer division of no element does not."""
     return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
@@ -250,6 +287,6 @@ HELPERS: dict[str, Any] = {
     for f in (
         shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose,
         moves_units, sums, products, zeros, ones, adds_units, lossless, total, real, inexact, number, lowest, highest,
-        power_of_two, saturates_alike,
+        power_of_two, saturates_alike, aligned,
     )
 }  # fmt: skip

@@ -1,16 +1,17 @@
-"""Patterns of concat, slice, pad and dynamic slices, and of what they take apart and put together."""
+"""Patterns of concat, slice and pad: what they take apart and put together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ptir_tools.core import arrays
-from ptir_tools.core.constants import literal_of, same_operand
+from ptir_tools.core.constants import same_operand
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
-from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.rules import helpers
+from ptir_tools.dialects.ptir.rules.uniform import element_of
 
 
 def _along(x: Operand, axis: int) -> int:
@@ -80,47 +81,70 @@ def _joined(op: OpView, run: Sequence[OpView | Operand], axis: int) -> Operand:
 
 @rewrites("ptir.slice", operands=["ptir.concat"])
 def slice_of_concat(op: OpView) -> bool:
-    """A slice that lies within one operand of a concat is a slice of that operand."""
+    """A slice of a concat is a slice of the operand that it lies within, or a concat of those that it covers whole."""
     inner = op.defined_by(op.x, "concat")
-    if inner is None:
+    if inner is None or 0 in op.sizes:
         return False
-    axis = inner.axis % len(op.starts)
-    start, at = op.starts[axis], 0
+    axis, at, whole = inner.axis % len(op.starts), 0, list[Operand]()
+    start = op.starts[axis]
+    end = start + op.sizes[axis]
     for x in inner.root.operands:
         extent = _along(x, axis)
         if extent < 0:
             return False
-        if at <= start and start + op.sizes[axis] <= at + extent:
+        if at <= start and end <= at + extent:
             starts = (*op.starts[:axis], start - at, *op.starts[axis + 1 :])
             return op.replace(op.rw.build(op.root, "slice", x, starts=starts, sizes=op.sizes))
+        if start <= at and at + extent <= end:
+            whole.append(x)
         at += extent
-    return False
+    across = all(n == d for a, (n, d) in enumerate(zip(op.sizes, helpers.shape(op.x), strict=True)) if a != axis)
+    if not across or sum(_along(x, axis) for x in whole) != op.sizes[axis]:
+        return False
+    return op.replace(op.rw.build(op.root, "concat", whole, axis=axis))
 
 
 @rewrites("ptir.slice", operands=["ptir.pad"])
 def slice_of_pad(op: OpView) -> bool:
-    """A slice of what was padded is a slice of the original."""
+    """A slice of what was padded is a slice of the original, less padding, or padding alone."""
     inner = op.defined_by(op.x, "pad")
-    if inner is None or any(inner.interior) or not helpers.static(inner.x):
+    if inner is None or any(inner.interior) or not helpers.static(inner.x) or 0 in op.sizes:
         return False
-    starts = tuple(s - low for s, low in zip(op.starts, inner.low, strict=True))
-    extents = operand_type(inner.x).shape  # type: ignore[attr-defined]
-    if any(s < 0 or s + n > extent for s, n, extent in zip(starts, op.sizes, extents, strict=True)):
+    spans = [_span(*window) for window in zip(op.starts, op.sizes, inner.low, helpers.extents(inner.x), strict=True)]
+    starts, sizes, low = (tuple(s[i] for s in spans) for i in range(3))
+    if 0 in sizes:
+        fill = scalars.element(inner.pad_value, helpers.dtype(inner.x))
+        return _stand_for(op, helpers.insert(op.rw, op.root, helpers.splat(helpers.tensor_type(op.root), fill)))
+    high = tuple(n - a - m for n, a, m in zip(op.sizes, low, sizes, strict=True))
+    x, part = inner.x, sizes != helpers.shape(inner.x)
+    if part and (any(low) or any(high)) and not helpers.alone(op.rw, op.x, op.root):
         return False
-    return op.replace(op.rw.build(op.root, "slice", inner.x, starts=starts, sizes=op.sizes))
+    if part:
+        x = op.rw.build(op.root, "slice", x, starts=starts, sizes=sizes)
+    if any(low) or any(high):
+        x = op.rw.build(op.root, "pad", x, low=low, high=high, pad_value=inner.pad_value)
+    return op.replace(x)
+
+
+def _span(start: int, size: int, low: int, extent: int) -> tuple[int, int, int]:
+    """Along one axis: where the slice starts in the original, how much of that it has, how much padding before."""
+    first, last = max(start - low, 0), min(start + size - low, extent)
+    return first, max(last - first, 0), min(max(low - start, 0), size)
 
 
 @rewrites("ptir.slice", operands=["ptir.broadcast_to"])
 def slice_of_broadcast(op: OpView) -> bool:
     """Slice before repeating: along repeated axes the slice only changes how often."""
     inner = op.defined_by(op.x, "broadcast_to")
-    if inner is None or not helpers.static(op.x) or not helpers.alone(op.rw, op.x, op.root):
+    if inner is None or not helpers.static(op.x):
         return False
     x, lead = inner.x, len(op.starts) - helpers.rank(inner.x)
     repeated = [d == 1 for d in helpers.shape(x)]
     starts = tuple(0 if r else s for r, s in zip(repeated, op.starts[lead:], strict=True))
     sizes = tuple(1 if r else n for r, n in zip(repeated, op.sizes[lead:], strict=True))
     if sizes != helpers.shape(x):
+        if not helpers.alone(op.rw, op.x, op.root):
+            return False
         x = op.rw.build(op.root, "slice", x, starts=starts, sizes=sizes)
     return op.replace(op.rw.build(op.root, "broadcast_to", x, result_shape=op.sizes))
 
@@ -137,35 +161,23 @@ def pad_chain(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "pad", inner.x, low=low, high=high, interior=op.interior, pad_value=op.pad_value))
 
 
-def _start(x: Operand) -> list[int] | None:
-    """The numbers of a constant start operand."""
-    literal = literal_of(x)
-    if literal is None or literal.data is None or literal.type.count > 64:
-        return None
-    return [int(n) for n in arrays.from_literal(literal)]
-
-
-def _clamped(starts: Sequence[int], sizes: Sequence[int], x: Operand) -> tuple[int, ...] | None:
-    """`starts` clamped as the contract says; None when a size does not fit or an extent is symbolic."""
-    t = operand_type(x)
-    if not isinstance(t, TensorType) or not t.is_static:
-        return None
-    room = [d - n for d, n in zip(t.static_shape, sizes, strict=True)]
-    return None if min(room, default=0) < 0 else tuple(min(max(s, 0), r) for s, r in zip(starts, room, strict=True))
-
-
-@rewrites("ptir.dynamic_slice", depth=2)
-def dynamic_slice_of_constant_start(op: OpView) -> bool:
-    """A dynamic slice from a known start is a slice."""
-    if (found := _start(op.start)) is None or (starts := _clamped(found, op.sizes, op.x)) is None:
+@rewrites("ptir.pad", operands=["ptir.constant", "ptir.broadcast_to"])
+def pad_of_same(op: OpView) -> bool:
+    """Padding equal elements with what they are gives more of them."""
+    element = element_of(op.x)
+    fill = scalars.element(op.pad_value, helpers.dtype(op.x))
+    if element is None or not helpers.static(op.root) or arrays.pack(fill, element.type.dtype) != element.data:
         return False
-    return op.replace(op.rw.build(op.root, "slice", op.x, starts=starts, sizes=op.sizes))
+    return _stand_for(op, helpers.insert(op.rw, op.root, helpers.splat(helpers.tensor_type(op.root), fill)))
 
 
-@rewrites("ptir.dynamic_update_slice", depth=1)
-def update_of_everything(op: OpView) -> bool:
-    """An update as big as the tensor replaces it."""
-    return operand_type(op.update) is op.result.type and helpers.static(op.update) and op.replace(op.update)
+@rewrites("ptir.pad", depth=1)
+def pad_of_nothing(op: OpView) -> bool:
+    """What has no element is padded to padding alone."""
+    if 0 not in helpers.shape(op.x) or not helpers.static(op.root):
+        return False
+    fill = scalars.element(op.pad_value, helpers.dtype(op.x))
+    return _stand_for(op, helpers.insert(op.rw, op.root, helpers.splat(helpers.tensor_type(op.root), fill)))
 
 
 JOINS: list[Pattern] = [
@@ -175,6 +187,6 @@ JOINS: list[Pattern] = [
     slice_of_pad,
     slice_of_broadcast,
     pad_chain,
-    dynamic_slice_of_constant_start,
-    update_of_everything,
+    pad_of_same,
+    pad_of_nothing,
 ]

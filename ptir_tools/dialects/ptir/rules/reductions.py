@@ -1,17 +1,22 @@
-"""Patterns of reductions and contractions: fewer axes, fewer passes, transposes taken into dimension numbers."""
+"""Patterns of reductions: fewer axes, fewer passes, nothing moved or repeated in order to be reduced.
+
+Where axes move, sums are added up in another order, which the contract leaves free (`order`), and of several NaNs another one
+may come out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rules import helpers
 
-_REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
-_EXTREMES = _REDUCTIONS[1:]
+_SUM, _EXTREMES = "ptir.reduce_sum", ("ptir.reduce_max", "ptir.reduce_min")
 
 
 def _plain(op: OpView) -> bool:
@@ -20,7 +25,24 @@ def _plain(op: OpView) -> bool:
     return helpers.dtype(op.root) is source and op.accum_dtype in (None, default_accum(source))
 
 
-@rewrites(*_REDUCTIONS, depth=1, effect=Effect.ZERO_SIGN)
+def _gone(op: OpView) -> tuple[int, ...]:
+    """The reduced axes, counted from the front."""
+    return helpers.axes(op.axes, helpers.rank(op.x))
+
+
+def _rebuilt(op: OpView, x: Operand, axes: Sequence[int], keepdims: bool) -> Value:
+    """The root's reduction of `x` over other axes."""
+    attrs = op.root.defn.named(op.root.attrs) | {"axes": tuple(sorted(axes)), "keepdims": keepdims}
+    return op.rw.build(op.root, op.root.defn, x, **attrs)
+
+
+def _reshaped(op: OpView, x: Value) -> Value:
+    """`x` in the shape of the root, whose elements it has in order."""
+    want = helpers.shape(op.root)
+    return x if helpers.shape(x) == want else op.rw.build(op.root, "reshape", x, new_shape=want)
+
+
+@rewrites(_SUM, *_EXTREMES, depth=1, effect=Effect.ZERO_SIGN)
 def reduce_of_one(op: OpView) -> bool:
     """A reduction over extents 1 is a reshape. (A sum from 0 may make 0.0 of -0.0.)"""
     extents = helpers.shape(op.x)
@@ -31,114 +53,155 @@ def reduce_of_one(op: OpView) -> bool:
     return helpers.static(op.x) and op.replace(op.rw.build(op.root, "reshape", op.x, new_shape=helpers.shape(op.root)))
 
 
-@rewrites(*_EXTREMES, operands=_EXTREMES)
+def _of_reduce(op: OpView) -> bool:
+    inner = op.defined_by(op.x, op.root.defn.short)
+    if inner is None or not (_plain(op) and _plain(inner)) or not helpers.alone(op.rw, op.x, op.root):
+        return False
+    if inner.keepdims != op.keepdims and not helpers.static(inner.x):
+        return False
+    first = _gone(inner)
+    kept = [a for a in range(helpers.rank(inner.x)) if inner.keepdims or a not in first]
+    axes = {*first, *(kept[a] for a in _gone(op))}
+    return op.replace(_reshaped(op, _rebuilt(op, inner.x, tuple(axes), inner.keepdims and op.keepdims)))
+
+
+@rewrites(*_EXTREMES, operands=_EXTREMES, effect=Effect.NAN_PAYLOAD)
 def reduce_of_reduce(op: OpView) -> bool:
     """The max of a max is one max over the axes of both; min likewise."""
-    inner = op.defined_by(op.x, op.root.defn.short)
-    if inner is None or not (_plain(op) and _plain(inner)) or inner.keepdims != op.keepdims:
-        return False
-    if not helpers.alone(op.rw, op.x, op.root):
-        return False
-    kept = list(range(helpers.rank(inner.x)))
-    first = helpers.axes(inner.axes, len(kept))
-    if not inner.keepdims:
-        kept = [a for a in kept if a not in first]
-    axes = tuple(sorted({*first, *(kept[a] for a in op.axes)}))
-    return op.replace(op.rw.build(op.root, op.root.defn, inner.x, axes=axes, keepdims=op.keepdims))
+    return _of_reduce(op)
 
 
-@rewrites(*_EXTREMES, operands=["ptir.broadcast_to"])
+@rewrites(_SUM, operands=[_SUM], effect=Effect.ROUNDING)
+def sum_of_sum(op: OpView) -> bool:
+    """The sum of a sum is one sum over the axes of both, rounded once."""
+    return _of_reduce(op)
+
+
+def _of_transpose(op: OpView) -> bool:
+    inner = op.defined_by(op.x, "transpose")
+    if inner is None:
+        return False
+    perm, gone = helpers.axes(inner.perm, helpers.rank(op.x)), _gone(op)
+    order = [perm[a] for a in range(len(perm)) if op.keepdims or a not in gone]
+    rank = sorted(order)
+    moves = order != rank
+    if moves and not helpers.alone(op.rw, op.x, op.root):
+        return False
+    x = _rebuilt(op, inner.x, [perm[a] for a in gone], op.keepdims)
+    return op.replace(op.rw.build(op.root, "transpose", x, perm=tuple(rank.index(a) for a in order)) if moves else x)
+
+
+@rewrites(*_EXTREMES, operands=["ptir.transpose"], effect=Effect.NAN_PAYLOAD)
+def reduce_of_transpose(op: OpView) -> bool:
+    """Reduce first; what is left is transposed, if anything is."""
+    return _of_transpose(op)
+
+
+@rewrites(_SUM, operands=["ptir.transpose"], effect=Effect.ORDER)
+def sum_of_transpose(op: OpView) -> bool:
+    """Sum first; what is left is transposed, if anything is."""
+    return _of_transpose(op)
+
+
+def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | None:
+    """The finest pairs of runs of axes that a reshape turns into each other; None when there is no element."""
+    if 0 in before or not all(isinstance(d, int) for d in (*before, *after)):
+        return None
+    found, i, j = list[tuple[list[int], list[int]]](), 0, 0
+    while i < len(before) or j < len(after):
+        left, right, have, want = list[int](), list[int](), 1, 1
+        while (not left and not right) or have != want:
+            if have <= want and i < len(before):
+                left, have, i = [*left, i], have * int(str(before[i])), i + 1
+            else:
+                right, want, j = [*right, j], want * int(str(after[j])), j + 1
+        found.append((left, right))
+    return found
+
+
+def _of_reshape(op: OpView) -> bool:
+    inner = op.defined_by(op.x, "reshape")
+    groups = None if inner is None else _groups(helpers.shape(inner.x), helpers.shape(op.x))
+    if inner is None or groups is None:
+        return False
+    gone, axes = set(_gone(op)), list[int]()
+    for left, right in groups:
+        wide = [a for a in right if helpers.shape(op.x)[a] != 1]
+        if wide and gone.issuperset(wide):
+            axes += left
+        elif gone.intersection(wide):
+            return False
+    kept = tuple(d for a, d in enumerate(helpers.shape(inner.x)) if a not in axes)
+    if not axes or (kept != helpers.shape(op.root) and not helpers.alone(op.rw, op.x, op.root)):
+        return False
+    return op.replace(_reshaped(op, _rebuilt(op, inner.x, axes, False)))
+
+
+@rewrites(*_EXTREMES, operands=["ptir.reshape"], effect=Effect.NAN_PAYLOAD)
+def reduce_of_reshape(op: OpView) -> bool:
+    """Whole axes before a reshape that are reduced after it are reduced before it."""
+    return _of_reshape(op)
+
+
+@rewrites(_SUM, operands=["ptir.reshape"], effect=Effect.ORDER)
+def sum_of_reshape(op: OpView) -> bool:
+    """Whole axes before a reshape that are summed after it are summed before it."""
+    return _of_reshape(op)
+
+
+@rewrites(*_EXTREMES, operands=["ptir.broadcast_to"], effect=Effect.NAN_PAYLOAD)
 def reduce_of_broadcast(op: OpView) -> bool:
     """The max over copies is the original: repeated axes are not repeated to be reduced."""
     inner = op.defined_by(op.x, "broadcast_to")
     if inner is None or not _plain(op) or not helpers.static(op.x) or 0 in helpers.shape(op.x):
         return False
-    lead = helpers.rank(op.x) - helpers.rank(inner.x)
-    copied = {a for a in range(helpers.rank(op.x)) if a < lead or helpers.shape(inner.x)[a - lead] == 1}
-    if not copied.intersection(op.axes) or not helpers.alone(op.rw, op.x, op.root):
+    if not _copied(op, inner).intersection(_gone(op)) or not helpers.alone(op.rw, op.x, op.root):
         return False
-    left = tuple(a - lead for a in op.axes if a not in copied)
-    x: Operand = inner.x
-    if left:
-        x = op.rw.build(op.root, op.root.defn, x, axes=left, keepdims=True)
-    return op.replace(_shaped(op, x, lead))
+    return op.replace(_uncopied(op, inner))
 
 
-def _shaped(op: OpView, x: Operand, lead: int) -> Operand:
-    """`x`, reduced with its axes kept, with the shape of the root's result."""
-    want = helpers.shape(op.root)
-    if op.keepdims:
-        return x if helpers.shape(x) == want else op.rw.build(op.root, "broadcast_to", x, result_shape=want)
-    kept = tuple(d for a, d in enumerate(helpers.shape(x)) if a + lead not in op.axes)
+def _copied(op: OpView, inner: OpView) -> set[int]:
+    """The axes of the root's operand along which it was repeated."""
+    lead = helpers.rank(op.x) - helpers.rank(inner.x)
+    return {a for a in range(helpers.rank(op.x)) if a < lead or helpers.shape(inner.x)[a - lead] == 1}
+
+
+def _uncopied(op: OpView, inner: OpView) -> Operand:
+    """The root's reduction without the axes that were only repeated, in the shape of the root."""
+    lead, gone = helpers.rank(op.x) - helpers.rank(inner.x), _gone(op)
+    left = [a - lead for a in gone if a not in _copied(op, inner)]
+    x: Operand = _rebuilt(op, inner.x, left, True) if left else inner.x
+    kept = tuple(d for a, d in enumerate(helpers.shape(x)) if op.keepdims or a + lead not in gone)
     if kept != helpers.shape(x):
         x = op.rw.build(op.root, "reshape", x, new_shape=kept)
+    want = helpers.shape(op.root)
     return x if kept == want else op.rw.build(op.root, "broadcast_to", x, result_shape=want)
 
 
-def _through(side: OpView, batch: Sequence[int], contract: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Batch and contracted axes before the transpose `side`; None when its free axes change order."""
-    perm = helpers.axes(side.perm, len(side.perm))
-    free = [perm[a] for a in range(len(perm)) if a not in batch and a not in contract]
-    if free != sorted(free):
-        return None
-    return tuple(perm[a] for a in batch), tuple(perm[a] for a in contract)
-
-
-@rewrites("ptir.dot_general", operands=["ptir.transpose"])
-def dot_of_transpose(op: OpView) -> bool:
-    """A transposed operand is read through the dimension numbers."""
-    sides = {"lhs": op.lhs, "rhs": op.rhs}
-    attrs = op.root.defn.named(op.root.attrs)
-    changed = False
-    for side, x in sides.items():
-        view = op.defined_by(x, "transpose")
-        if view is None:
-            continue
-        found = _through(view, attrs[f"batch_{side}"], attrs[f"contract_{side}"])
-        if found is not None:
-            attrs[f"batch_{side}"], attrs[f"contract_{side}"] = found
-            sides[side] = view.x
-            changed = True
-    return changed and op.replace(op.rw.build(op.root, "dot_general", sides["lhs"], sides["rhs"], **attrs))
-
-
-@rewrites("ptir.transpose", operands=["ptir.dot_general"], effect=Effect.NAN_PAYLOAD)
-def transpose_of_dot(op: OpView) -> bool:
-    """A product with its free axes exchanged is the product of the exchanged operands."""
-    dot = op.defined_by(op.x, "dot_general")
-    if dot is None or not helpers.alone(op.rw, op.x, op.root):
+@rewrites(_SUM, operands=["ptir.broadcast_to"], effect=Effect.ROUNDING)
+def sum_of_broadcast(op: OpView) -> bool:
+    """The sum of n copies is n times the original."""
+    inner = op.defined_by(op.x, "broadcast_to")
+    if inner is None or not _plain(op) or not helpers.static(op.x) or 0 in helpers.shape(op.x):
         return False
-    batch = len(dot.batch_lhs)
-    left = helpers.rank(dot.lhs) - batch - len(dot.contract_lhs)
-    n = helpers.rank(op.x)
-    swapped = (*range(batch), *range(batch + left, n), *range(batch, batch + left))
-    if not left or batch + left == n or helpers.axes(op.perm, n) != swapped:
+    copied, gone = _copied(op, inner), _gone(op)
+    n = prod(helpers.extents(op.x)[a] for a in gone)
+    t = helpers.tensor_type(op.root)
+    if not copied.issuperset(gone) or not helpers.alone(op.rw, op.x, op.root) or not helpers.holds(t.dtype, n):
         return False
-    attrs = dot.root.defn.named(dot.root.attrs)
-    for kind in ("batch", "contract"):
-        attrs[f"{kind}_lhs"], attrs[f"{kind}_rhs"] = attrs[f"{kind}_rhs"], attrs[f"{kind}_lhs"]
-    return op.replace(op.rw.build(op.root, "dot_general", dot.rhs, dot.lhs, **attrs))
-
-
-@rewrites("ptir.cast", operands=["ptir.dot_general", *_REDUCTIONS])
-def cast_of_accumulator(op: OpView) -> bool:
-    """An accumulator that is returned as it is and then cast may be cast at once: `out_dtype` does the same."""
-    inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
-    if inner is None or not helpers.alone(op.rw, op.x, op.root):
+    if operand_type(inner.x) is not t:
         return False
-    source, target = helpers.dtype(op.x), op.dtype
-    accum = inner.attr("accum_dtype") or default_accum(helpers.dtype(inner.operands[0]))
-    if accum is not source or (source.is_float, source.is_integer) != (target.is_float, target.is_integer):
-        return False
-    attrs = inner.defn.named(inner.attrs) | {"accum_dtype": accum, "out_dtype": target}
-    return op.replace(op.rw.build(op.root, inner.defn, *inner.operands, **attrs))
+    return op.replace(op.rw.build(op.root, "mul", inner.x, helpers.insert(op.rw, op.root, helpers.splat(t, n))))
 
 
 REDUCTIONS: list[Pattern] = [
-    cast_of_accumulator,
     reduce_of_one,
     reduce_of_reduce,
+    sum_of_sum,
+    reduce_of_transpose,
+    sum_of_transpose,
+    reduce_of_reshape,
+    sum_of_reshape,
     reduce_of_broadcast,
-    dot_of_transpose,
-    transpose_of_dot,
+    sum_of_broadcast,
 ]

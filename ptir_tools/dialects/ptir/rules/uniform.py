@@ -1,4 +1,4 @@
-"""Elementwise ops on operands of equal elements: one element is computed, whatever the shape."""
+"""Constants of equal elements stay that: one element is computed, whatever the shape. What has no element is a constant."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from ptir_tools.core.folding import uniform
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.ptir.rules.helpers import splat
+from ptir_tools.dialects.ptir.rules.helpers import insert, splat, static
 
+_ORIGINS = ("ptir.broadcast_to", "ptir.constant")
 _FAMILIES = ("ptir.elementwise_unary", "ptir.elementwise_binary", "ptir.compare", "ptir.select", "ptir.cast", "ptir.clamp")
 
 
@@ -34,11 +35,32 @@ def uniform_operands(op: OpView) -> bool:
     if data is None:
         return False
     ops = splat(t, arrays.unpack(data, t.dtype, 1)[0])
-    if not op.rw.accepts(op.result, ops[-1].results[0]):
+    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
+
+
+@rewrites("ptir.reshape", "ptir.transpose", "ptir.slice", "ptir.tile", "ptir.concat", operands=_ORIGINS, every=True, benefit=3)
+def rearranged_equal_elements(op: OpView) -> bool:
+    """Equal elements that are rearranged or joined are as many equal elements."""
+    elements = [element_of(x) for x in op.root.operands]
+    first, t = elements[0], op.result.type
+    if first is None or any(e is None or not e.same(first) for e in elements):
         return False
-    for new in ops:
-        op.rw.insert_before(op.root, new)
-    return op.replace(ops[-1].results[0])
+    if not isinstance(t, TensorType) or not t.is_static or not static(*op.root.operands):
+        return False
+    ops = splat(t, arrays.from_literal(first))
+    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
-UNIFORM: list[Pattern] = [uniform_operands]
+_ENDING = ("transpose", "reshape", "broadcast_to", "slice", "concat", "tile", "take", "gather", "dynamic_slice", "dot_general")
+
+
+@rewrites(*(f"ptir.{name}" for name in _ENDING), "ptir.reduce", benefit=5, depth=1)
+def no_elements(op: OpView) -> bool:
+    """What rearranges, reads or reduces to no element is a constant without elements."""
+    t = op.result.type
+    if not isinstance(t, TensorType) or 0 not in t.shape or not t.is_static:
+        return False
+    return op.rw.accepts(op.result, Literal(t, b"")) and op.replace(op.rw.materialize_constant(op.root, Literal(t, b"")))
+
+
+UNIFORM: list[Pattern] = [uniform_operands, rearranged_equal_elements, no_elements]

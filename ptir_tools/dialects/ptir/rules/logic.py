@@ -1,0 +1,68 @@
+"""Rules of comparisons, selection and conversion. The labels are those of `algebra`."""
+
+from ptir_tools.core.rules import rules
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
+
+RULES = """
+    less-self:          compare_lt(x, x)                         => False
+    greater-self:       compare_gt(x, x)                         => False
+    equal-self:         compare_eq(x, x)                         => True        if number(x)
+    unequal-self:       compare_ne(x, x)                         => False       if number(x)
+    less-equal-self:    compare_le(x, x)                         => True        if number(x)
+    greater-equal-self: compare_ge(x, x)                         => True        if number(x)
+    equal-self-fast:    compare_eq(x, x)                         => True                                   [range]
+    unequal-self-fast:  compare_ne(x, x)                         => False                                  [range]
+    less-equal-self-fast:     compare_le(x, x)                   => True                                   [range]
+    greater-equal-self-fast:  compare_ge(x, x)                   => True                                   [range]
+    less-than-lowest:   compare_lt(_, c)                         => False       if constant(c) and lowest(c)
+    greater-than-highest:     compare_gt(_, c)                   => False       if constant(c) and highest(c)
+    at-least-lowest:    compare_ge(_, c)                         => True        if constant(c) and lowest(c)   [range]
+    at-most-highest:    compare_le(_, c)                         => True        if constant(c) and highest(c)  [range]
+    less-right:         compare_lt(c, x)                         => compare_gt(x, c)   if constant(c) and not constant(x)
+    less-equal-right:   compare_le(c, x)                         => compare_ge(x, c)   if constant(c) and not constant(x)
+    greater-right:      compare_gt(c, x)                         => compare_lt(x, c)   if constant(c) and not constant(x)
+    greater-equal-right: compare_ge(c, x)                        => compare_le(x, c)   if constant(c) and not constant(x)
+    equal-negated:      compare_eq(neg(x), neg(y))               => compare_eq(x, y)
+    unequal-negated:    compare_ne(neg(x), neg(y))               => compare_ne(x, y)
+
+    # `compare_eq(p, False)` is how PTIR says not.
+    is-true:            compare_eq(p, True)                      => p
+    is-not-false:       compare_ne(p, False)                     => p
+    not-not:            compare_eq(compare_eq(p, False), False)  => p
+    not-not-true:       compare_ne(compare_ne(p, True), True)    => p
+    not-equal:          compare_eq(compare_eq(a, b), False) => compare_ne(a, b)
+    not-unequal:        compare_eq(compare_ne(a, b), False) => compare_eq(a, b)
+    not-less:           compare_eq(compare_lt(a, b), False) => compare_ge(a, b)   if number(a, b)
+    not-less-equal:     compare_eq(compare_le(a, b), False) => compare_gt(a, b)   if number(a, b)
+    not-greater:        compare_eq(compare_gt(a, b), False) => compare_le(a, b)   if number(a, b)
+    not-greater-equal:  compare_eq(compare_ge(a, b), False) => compare_lt(a, b)   if number(a, b)
+
+    select-true:        select(True, x, _)                       => x
+    select-false:       select(False, _, y)                      => y
+    select-same:        select(_, x, x)                          => x
+    select-predicate:   select(p, True, False)                   => p
+    select-negation:    select(p, (f := False), True)            => compare_eq(p, f)
+    select-not:         select(compare_eq(p, False), x, y)       => select(p, y, x)
+    select-not-true:    select(compare_ne(p, True), x, y)        => select(p, y, x)
+    select-true-arm:    select(p, select(p, x, _), y)            => select(p, x, y)
+    select-false-arm:   select(p, x, select(p, _, y))            => select(p, x, y)
+    select-equal:       select(compare_eq(x, y), x, y)           => y                                      [zero-sign]
+    select-unequal:     select(compare_ne(x, y), x, y)           => x                                      [zero-sign]
+    select-less:        select(compare_lt(x, y), x, y)           => minimum(x, y)                          [range]
+    select-less-equal:  select(compare_le(x, y), x, y)           => minimum(x, y)                          [range]
+    select-greater:     select(compare_gt(x, y), x, y)           => maximum(x, y)                          [range]
+    select-greater-equal: select(compare_ge(x, y), x, y)         => maximum(x, y)                          [range]
+    select-not-less:    select(compare_lt(x, y), y, x)           => maximum(x, y)                          [range]
+    select-not-less-equal: select(compare_le(x, y), y, x)        => maximum(x, y)                          [range]
+    select-not-greater: select(compare_gt(x, y), y, x)           => minimum(x, y)                          [range]
+    select-not-greater-equal: select(compare_ge(x, y), y, x)     => minimum(x, y)                          [range]
+
+    cast-same:          cast(x, dtype=d)                         => x           if dtype(x) is d
+    cast-chain:         cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)
+                        if lossless(dtype(x), d) and not (inexact(x) and inexact(root))
+    cast-chain-inexact: cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)   if lossless(dtype(x), d)  [nan-payload]
+    cast-narrower:      cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)   if saturates_alike(d, e)
+    """
+
+LOGIC = rules(RULES, DIALECT, HELPERS, splat)
