@@ -35,7 +35,7 @@ class Inputs:
     """What a command line says about inputs: `--input`, `--inputs`, `--random`, `--cast-inputs`, and bindings."""
 
     given: tuple[tuple[str, str], ...] = ()
-    file: str | None = None
+    files: tuple[str, ...] = ()
     random: int | None = None
     cast: bool = False
     function: str | None = None
@@ -50,7 +50,7 @@ class Inputs:
         """
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
-        files = self._from_file(ports) | {n: _from_path(s) for n, s in specs.items() if s.startswith("@")}
+        files = self._from_files(ports) | {n: _from_path(s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         numbers = _numbers(program, ports, ready, self.bindings or {})
         lookup = symbols.lookup_in(program, numbers)
@@ -86,13 +86,17 @@ class Inputs:
             found[port.name] = spec.strip()
         return found
 
-    def _from_file(self, ports: Sequence[Port]) -> dict[str, Array]:
-        if self.file is None:
-            return {}
-        found = arrayfiles.load_all(self.file)
+    def _from_files(self, ports: Sequence[Port]) -> dict[str, Array]:
+        """The arrays of the files of `--inputs`, each of them an input's."""
+        found: dict[str, Array] = {}
         known = [p.name for p in ports]
-        if unknown := [name for name in found if name not in known]:
-            raise unknown_name("input", unknown[0], known)
+        for path in self.files:
+            for name, array in arrayfiles.load_all(path).items():
+                if name not in known:
+                    raise unknown_name("input", name, known)
+                if name in found:
+                    raise UsageError(f"input `{name}` is given twice")
+                found[name] = array
         return found
 
 
@@ -141,28 +145,16 @@ def fitted(port: Port, array: Array, cast: bool = False) -> Array:
     dtype = dtype_of(port.type)
     want = arrays.numpy_dtype(dtype)
     require_shape(port, array.shape)
-    if array.dtype.newbyteorder("=") == want:
-        return array.astype(want, copy=False)
-    if array.dtype.kind == "V" and array.dtype.itemsize == want.itemsize and array.dtype.names is None:
-        return np.ascontiguousarray(array).view(want)
-    if cast and (source := _dtype_named(array.dtype.name)) is not None:
+    if cast and array.dtype.newbyteorder("=") != want and (source := _dtype_named(array.dtype.name)) is not None:
         return arrays.cast(array, source, dtype)
-    unnamed = arrayfiles.widened(np.zeros((), want)).dtype  # what .npy holds this dtype as
-    if unnamed != want and (array.dtype.kind == "f") == (unnamed.kind == "f") and array.dtype.kind in "fiu":
-        return _exactly(port, array, dtype)
-    raise UsageError(f"input `{port.name}` is {port.type}, got an array of {array.dtype}; --cast-inputs converts it")
+    try:
+        found = arrayfiles.as_dtype(array, dtype)
+    except ValueError as bad:
+        raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {bad}; --cast-inputs rounds it") from None
+    if found is None:
+        raise UsageError(f"input `{port.name}` is {port.type}, got an array of {array.dtype}; --cast-inputs converts it")
+    return found
 
 
 def _dtype_named(name: str) -> DType | None:
     return next((d for d in PTIR_DTYPES if d.numpy == name), None)
-
-
-def _exactly(port: Port, array: Array, dtype: DType) -> Array:
-    """`array`, of a dtype that holds more, as `dtype`. Raises UsageError when a value would change."""
-    narrow = arrays.narrow(arrays.widen(array), dtype)
-    back, wide = arrays.widen(narrow), arrays.widen(array)
-    same = (back == wide) | ((back != back) & (wide != wide))
-    if not same.all():
-        bad = wide[~same].flat[0]
-        raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {bad}; --cast-inputs rounds it")
-    return narrow

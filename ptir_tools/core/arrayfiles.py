@@ -9,7 +9,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
+from ptir_tools.core.arrays import narrow, numpy_dtype, widen
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -100,6 +102,28 @@ def widened(array: Array) -> Array:
     """`array` in a dtype that .npy can name, every value kept."""
     wider = _WIDER.get(array.dtype.name)
     return array if wider is None else array.astype(wider)
+
+
+def as_dtype(array: Array, dtype: DType) -> Array | None:
+    """`array`, as a file gave it, in `dtype`: as it is, its raw bytes read so, or narrowed where .npy cannot name the dtype.
+
+    None when it is of another dtype. Raises ValueError, naming the value, for one that `dtype` does not hold.
+    """
+    want = numpy_dtype(dtype)
+    if array.dtype.newbyteorder("=") == want:
+        return array.astype(want, copy=False)
+    if array.dtype.kind == "V" and array.dtype.itemsize == want.itemsize and array.dtype.names is None:
+        return np.ascontiguousarray(array).view(want)
+    unnamed = widened(np.zeros((), want)).dtype
+    if unnamed == want or (array.dtype.kind == "f") != (unnamed.kind == "f") or array.dtype.kind not in "fiu":
+        return None
+    wide = widen(array)
+    held = narrow(wide, dtype)
+    back = widen(held)
+    same = (back == wide) | ((back != back) & (wide != wide))
+    if not same.all():
+        raise ValueError(wide[~same].flat[0])
+    return held
 
 
 def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> bytes:

@@ -1,0 +1,136 @@
+"""What depends on one parameter of known value, and on constants, is computed once: weights made ready before they are used.
+
+`params=FILE` (.npz or .safetensors) holds values by parameter name; what it does not name is an argument. With `output=FILE` each
+result becomes a parameter of its own, and FILE holds the values of all parameters that are known then; without, it becomes a
+constant. A parameter that nothing reads any more goes. Random ops, what fails when it is computed, tuples, and movement that
+makes more elements than it is given stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrayfiles, arrays
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.evaluate import Context, evaluate, read
+from ptir_tools.core.ir import Element, Literal, Op, Program, Value
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import MOVEMENT
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.speculation import draws
+from ptir_tools.passes import PassContext
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+OPTIONS = {"params": "", "output": ""}
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Compute what depends on one parameter alone, whose value a file gives: a constant, or a new parameter in a new file."""
+    source, output = context.options["params"], context.options["output"]
+    if not source:
+        raise UsageError("pass `param-fold` needs the values of parameters: param-fold{params=FILE}")
+    known = fold(program, arrayfiles.load_all(source), context, constants=not output)
+    if output:
+        beside = f"{output}.part"
+        with open(beside, "wb") as file:
+            arrayfiles.save(output, file, known)
+        os.replace(beside, output)
+
+
+def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, constants: bool = False) -> dict[str, Array]:
+    """Fold the entry of `program` with the values `given`; the values of the parameters that are known afterwards.
+
+    `constants`: results become constants, not parameters. Raises UsageError for a value of another dtype or shape.
+    """
+    function = program.main
+    known = {p: _value(p, given[p.name]) for p in function.params if p.name in given}
+    with context.rewriter(program, function) as rw:
+        computed = _Computed(known, context)
+        for op in rw.body():
+            computed.add(op)
+        for op in [op for op in rw.body() if computed.leaves(op, rw)]:
+            v, array = op.result, computed.values[op.result]
+            context.count("folded")
+            if constants:
+                assert isinstance(v.type, TensorType)
+                rw.replace_all_uses(v, rw.materialize_constant(op, arrays.to_literal(array, v.type)))
+            else:
+                known[p := Value(v.type, v.name)] = array
+                rw.replace_all_uses(v, p)
+                function.params.append(p)
+        context.count("erased", rw.erase_dead() if rw.edits else 0)
+        gone = [p for p in computed.read if not rw.uses(p)]
+        function.params[:] = [p for p in function.params if p not in gone]
+    context.edits += rw.edits
+    return {p.name: known[p] for p in function.params if p in known}
+
+
+class _Computed:
+    """What depends on one known parameter at most: `origin` says on which (None: on constants alone), `values` what it is.
+    `read` are the parameters that something depends on."""
+
+    def __init__(self, known: Mapping[Value, Array], context: PassContext) -> None:
+        self.values: dict[Value, Any] = dict(known)
+        self.origin: dict[Value, Value | None] = {p: p for p in known}
+        self.read: dict[Value, None] = {}
+        self.context = context
+
+    def add(self, op: Op) -> None:
+        """Compute `op` when what it needs is there."""
+        origins = {self.origin.get(x) for x in op.operands if isinstance(x, Value)} - {None}
+        here = all(isinstance(x, Literal) or (isinstance(x, Value) and x in self.origin) for x in op.operands)
+        if not here or len(origins) > 1 or not _computable(op) or (origins and _grows(op)):
+            return
+        try:
+            (result,) = evaluate(op, [read(x, self.values) for x in op.operands], Context(limits=self.context.limits))
+        except (Violation, LimitExceeded):
+            return
+        self.values[op.result] = result
+        self.origin[op.result] = next(iter(origins), None)
+
+    def leaves(self, op: Op, rw: Rewriter) -> bool:
+        """Whether `op` depends on a parameter, and something that does not depend on it alone reads its result."""
+        v = op.result if len(op.results) == 1 else None
+        if v is None or (origin := self.origin.get(v)) is None:
+            return False
+        if not rw.is_result(v) and all(self.origin.get(u.results[0]) is origin for u in rw.users_of(v)):
+            return False
+        self.read[origin] = None
+        return True
+
+
+def _computable(op: Op) -> bool:
+    """Whether `op` may be computed in advance."""
+    t = op.results[0].type if len(op.results) == 1 else None
+    if not isinstance(t, TensorType) or not t.is_static or not op.defn.is_pure or draws(op):
+        return False
+    return not any(isinstance(x, Literal) and x.data is None for x in (*op.operands, *op.attrs))
+
+
+def _grows(op: Op) -> bool:
+    """Whether `op` moves elements to more places than there were."""
+    return MOVEMENT in op.defn.traits and _count(op.result) > sum(map(_count, op.operands))
+
+
+def _count(x: Value | Element | Literal) -> int:
+    t = None if isinstance(x, Element) else x.type
+    return t.count if isinstance(t, TensorType) and t.is_static else 0
+
+
+def _value(p: Value, array: Array) -> Array:
+    """`array` as a value of the parameter `p`. Raises UsageError when it has another dtype or shape."""
+    t = p.type
+    try:
+        found = arrayfiles.as_dtype(array, t.dtype) if isinstance(t, TensorType) else None
+    except ValueError as bad:
+        raise UsageError(f"parameter `{p.name}` is {t}, which cannot hold {bad}") from None
+    if found is None or not isinstance(t, TensorType):
+        raise UsageError(f"parameter `{p.name}` is {t}, its value is an array of {array.dtype}")
+    if len(t.shape) != array.ndim or any(isinstance(d, int) and d != n for d, n in zip(t.shape, array.shape, strict=True)):
+        raise UsageError(f"parameter `{p.name}` is {t}, its value has the shape {list(array.shape)}")
+    return found
