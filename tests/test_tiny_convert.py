@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_graphs import CONV, SAMPLES, SIZES, codes, good, graph, inputs_of, node, printed, random_text, read, run, sample, source
+from tiny_graphs import CONV, SAMPLES, SIZES, good, graph, inputs_of, node, printed, random_text, read, run, sample, source
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics

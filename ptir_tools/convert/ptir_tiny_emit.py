@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import copysign
 from typing import Any
 
 from ptir_tools.convert.naming import between
@@ -10,11 +11,12 @@ from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.ptir.scalars import Scalar
 from ptir_tools.dialects.tiny.args import AXIS
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.immediates import as_array
@@ -214,6 +216,14 @@ def _spelled(name: str) -> bool:
 def immediate(value: float, dtype: DType) -> Literal:
     """A number as an operand."""
     return Literal(tensor(dtype), pack(as_array(value, dtype), dtype))
+
+
+def number(scalar: Scalar, dtype: DType) -> int | float | bool:
+    """The value of a PAD or a fill: positive zero is the default, an integer 0."""
+    value: Any = scalar.value
+    if dtype is I1:
+        return bool(value)
+    return 0 if value == 0 and copysign(1, value) > 0 else value  # type: ignore[no-any-return]
 
 
 class Emit:

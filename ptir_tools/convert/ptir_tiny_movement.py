@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ptir_tools.convert.ptir_tiny_emit import NOT_TRANSLATABLE, Data, Emit, Rule, constant
+from ptir_tools.convert.ptir_tiny_emit import NOT_TRANSLATABLE, Data, Emit, Rule, constant, number
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.dialects.ptir.scalars import Scalar
 from ptir_tools.dialects.tiny import expressions as ex
 
 Ints = tuple[int, ...]
@@ -59,12 +58,11 @@ def _tile(emit: Emit, x: Value) -> Value:
 
 def _pad(emit: Emit) -> Value:
     low, high, interior = (emit.op.attr(n) for n in ("low", "high", "interior"))
-    value: Scalar = emit.op.attr("pad_value")
-    number: Any = bool(value.value) if emit.type.dtype is I1 else value.value
+    value = number(emit.op.attr("pad_value"), emit.type.dtype)
     x = emit.node(0)
     if any(interior):
-        x = spread(emit, x, interior, number)
-    return emit.last("PAD", x, pad=tuple(zip(low, high, strict=True)), value=number)
+        x = spread(emit, x, interior, value)
+    return emit.last("PAD", x, pad=tuple(zip(low, high, strict=True)), value=value)
 
 
 def spread(emit: Emit, x: Value, interior: Ints, value: Any) -> Value:

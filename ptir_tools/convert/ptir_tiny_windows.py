@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ptir_tools.convert.ptir_tiny_emit import Emit, Rule
+from ptir_tools.convert.ptir_tiny_emit import Emit, Rule, number
 from ptir_tools.convert.ptir_tiny_movement import spread
 from ptir_tools.convert.ptir_tiny_reductions import accumulator
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny import expressions as ex
@@ -36,9 +36,8 @@ def _reduce_window(emit: Emit) -> Value:
 
 def _extract_patches(emit: Emit) -> Value:
     """The taps of each window as axes between places and channels, then flattened with these."""
-    value = emit.op.attr("pad_value").value
     pairs = ((0, 0), *emit.op.attr("padding"), (0, 0))
-    x = _padded(emit, emit.node(0), pairs, bool(value) if emit.type.dtype is I1 else value)
+    x = _padded(emit, emit.node(0), pairs, number(emit.op.attr("pad_value"), emit.type.dtype))
     middle = list(zip(*(emit.op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
     view = _windows(emit, x, [(1, 1, 1), *middle, (1, 1, 1)], len(middle) + 1, bare=True)
     places: Shape = view.type.shape[: len(middle) + 1]  # type: ignore[attr-defined]
