@@ -16,6 +16,7 @@ from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
     from ptir_tools.api import (
+        Compiled,
         Graph,
         Program,
         Rejected,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         TraceSink,
         UsageError,
         Violation,
+        compile,
         optimize,
         plan,
         read,
@@ -40,8 +42,8 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):
 
 __version__ = "0.1.0"
 __all__ = [
-    "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
+    "compile", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.dialects import FORMATS, load_format, reading
 from ptir_tools.dialects.ptir import external
 from ptir_tools.dialects.ptir.build import Graph, Tensor
+from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.trace import TraceSink, tracing
 from ptir_tools.engines.tracefolder import TraceFolder
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 
 __all__ = [
-    "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
+    "compile", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -133,3 +134,8 @@ def run(
     Raises UsageError for inputs that do not fit, Rejected for what goes wrong in the program, LimitExceeded.
     """
     return engines.run(program, inputs, RunOptions(bindings=bind or {}, **options))
+
+
+def compile(program: Program, *, bind: Mapping[str, int] | None = None, reuse: bool = False, **options: Any) -> Compiled:
+    """`program` as a function of its inputs that is made ready once: see `Compiled`. `options` are fields of `RunOptions`."""
+    return Compiled(program, RunOptions(bindings=bind or {}, **options), reuse)

@@ -18,6 +18,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, native
 from ptir_tools.engines.choose import optimized
+from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.native import Executable as Native
 from ptir_tools.engines.numpy import Executable as Planned
 
@@ -134,8 +135,19 @@ def measure(calls, rounds):
     return {name: 1e3 * median(t[1:] or t) for name, t in times.items()}
 
 
+def chain_rows(rounds=9, n=1000):
+    """A program made ready by the Python API, microseconds for each of its ops; at most 1.5 are wanted."""
+    made, plain = chain(n)
+    inputs = [np.ones(16, np.float32), np.full(16, 0.001, np.float32)]
+    for engine in ("numpy", *["native"] * native.available()):
+        call = Compiled(made, RunOptions(engine=engine))
+        found = measure({"ours": lambda call=call: call(inputs), "expression": lambda: plain(*inputs)}, rounds)
+        yield f"an add of 16 in a compiled chain, {engine}", *(1e3 * found[key] / n for key in ("ours", "expression")), "us"
+
+
 def rows(rounds=9):
     """Each workload on each engine beside the NumPy expression, milliseconds."""
+    yield from chain_rows(rounds)
     rng = np.random.default_rng(0)
     for name, make in WORKLOADS.items():
         made, plain = make()

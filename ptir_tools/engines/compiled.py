@@ -1,0 +1,85 @@
+"""Programs that run more than once: passes, plan and steps are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.evaluate import Context, streams
+from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines import ports, rejecting, require_memory, specialized
+from ptir_tools.engines.choose import prepare
+from ptir_tools.engines.numpy import Executable
+from ptir_tools.engines.options import RunOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+SMALL = 1 << 16  # bytes of an input that is copied rather than bound
+
+
+class Compiled:
+    """A verified program, ready to be called with inputs by name or in order; gives outputs by name, as `engines.run` does.
+
+    It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array as
+    in the call before costs nothing; another one means that the steps that read it are made again. Outputs are fresh arrays
+    or, with `reuse`, those of the call before, written over. Not for several threads at once. Later changes of the program
+    are not seen.
+    """
+
+    def __init__(self, program: Program, options: RunOptions | None = None, reuse: bool = False) -> None:
+        self.program = program
+        self.options = options or RunOptions()
+        self.reuse = reuse
+        self.signature = ports.signature(program, self.options.function)
+        self.shapes: list[tuple[int, ...]] | None = None
+        self.given: list[Array] = []
+
+    def __call__(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
+        """Raises as `engines.run` does."""
+        given = ports.order(self.signature, inputs)
+        if (shapes := [a.shape for a in given]) != self.shapes:
+            self._prepare(given)
+            self.shapes = shapes
+        self._bind(given)
+        options = self.options
+        context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=self.streams)
+        context.start()
+        with np.errstate(all="ignore"), rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
+            found = ports.flatten(self.call(context))
+        copied = isinstance(self.executable, Executable) and not self.reuse
+        return {name: np.array(a) if copied else np.asarray(a) for name, a in zip(self.names, found, strict=True)}
+
+    def _prepare(self, given: Sequence[Array]) -> None:
+        diagnostics = Diagnostics(self.program.source)
+        with rejecting(diagnostics, Context()):
+            self.static = specialized(self.program, given, self.options)
+            self.executable = prepare(self.static, self.options, diagnostics)
+        require_memory(self.executable.memory, self.options.limits)
+        self.streams = streams(self.static)
+        self.names = [p.name for p in ports.results(self.static)]
+        self.given = []
+
+    def _bind(self, given: Sequence[Array]) -> None:
+        """Bind large inputs, and arrays of our own for small ones, into which these are copied."""
+        small = [a.nbytes <= SMALL for a in given]
+        kept = self.given and all(copied or a is b for a, b, copied in zip(given, self.given, small, strict=True))
+        if not kept:
+            self.given = [a.copy() if copied else a for a, copied in zip(given, small, strict=True)]
+            leaves = iter(self.given)
+            self.call = self._bound([ports.nest(p.type, leaves) for p in self.static.main.params])
+        for own, a, copied in zip(self.given, given, small, strict=True):
+            if copied:
+                np.copyto(own, a)
+
+    def _bound(self, arguments: Sequence[Any]) -> Callable[[Context], tuple[Any, ...]]:
+        if isinstance(self.executable, Executable):
+            return self.executable.bind(arguments)
+        return partial(self.executable, arguments)

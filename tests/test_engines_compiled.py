@@ -1,0 +1,93 @@
+"""Programs made ready once and called often."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ptir_tools
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
+from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.types import sym, tensor
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_dialect
+from ptir_tools.engines import native
+
+ENGINES = ["reference", "numpy", *["native"] * native.available()]
+
+
+def scaled(shape):
+    """exp(x) * y, and x."""
+    program, b = single_function(load_dialect("ptir"))
+    x, y = (b.param(tensor(F32, shape), name) for name in "xy")
+    b.results(b.op("mul", b.op("exp", x), y, name="z"), x)
+    assert verify(program, Diagnostics())
+    return program
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", [(3, 4), (200, 300)])
+def test_every_call_sees_its_own_inputs(engine, shape):
+    call = ptir_tools.compile(scaled(shape), engine=engine)
+    rng = np.random.default_rng(0)
+    kept = []
+    for _ in range(4):
+        x, y = (rng.standard_normal(shape).astype(np.float32) for _ in "xy")
+        kept.append((call({"x": x, "y": y}), x, y))
+        kept.append((call([y, x]), y, x))
+    for found, x, y in kept:
+        np.testing.assert_allclose(found["z"], np.exp(x) * y, rtol=1e-5)
+        np.testing.assert_array_equal(found["x"], x)
+        assert not any(np.may_share_memory(a, b) for a in found.values() for b in (x, y))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (200, 300)])
+def test_what_changes_in_an_array_is_seen(shape):
+    call = ptir_tools.compile(scaled(shape), engine="numpy")
+    x = np.zeros(shape, np.float32)
+    assert call([x, x])["z"].max() == 0
+    x += 1
+    assert call([x, x])["z"].max() == pytest.approx(np.e, rel=1e-6)
+
+
+def test_results_are_written_over_when_asked_for():
+    call = ptir_tools.compile(scaled((2,)), engine="numpy", reuse=True)
+    first = call([np.zeros(2, np.float32), np.ones(2, np.float32)])["z"]
+    assert first.tolist() == [1, 1]
+    assert call([np.zeros(2, np.float32), np.zeros(2, np.float32)])["z"] is first
+    assert first.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_another_shape_is_made_ready_anew(engine):
+    call = ptir_tools.compile(scaled((sym("N"),)), engine=engine)
+    for n in (3, 5, 5, 3):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_allclose(call([x, x])["z"], np.exp(x) * x, rtol=1e-6)
+    with pytest.raises(Rejected):
+        call([np.zeros(3, np.float32), np.zeros(4, np.float32)])
+
+
+def test_errors_are_those_of_run():
+    program, b = single_function(load_dialect("ptir"))
+    x, i = b.param(tensor(F32, (4,)), "x"), b.param(tensor(SI32, (1,)), "i")
+    b.results(b.op("take", x, i))
+    call = ptir_tools.compile(program)
+    data = np.zeros(4, np.float32)
+    with pytest.raises(UsageError, match="no input"):
+        call({"x": data})
+    with pytest.raises(Rejected) as caught:
+        call([data, np.array([7], np.int32)])
+    assert caught.value.diagnostics[0].code == "GatherIndexOutOfBounds"
+    assert call([data, np.array([3], np.int32)])
+    with pytest.raises(LimitExceeded):
+        ptir_tools.compile(program, limits=Limits(memory=1))([data, np.array([3], np.int32)])
+
+
+def test_random_numbers_are_those_of_run():
+    program = ptir_tools.read("func @f() -> tensor<f32, 5> {\n  %x = rng_uniform() -> tensor<f32, 5>\n  return %x\n}\n")
+    call = ptir_tools.compile(program, seed=3)
+    expected = ptir_tools.run(program, [], seed=3)["x"]
+    assert call([])["x"].tolist() == call([])["x"].tolist() == expected.tolist()
