@@ -106,6 +106,17 @@ def test_unknown_and_repeated_names(pairs: tuple[tuple[str, str], ...]) -> None:
         Inputs(pairs).arrays(identity(("x", "f32", ())))
 
 
+def test_files_are_taken_together(tmp_path: Path) -> None:
+    program = identity(("a", "f32", (2,)), ("b", "f32", ()))
+    for name, arrays in {"one": {"a": np.ones(2, np.float32)}, "two": {"b": np.float32(3)}, "odd": {"c": np.float32(3)}}.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    one, two, odd = (str(tmp_path / f"{name}.npz") for name in ("one", "two", "odd"))
+    assert Inputs(files=(one, two)).arrays(program)["b"] == 3
+    for files in ((one, one), (one, odd)):
+        with pytest.raises(UsageError):
+            Inputs(files=files).arrays(program)
+
+
 def test_symbols_come_from_bindings_and_from_other_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((5,), np.float32))
     program = identity(("a", "f32", (sym("N"),)), ("b", "f32", (sym("N"), 2)))

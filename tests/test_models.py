@@ -82,6 +82,27 @@ def test_through_json_and_dump(name: str, tmp_path: Path) -> None:
         hold(name, dict(zip(names, found.values(), strict=True)), "f32")
 
 
+@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet"])
+def test_through_tiny(name: str, tmp_path: Path) -> None:
+    """Tiny has no place for weights: they become inputs, kept in a file."""
+    graph, weights = tmp_path / "graph.json", tmp_path / "weights.npz"
+    ran = run_ptir("translate", FOLDER / f"{name}.ptir", "--to", "tiny", "--constants", weights, "-o", graph)
+    assert ran.status == 0, ran.err
+    found = ptir.run(ptir.read(graph), {**np.load(weights), **inputs(name)}, engine="numpy")
+    hold(name, dict(zip(torch(name), found.values(), strict=True)), "f32")
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "why"),
+    [("gpt2_greedy", "tiny", "while"), ("gpt2_cached", "mind", "scan"), ("quantized_mlp", "tiny", "quantize")],
+)
+def test_what_another_ir_has_not_is_refused(name: str, dialect: str, why: str) -> None:
+    with pytest.raises(ptir.Rejected) as info:
+        ptir.translate(program(name), dialect)
+    assert {d.code for d in info.value.diagnostics if d.severity == "error"} == {"NotTranslatable"}
+    assert any(why in d.message for d in info.value.diagnostics)
+
+
 def test_what_gpt_rs_cannot_say_is_refused() -> None:
     with pytest.raises(ptir.Rejected, match="no scale"):
         ptir.write(program("quantized_mlp"), "ptir-json")

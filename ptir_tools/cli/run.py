@@ -32,7 +32,7 @@ class Flags:
     """The options of the command, as click names them."""
 
     inputs_given: tuple[tuple[str, str], ...]
-    inputs_file: str | None
+    inputs_files: tuple[str, ...]
     random: int | None
     cast_inputs: bool
     shapes: tuple[tuple[str, str], ...]
@@ -72,7 +72,9 @@ _undef = click.Choice(["error", "nan", "zero", "random"])
     click.option(
         "--input", "inputs_given", type=assignment, metavar="NAME=SPEC", multiple=True, help="An input, see below. Repeatable."
     ),
-    click.option("--inputs", "inputs_file", metavar="FILE", help="Inputs by name from a .npz or .safetensors file."),
+    click.option(
+        "--inputs", "inputs_files", metavar="FILE", multiple=True, help="Inputs by name, a .npz or .safetensors file. Repeatable."
+    ),
     click.option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
     click.option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
     click.option(
@@ -155,7 +157,7 @@ class Execution:
         f = self.flags
         told = Inputs(
             f.inputs_given,
-            f.inputs_file,
+            f.inputs_files,
             f.random,
             f.cast_inputs,
             f.function,

@@ -9,8 +9,8 @@ from common import Weights
 from ptir_tools import Graph, Program, Tensor
 
 INPUT, HIDDEN, OUTPUT = 32, 64, 10
-# Scale and zero point of the input and of the hidden layer, whose zero point makes 0 the lowest step.
-STEPS = {"x": (0.02, 5), "h": (0.03, -128)}
+# Scale and zero point of the input and of the hidden layer.
+STEPS = {"x": (0.02, 5), "h": (0.03, -20)}
 
 
 def weights() -> dict[str, np.ndarray]:
