@@ -29,10 +29,9 @@ class Want:
 
 def wide(x: np.ndarray) -> np.ndarray:
     """Elements as oracles compute with them: float64, complex128, Python integers."""
-    if NAME[x.dtype] in COMPLEX:
-        return x.astype(np.complex128)
-    if NAME[x.dtype] in FLOATS:
-        return x.astype(np.float64)
+    if NAME[x.dtype] in FLOATS + COMPLEX:
+        with np.errstate(invalid="ignore"):  # a signaling NaN
+            return x.astype(np.complex128 if NAME[x.dtype] in COMPLEX else np.float64)
     out = np.empty(x.shape, object)
     out.reshape(-1)[:] = [int(v) for v in x.reshape(-1)]
     return out
@@ -103,8 +102,8 @@ def _between(got: np.ndarray, want: Want, value: np.ndarray, reference: bool) ->
 
 
 def _near(got: np.ndarray, want: Want, value: np.ndarray, reference: bool) -> None:
-    value, found = value.astype(NUMPY[want.dtype]).astype(np.complex128), got.astype(np.complex128)
     with np.errstate(all="ignore"):
+        value, found = value.astype(NUMPY[want.dtype]).astype(np.complex128), got.astype(np.complex128)
         magnitude = np.abs(value)
         slack = tolerance(want, magnitude, reference) + 16 * unit(want.dtype) * magnitude
         near = np.abs(found - value) <= slack
