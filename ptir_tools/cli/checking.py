@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -37,8 +38,7 @@ def check(session: Session, before: Program, after: Program, runs: int) -> None:
     constants = constants_file.as_arrays(session.options.constants) if session.options.constants else {}
     found = compare.check(before, after, runs=runs, options=options, constants=constants)
     if found.sizes:
-        sizes = ", ".join(f"{name}={n}" for name, n in found.sizes.items())
-        session.reporter.say(f"--check chose {sizes}")
+        session.reporter.say(f"--check chose {listed(found.sizes)}")
     if not found.diverged:
         return
     diagnostics = Diagnostics(before.source)
@@ -46,6 +46,11 @@ def check(session: Session, before: Program, after: Program, runs: int) -> None:
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in _commands(folder, before, after))]
     diagnostics.error("CheckFailed", f"--check run {found.runs}: {found.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
+
+
+def listed(sizes: Mapping[str, int]) -> str:
+    """`M=2, K=3`."""
+    return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
 def _keep(session: Session, before: Program, after: Program, found: compare.Check) -> str:

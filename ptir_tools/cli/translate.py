@@ -15,7 +15,10 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import FORMATS
 
 constants_file = lazy("ptir_tools.cli.constants")
+compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
+ir = lazy("ptir_tools.core.ir")
+symbols = lazy("ptir_tools.core.symbols")
 
 
 @subcommand(
@@ -67,7 +70,10 @@ def command(
     if constants is not None:
         given = constants_file.read(constants, program) if program.dialect.name == "tiny" else {}
         session.set(constants=given)
-    after = _convert(session, program, FORMATS[to].dialect, diagnostics) if between else program
+    after = program
+    if between:
+        program = _sized(session, program, FORMATS[to].dialect) if check else program
+        after = _convert(session, program, FORMATS[to].dialect, diagnostics)
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if check:
@@ -83,3 +89,21 @@ def _convert(session: Session, program: Program, dialect: str, diagnostics: Diag
     if after is None:
         raise UsageError(f"no way leads from {program.dialect.name} to {dialect}")
     return after
+
+
+def _sized(session: Session, program: Program, dialect: str) -> Program:
+    """What --check translates: `program`, or where that needs numbers a copy with small sizes for its free symbols."""
+    if not symbols.symbols(program) or _translates(session, program, dialect):
+        return program
+    sizes = compare.small_sizes(program, session.bindings)
+    static = ir.clone(program)
+    symbols.bind(static, {**session.bindings, **sizes})
+    verified = session.verify(static, Diagnostics(program.source))
+    if not sizes or not verified or not _translates(session, static, dialect):
+        return program
+    session.reporter.say(f"--check chose {checking.listed(sizes)}: the translation needs numbers, and is for these alone")
+    return static
+
+
+def _translates(session: Session, program: Program, dialect: str) -> bool:
+    return convert.translate(program, dialect, Diagnostics(program.source), session.options) is not None

@@ -223,7 +223,7 @@ def number(scalar: Scalar, dtype: DType) -> int | float | bool:
     value: Any = scalar.value
     if dtype is I1:
         return bool(value)
-    return 0 if value == 0 and copysign(1, value) > 0 else value  # type: ignore[no-any-return]
+    return 0 if value == 0 and copysign(1, value) > 0 else value
 
 
 class Emit:

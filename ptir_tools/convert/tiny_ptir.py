@@ -218,8 +218,8 @@ def expand(emit: Emit, result_shape: Shape, broadcast_dimensions: tuple[int | No
 
 def pad(emit: Emit, pad: tuple[tuple[Dim, Dim], ...], value: float) -> Value:
     """A pad without interior; the value is rounded to the dtype here, as Tiny rounds it."""
-    low = numbers("PAD", [a for a, _ in pad])
-    high = numbers("PAD", [b for _, b in pad])
+    counts = numbers("PAD", [d for pair in pad for d in pair])
+    low, high = counts[::2], counts[1::2]
     exact = as_array(value, emit.type.dtype).astype(object if emit.type.dtype.is_integer else float).item()
     number = bool(value) if not (emit.type.dtype.is_integer or emit.type.dtype.is_float) else exact
     scalar = Scalar(natural_kind(emit.type.dtype), number)
