@@ -75,6 +75,19 @@ def test_all_calls_until_closed() -> None:
     assert len(log.executions) == 1
 
 
+def test_calls_of_a_compiled_program() -> None:
+    """Passes run once; what ran is the same program each time, whoever watched when it was made."""
+    log, late = Log(), Log()
+    call, quiet = (ptir.compile(doubled_twice(), engine="numpy", **given) for given in ({"trace": log}, {}))
+    for each in (call, quiet, call):
+        each([X])
+    with ptir.tracing(late):
+        quiet([X])
+    assert [t[0] for t in log.told] == ["before", *PASSES, "after", "before", "after"]
+    assert [t[0] for t in late.told] == ["before", "after"]
+    assert [len(e.program.main.body) for e in (*log.executions, *late.executions)] == [2, 2, 2]
+
+
 def test_a_run_that_fails_is_told() -> None:
     log = Log()
     g = ptir.Graph()

@@ -14,6 +14,7 @@ from ptir_tools.engines import ports, rejecting, require_memory, specialized
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Executable
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.trace import Latest, hooked, traced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +47,17 @@ class Compiled:
         """Raises as `engines.run` does."""
         given = ports.order(self.signature, inputs)
         if (shapes := [a.shape for a in given]) != self.shapes:
-            self._prepare(given)
-            self.shapes = shapes
+            self._specialize(given)
+        with traced(self.ran, given, self.options) as (watched, execution):
+            if shapes != self.shapes:
+                self._prepare(watched)
+                self.shapes = shapes
+            outputs = self._run(given)
+            if execution is not None:
+                execution.outputs = outputs
+        return outputs
+
+    def _run(self, given: Sequence[Array]) -> dict[str, Array]:
         self._bind(given)
         options = self.options
         context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=self.streams)
@@ -57,11 +67,16 @@ class Compiled:
         copied = isinstance(self.executable, Executable) and not self.reuse
         return {name: np.array(a) if copied else np.asarray(a) for name, a in zip(self.names, found, strict=True)}
 
-    def _prepare(self, given: Sequence[Array]) -> None:
-        diagnostics = Diagnostics(self.program.source)
+    def _specialize(self, given: Sequence[Array]) -> None:
+        with rejecting(Diagnostics(self.program.source), Context()):
+            self.static = self.ran = specialized(self.program, given, self.options)
+        self.shapes = None
+
+    def _prepare(self, options: RunOptions) -> None:
+        diagnostics, latest = Diagnostics(self.program.source), Latest(self.static)
         with rejecting(diagnostics, Context()):
-            self.static = specialized(self.program, given, self.options)
-            self.executable = prepare(self.static, self.options, diagnostics)
+            self.executable = prepare(self.static, hooked(options, latest), diagnostics)
+        self.ran = latest.program
         require_memory(self.executable.memory, self.options.limits)
         self.streams = streams(self.static)
         self.names = [p.name for p in ports.results(self.static)]

@@ -75,21 +75,38 @@ def tracing(sink: TraceSink) -> ExitStack:
     return until
 
 
+class Latest(Hook):
+    """Remembers what passes have made of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def after(self, step: Step, program: Program, changed: bool) -> None:
+        """Remember the program."""
+        self.program = program
+
+
+def hooked(options: RunOptions, *hooks: Hook) -> RunOptions:
+    """`options` with more hooks on the passes that the engine runs."""
+    context = options.passes or PassContext()
+    return replace(options, passes=replace(context, hooks=[*context.hooks, *hooks]))
+
+
 class _Passes(Hook):
     """Hands the passes of one execution on to its sinks."""
 
-    def __init__(self, execution: Execution, sinks: Sequence[TraceSink], context: PassContext) -> None:
-        self.execution, self.sinks, self.context = execution, sinks, context
+    def __init__(self, execution: Execution, sinks: Sequence[TraceSink], statistics: Mapping[str, Counter[str]]) -> None:
+        self.execution, self.sinks, self.statistics = execution, sinks, statistics
         self.done: Counter[str] = Counter()
 
     def before(self, step: Step, program: Program) -> None:
         """Remember what the pass had done before."""
-        self.done = Counter(self.context.statistics.get(step.name))
+        self.done = Counter(self.statistics.get(step.name))
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
         """Tell of the pass."""
         self.execution.program = program
-        counts = Counter(self.context.statistics.get(step.name)) - self.done
+        counts = Counter(self.statistics.get(step.name)) - self.done
         for sink in self.sinks:
             sink.passed(self.execution, PassEvent(step.name, changed, counts, program))
 
@@ -102,13 +119,13 @@ def traced(program: Program, inputs: Sequence[Array], options: RunOptions) -> It
         yield options, None
         return
     execution = Execution(program, options.engine, inputs)
-    context = replace(options.passes or PassContext())
-    context.hooks = [*context.hooks, _Passes(execution, sinks, context)]
+    context = options.passes or PassContext()
+    watched = hooked(replace(options, passes=context), _Passes(execution, sinks, context.statistics))
     for sink in sinks:
         sink.before(execution)
     start = time.perf_counter_ns()
     try:
-        yield replace(options, passes=context), execution
+        yield watched, execution
     except (Rejected, LimitExceeded) as error:
         execution.error = error
         raise
