@@ -63,7 +63,9 @@ CASES = [(name, i) for name in FOUND for i in range(len(kernels(name)))]
 def test_every_kernel_is_recognized_equal_and_decomposed_back(name: str, i: int) -> None:
     text = kernels(name)[i]
     before, program = recognized(text)
-    assert FOUND[name] in names(program) and not {"exp", "rsqrt", "erf", "tanh", "dot_general", "reduce_sum"} & set(names(program))
+    assert FOUND[name] in names(program) and not {"exp", "rsqrt", "erf", "tanh", "dot_general", "reduce_sum"} & set(
+        names(program)
+    )
     assert not check(before, program).diverged
     once = write(program)
     run_pipeline(program, "recognize")

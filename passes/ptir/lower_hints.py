@@ -1,0 +1,57 @@
+"""Fusion hints taken at their word, as gpt.rs's Triton backend does: each becomes the custom call that its payload describes.
+
+An elementwise kernel is exact. A contraction with its bias rounds once instead of twice; under strict floats such a hint stays.
+So does one without a payload, and one whose kernel would refuse it. `decompose` is the way back.
+"""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Hint, Op, Operand, Program
+from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.dialects.ptir.targets import TARGETS
+from ptir_tools.passes import Floats, PassContext
+
+_DOT = "dot_epilogue_v1"
+_TARGETS = {"elementwise_dag_v1": "gpt_rs.triton.fused_elementwise.f32.v1", _DOT: "gpt_rs.triton.fused_dot_bias.f32.v1"}
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Make of each fusion hint with a payload the custom call that it describes."""
+    for function in program.functions:
+        calls = {h: call for h in function.hints if (call := _call(h, context.floats)) is not None}
+        function.hints[:] = [h for h in function.hints if h not in calls]
+        with context.rewriter(program, function) as rw:
+            made: dict[Operand, Operand] = {}
+            for hint, call in calls.items():
+                call.operands = tuple(made.get(x, x) for x in call.operands)
+                _replace(rw, hint, call)
+                made[hint.exports[0]] = call.result
+        context.edits += rw.edits
+        context.count("lowered", len(calls))
+
+
+def _call(hint: Hint, floats: Floats) -> Op | None:
+    """The custom call that stands for `hint`; None when it stays."""
+    kind = dict(hint.attrs).get("fusion_kind", ("", ""))[1]
+    target = _TARGETS.get(kind if isinstance(kind, str) else "")
+    if target is None or len(hint.exports) != 1 or (kind == _DOT and floats is Floats.STRICT):
+        return None
+    known = TARGETS[target].attrs | TARGETS[target].optional
+    given = {"target": target, "attrs": tuple(a for a in hint.attrs if a[0] in known)}
+    try:
+        return create(OPS["ptir.custom_call"], [hint.inputs], given, types=[hint.exports[0].type])
+    except Violation:
+        return None
+
+
+def _replace(rw: Rewriter, hint: Hint, call: Op) -> None:
+    (result,) = hint.exports
+    ops = [copy.result.op for copy in hint.body]
+    if result.op is None:
+        return
+    rw.replace_all_uses(result, rw.insert_before(result.op, call))
+    for op in reversed(ops):
+        if op is not None and rw.alive(op) and rw.unused(op):
+            rw.erase(op)
