@@ -15,6 +15,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import FORMATS
 
 constants_file = lazy("ptir_tools.cli.constants")
+comments = lazy("ptir_tools.cli.comments")
 compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
 ir = lazy("ptir_tools.core.ir")
@@ -76,6 +77,8 @@ def command(
         after = _convert(session, program, FORMATS[to].dialect, diagnostics)
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
+    if between:
+        pieces = comments.carried(pieces, to, program, after)
     if check:
         checking.check(session, program, after, check_runs)
     if constants is not None and after.dialect.name == "tiny":
@@ -96,7 +99,7 @@ def _sized(session: Session, program: Program, dialect: str) -> Program:
     if not symbols.symbols(program) or _translates(session, program, dialect):
         return program
     sizes = compare.small_sizes(program, session.bindings)
-    static = ir.clone(program)
+    static: Program = ir.clone(program)
     symbols.bind(static, {**session.bindings, **sizes})
     verified = session.verify(static, Diagnostics(program.source))
     if not sizes or not verified or not _translates(session, static, dialect):

@@ -1,0 +1,83 @@
+"""Comments that survive a translation: where source and target both have them, they stand by what their statement became."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.source import Source
+
+_STRING = r'"(?:\\.|[^"\\\n])*"'
+_SLASHES = re.compile(rf"{_STRING}|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/", re.DOTALL)
+# How the comments of a format are found, and the mark that begins one.
+_FOUND = {"ptir": _SLASHES, "tiny": _SLASHES, "mind": re.compile(rf"{_STRING}|#(?P<line>[^\n]*)")}
+_MARKS = {"ptir": "//", "mind": "#"}
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Comments of one statement: on lines before it, and after it on its own line."""
+
+    before: list[str] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
+
+
+def carried(lines: Sequence[str], form: str, before: Program, after: Program) -> list[str]:
+    """`lines`, the text of `after` in format `form`, with the comments of the text that `before` was read from. Those of a statement that left
+    no trace stand by the next one, those before the first one at the top."""
+    mark, source = _MARKS.get(form), before.source
+    if mark is None or source is None or before.format not in _FOUND:
+        return list(lines)
+    body = after.main.body
+    first = len(after.main.params) if mark == "#" else 1  # a line per Input, or the header
+    places = _places(before, source, body, first)
+    kept: dict[int, _Kept] = {}
+    for text, line, trails in _comments(source, before.format):
+        start, end = _place(places, line, otherwise=0 if line < places[0][0] else first + len(body))
+        note = kept.setdefault(end if trails else start, _Kept())
+        (note.behind if trails and end >= first else note.before).append(f"{mark} {text}")
+    return list(_woven(lines, kept))
+
+
+def _places(before: Program, source: Source, body: Sequence[Op], first: int) -> list[tuple[int, int, int]]:
+    """Per op of the source's text, in its order: its line, and the first and the last line of `lines` that it became."""
+    became: dict[int, list[int]] = {}
+    for i, op in enumerate(body):
+        became.setdefault(op.loc, []).append(first + i)
+    found, following = [], first + len(body)
+    spans = [(span.start, op.loc) for op in before.main.body if (span := source.span(op.loc)) is not None]
+    for start, loc in sorted(set(spans), reverse=True):
+        at = became.get(loc, [following])
+        following = at[0]
+        found.append((source.position(start)[0], at[0], at[-1]))
+    return found[::-1] or [(len(source.lines) + 1, 0, 0)]
+
+
+def _place(places: Sequence[tuple[int, int, int]], line: int, otherwise: int) -> tuple[int, int]:
+    """The first and the last line of the statement on `line` of the source."""
+    return next(((start, end) for at, start, end in places if at == line), (otherwise, otherwise))
+
+
+def _comments(source: Source, form: str) -> Iterator[tuple[str, int, bool]]:
+    """Per line of each comment: its text, the line of the statement that it is about, and whether it trails that."""
+    blank = list(source.text)
+    found = [m for m in _FOUND[form].finditer(source.text) if not m[0].startswith('"')]
+    for m in found:
+        blank[m.start() : m.end()] = re.sub(r"[^\n]", " ", m[0])
+    code = [i + 1 for i, text in enumerate("".join(blank).split("\n")) if text.strip(" \t\r[]{},")]
+    for m in found:
+        line, column = source.position(m.start())
+        trails = bool(source.line_text(line)[: column - 1].strip(" \t[]{},"))
+        about = line if trails else next((n for n in code if n > line), len(source.lines) + 1)
+        text = m["line"] if m["line"] is not None else m.groupdict()["block"]
+        yield from ((part.strip(" \t*"), about, trails) for part in text.split("\n") if part.strip(" \t*"))
+
+
+def _woven(lines: Sequence[str], kept: dict[int, _Kept]) -> Iterator[str]:
+    for i, text in enumerate(lines):
+        note = kept.get(i, _Kept())
+        indent = text[: len(text) - len(text.lstrip())]
+        yield from (f"{indent}{comment}\n" for comment in note.before)
+        yield f"{text.rstrip()}  {' '.join(note.behind)}\n" if note.behind else text
