@@ -10,7 +10,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Hint, Op, Program, Region
 from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.order import Order
-from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.rewriter import Event, Rewriter
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
 
@@ -109,12 +109,12 @@ def test_listener_hears_inserted_changed_and_freed_ops():
     program = chain(2)
     x, (t0, t1) = program.main.params[0], program.main.body
     rw = rewriter(program)
-    heard: list[tuple[Op, bool]] = []
-    rw.listen = lambda op, changed: heard.append((op, changed))
+    heard: list[tuple[Op, Event]] = []
+    rw.listen = lambda op, event: heard.append((op, event))
     rw.replace_all_uses(t0.result, x)
-    assert heard == [(t1, True), (t0, False)]
+    assert heard == [(t1, Event.CHANGED), (t0, Event.FREED)]
     new = rw.build(t1, "transpose", x, perm=(1, 0))
-    assert heard[-1] == (new.op, True)
+    assert heard[-1] == (new.op, Event.INSERTED)
 
 
 def test_erasing_an_op_that_uses_a_value_twice_counts_both():
@@ -124,8 +124,8 @@ def test_erasing_an_op_that_uses_a_value_twice_counts_both():
     z = b.op("neg", x)
     b.results(z)
     rw = rewriter(program)
-    rw.listen = lambda op, changed: rw.users_of(x) and None
-    rw.listen(y.op, False)
+    rw.listen = lambda op, event: rw.users_of(x) and None
+    rw.listen(y.op, Event.FREED)
     rw.erase(y.op)
     assert rw.uses(x) == 1 and rw.users_of(x) == [z.op] and rw.verify() == []
 

@@ -1,8 +1,9 @@
 """The greedy driver: apply patterns and fold until nothing changes. Specification: PTIR rewrite system, "Greedy driver".
 
 The worklist is a stack, seeded so that ops are popped bottom-up; an edit puts back what may match now: the op that changed
-and its users, as far up as patterns look. The failure cache is the distance that stands beside an op on the worklist: how far
-below it the nearest change is. A pattern that failed there before is not tried again unless it looks that far.
+and, where nothing comes of it there, its users, as far up as patterns look. The failure cache is the distance that stands
+beside an op on the worklist: how far below it the nearest change is. A pattern that failed there before is not tried again
+unless it looks that far.
 
 A block that a driver has brought to its fixpoint is not searched again: the next drive with the same patterns begins with
 what was edited since.
@@ -16,14 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ptir_tools.core.folding import FOLD_DEPTH, Materialize, ReplacedBy, try_fold
-from ptir_tools.core.ir import Literal, Op
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.patterns import Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
-from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.rewriter import Event, Rewriter
 from ptir_tools.core.watching import Log, Watch
 
 _WIDE = 16  # operands: more make an op wait
+_NEW = -1  # what uses the op is on the worklist, too
 
 CostModel = Callable[[Op, Pattern, Rewriter], int]
 
@@ -65,6 +68,14 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
     return _Driver(rw, patterns, config or GreedyConfig()).run()
 
 
+def _on_constants(op: Op) -> bool:
+    """Whether it is an elementwise op on constants."""
+    for x in op.operands:
+        if x.__class__ is Value and (x.op is None or not x.op.defn.is_constant):
+            return False
+    return bool(op.operands) and ELEMENTWISE in op.defn.traits
+
+
 class _Driver:
     def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
         self.rw = rw
@@ -73,8 +84,9 @@ class _Driver:
         self.config = config
         self.stats = GreedyStats()
         self.stack: list[Op] = []
-        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; 0 is the op itself
+        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; _NEW: it is new
         self.later: list[Op] = []  # what waits until the stack is empty
+        self.dead: list[Op] = []  # what has lost its last use
         self.left = 0  # how many more rewrites and folds there may be
         self.recent: deque[str] = deque(maxlen=16)
         self.watch = Watch(rw, config.expensive_checks, config.log) if config.expensive_checks or config.log else None
@@ -83,13 +95,14 @@ class _Driver:
     def run(self) -> GreedyStats:
         rw, config = self.rw, self.config
         who = (self.patterns, config.effect, config.enable_constant_fold, config.enable_dce, config.limits)
-        self.begin(rw.since(who))
         allowed = config.limits.rewrites_per_op * max(len(rw.order.slots), 64)
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         self.left = allowed
-        rw.listen = self.touched
+        touched = rw.since(who)
         try:
+            self.begin() if touched is None else self.go_on(touched)
+            rw.listen = self.touched
             self.drain()
         finally:
             rw.listen = None
@@ -102,30 +115,40 @@ class _Driver:
 
     # The worklist
 
-    def begin(self, touched: list[Op] | None) -> None:
-        """Put on the worklist all ops but constants; where only `touched` ones may match, these and what looks at them."""
+    def begin(self) -> None:
+        """Put all ops but constants on the worklist. Elementwise ops on constants are folded first, and what is dead goes."""
+        rw, watch = self.rw, self.watch
+        if self.random is None:
+            rw.listen = None if watch is None else lambda op, event: watch.changed.append(op)
+            for b in rw.blocks():
+                for op in rw.body(b):
+                    if _on_constants(op):
+                        self.fold(op)
+        if self.config.enable_dce:
+            self.stats.erased += rw.erase_dead()
+        self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
+        self.queued = dict.fromkeys(self.stack, _NEW)
+
+    def go_on(self, touched: list[Op]) -> None:
+        """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
         rw = self.rw
-        if touched is None:
-            if self.config.enable_dce:
-                self.stats.erased += rw.erase_dead()
-            self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
-            self.queued = dict.fromkeys(self.stack, 0)
-            return
-        with_regions = [op for op in rw.order.slots if op.regions]  # regions of their own may have changed
+        with_regions = [op for op in rw.order.slots if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
-                self.requeue(op)
+                self.touched(op, Event.FREED if op.defn.is_constant or rw.unused(op) else Event.CHANGED)
+        self.sweep()
 
-    def touched(self, op: Op, changed: bool) -> None:
-        """The rewriter inserted `op` or changed its operands; or it took away a use, and few are left."""
-        if changed:
-            if self.watch is not None:
-                self.watch.changed.append(op)
-            self.requeue(op)
-        elif self.rw.unused(op):
-            self.queue(op, self.patterns.depth)
-        else:
-            self.requeue_users(op, 1, -1)
+    def touched(self, op: Op, event: Event) -> None:
+        """The rewriter inserted `op`, changed it, or took away a use of its results, and few are left."""
+        if event is Event.FREED:
+            for v in op.results:
+                if self.entries.get(v):
+                    return self.requeue_users(op, 1, -1, uses=True)
+            return self.dead.append(op)
+        if self.watch is not None:
+            self.watch.changed.append(op)
+        if not op.defn.is_constant:
+            self.queue(op, _NEW if event is Event.INSERTED else 0)
 
     def queue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist: what is `distance` below it has changed."""
@@ -136,16 +159,10 @@ class _Driver:
         elif distance < before:
             self.queued[op] = distance
 
-    def requeue(self, op: Op) -> None:
-        """Put `op` on the worklist, and what looks at it, as far up as patterns look; what failed there may match now."""
-        if not op.defn.is_constant:
-            self.queue(op, 0)
-        self.requeue_users(op, 1, -1)
-
-    def requeue_users(self, op: Op, distance: int, levels: int) -> None:
+    def requeue_users(self, op: Op, distance: int, levels: int, uses: bool = False) -> None:
         """Put on the worklist what looks down to `op`, `distance` below it; bit k of `levels`: `op` may stand k - 1 levels below
-        the root of a pattern that looks at what changed."""
-        watchers = self.patterns.watchers(op.defn)
+        the root of a pattern that looks at what changed. `uses`: what changed is who uses it."""
+        watchers = self.patterns.watchers(op.defn, uses)
         if not watchers:
             return
         for v in op.results:
@@ -154,12 +171,12 @@ class _Driver:
                     if watching & 1:
                         self.queue(user, distance)
                     if watching > 1:
-                        self.requeue_users(user, distance + 1, watching >> 1)
+                        self.requeue_users(user, distance + 1, watching >> 1, uses)
 
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
-        rw, stack, queued, dce = self.rw, self.stack, self.queued, self.config.enable_dce
-        alive, candidates = rw.order.slots, self.patterns.candidates
+        stack, queued, dead = self.stack, self.queued, self.dead
+        alive, candidates = self.rw.order.slots, self.patterns.candidates
         while self.left > 0 and (stack or self.refill()):
             if self.random is not None:
                 at = self.random.randrange(len(stack))
@@ -168,14 +185,22 @@ class _Driver:
             distance = queued.pop(op)
             if op not in alive:
                 continue
-            if dce and rw.erase_unused(op):
-                self.stats.erased += 1
-                continue
             found = candidates(op)
-            if distance < found.depth and found.positions:
+            if found.positions and distance < found.depth:
                 found = self.patterns.narrow(found, op.operands)
-            if distance < found.depth:
-                self.visit(op, found, distance)
+            if found.depth and distance < found.depth and self.visit(op, found, distance):
+                if dead:
+                    self.sweep()
+            elif distance == 0:
+                self.requeue_users(op, 1, -1)
+
+    def sweep(self) -> None:
+        """Erase what has lost its last use, and what only that used."""
+        dead, erase, dce = self.dead, self.rw.erase_unused, self.config.enable_dce
+        while dead:
+            op = dead.pop()
+            if dce and op in self.rw.order.slots and erase(op):
+                self.stats.erased += 1
 
     def refill(self) -> bool:
         """Go on with the wide ops: what reads all operands of one is done when they are, not once for each."""
@@ -185,8 +210,9 @@ class _Driver:
 
     # What is done at an op
 
-    def visit(self, op: Op, found: Candidates, distance: int) -> None:
-        """Apply the first pattern that matches at `op`, or fold it. Those that look no further than `distance` have failed."""
+    def visit(self, op: Op, found: Candidates, distance: int) -> bool:
+        """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
+        than `distance` have failed."""
         patterns = found.allowed[self.config.effect]
         if len(patterns) < len(found.patterns) and not has_floats(op):
             patterns = found.patterns
@@ -200,25 +226,26 @@ class _Driver:
                 if self.rw.alive(op):
                     self.queue(op, 0)
                     self.fold(op)
-                return
-        if found.folds and distance < FOLD_DEPTH:
-            self.fold(op)
+                return True
+        return found.folds and distance < FOLD_DEPTH and self.fold(op)
 
     def attempt(self, op: Op, p: Pattern) -> bool:
         if self.watch is None:
             return p.match_and_rewrite(op, self.rw)
         return self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
 
-    def fold(self, op: Op) -> None:
+    def fold(self, op: Op) -> bool:
         """Replace `op` by what it folds to: an operand that equals its result, or a constant."""
         if not self.config.enable_constant_fold or self.left <= 0:
-            return
+            return False
         found = try_fold(op, self.rw, self.config.limits)
         if not isinstance(found, (ReplacedBy, Materialize)):
-            return
-        if self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found)):
+            return False
+        done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
+        if done:
             self.stats.folds += 1
             self.did("fold")
+        return done
 
     def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
         """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say)."""

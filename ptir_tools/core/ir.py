@@ -190,6 +190,9 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was:
+            if not gc.get_freeze_count():  # what was made counts as old: no collection goes through it at once
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -38,7 +38,8 @@ class Pattern(ABC):
     """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
 
     `depth`: how many levels of definitions, the root's included, decide whether it matches. `numbers`: operands, by position,
-    that must be constants of that number where they are constants at all.
+    that must be constants of that number where they are constants at all. `asks_uses`: whether it may match because what it
+    looks at has lost a use.
     """
 
     name = ""
@@ -47,6 +48,7 @@ class Pattern(ABC):
     depth = 2
     effect = Effect.EXACT
     numbers: tuple[tuple[int, Any], ...] = ()
+    asks_uses = True
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
@@ -223,20 +225,17 @@ _FLOATS: dict[Type, bool] = {}
 
 def has_floats(op: Op) -> bool:
     """Whether `op` reads or makes floating-point numbers."""
-    for v in op.results:
-        if _is_float(v.type):
-            return True
-    for x in op.operands:  # noqa: SIM110  (asked for every op)
-        if _is_float(operand_type(x)):
-            return True
+    asked: Type | None = None
+    for x in (*op.results, *op.operands):
+        t = x.type if x.__class__ is Value else operand_type(x)
+        if t is not asked:
+            if (found := _FLOATS.get(t)) is None:
+                tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]
+                found = _FLOATS[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
+            if found:
+                return True
+            asked = t
     return False
-
-
-def _is_float(t: Type) -> bool:
-    if (found := _FLOATS.get(t)) is None:
-        tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]
-        found = _FLOATS[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
-    return found
 
 
 def variadic(d: OpDef) -> bool:

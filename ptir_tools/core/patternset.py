@@ -57,10 +57,28 @@ class Candidates:
         self.narrowed: dict[tuple[frozenset[Any], ...], Candidates] = {}
 
 
+class _Watchers(dict[OpDef, dict[OpDef, int]]):
+    """Per op, which of its users look down to it; worked out when first asked for."""
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        super().__init__()
+        self.levels: defaultdict[OpDef | None, defaultdict[OpDef | None, int]] = defaultdict(lambda: defaultdict(int))
+        for p in patterns:
+            for op, user, level in p.looks_through():
+                self.levels[op][user] |= 1 << level
+
+    def of(self, d: OpDef) -> dict[OpDef, int]:
+        """The users of `d`, folding included, which may look at what defines an operand."""
+        any_op, own = self.levels[None], self.levels[d]
+        by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u.fold is not None) for u in OPS.values()}
+        found = self[d] = {u: levels for u, levels in by_user.items() if levels}
+        return found
+
+
 class FrozenPatternSet:
     """Patterns by root op, those of one root by benefit. `depth` is the deepest pattern's."""
 
-    __slots__ = ("_levels", "_matched", "_memo", "_numbers", "_watchers", "by_root", "depth", "patterns")
+    __slots__ = ("_matched", "_memo", "_numbers", "_watchers", "by_root", "depth", "patterns")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
@@ -70,24 +88,16 @@ class FrozenPatternSet:
                 for d in named(root):
                     self.by_root.setdefault(d, []).append(p)
         self.depth = max((p.depth for p in self.patterns), default=1)
-        self._levels: defaultdict[OpDef | None, defaultdict[OpDef | None, int]] = defaultdict(lambda: defaultdict(int))
-        for p in self.patterns:
-            for op, user, level in p.looks_through():
-                self._levels[op][user] |= 1 << level
-        self._watchers: dict[OpDef, dict[OpDef, int]] = {}
+        self._watchers = _Watchers(self.patterns), _Watchers([p for p in self.patterns if p.asks_uses])
         self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
         self._matched = lru_cache(1 << 16)(self._matched_by)
         self._memo: dict[Any, Candidates] = {}
 
-    def watchers(self, d: OpDef) -> dict[OpDef, int]:
-        """The users of a `d` that some pattern looks down from to it; bit k: that user stands k levels below the root."""
-        found = self._watchers.get(d)
-        if found is None:
-            any_op, own = self._levels[None], self._levels[d]
-            anywhere = any_op[None] | own[None]
-            by_user = {u: anywhere | any_op[u] | own[u] | (u.fold is not None) for u in OPS.values()}
-            found = self._watchers[d] = {u: levels for u, levels in by_user.items() if levels}
-        return found
+    def watchers(self, d: OpDef, uses: bool = False) -> dict[OpDef, int]:
+        """The users of a `d` that some pattern looks down from to it; bit k: that user stands k levels below the root.
+        `uses`: only patterns that may match because a use is gone."""
+        found = self._watchers[uses]
+        return found.get(d) or found.of(d)
 
     def candidates(self, op: Op) -> Candidates:
         """What may be done at an op like this one; see `narrow` for one with `positions`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from enum import Enum, auto
 from types import TracebackType
 from typing import Any
 
@@ -21,15 +22,22 @@ from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.uses import User, value_named
 
 
+class Event(Enum):
+    """What a listener is told of an op."""
+
+    INSERTED = auto()
+    CHANGED = auto()  # its operands, attributes or regions
+    FREED = auto()  # its results lost a use, and few are left
+
+
 class Rewriter(Inspector):
-    """Edits of `block`. `listen(op, True)` is called when `op` was inserted or got other operands, `listen(op, False)` when
-    its results lost a use and few are left."""
+    """Edits of `block`. `listen(op, event)` hears of those that may let a pattern match."""
 
     def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None) -> None:
         super().__init__(block)
         self.dialect = dialect
         self.diagnostics = diagnostics
-        self.listen: Callable[[Op, bool], None] | None = None
+        self.listen: Callable[[Op, Event], None] | None = None
         self.edits = 0  # how many changes there were
         self._written = 0  # how many of them the bodies show
         self._edition = block.edition
@@ -95,7 +103,7 @@ class Rewriter(Inspector):
             if user.__class__ is Op:
                 versions[user] = versions.get(user, 0) + 1
                 if listen is not None:
-                    listen(user, True)
+                    listen(user, Event.CHANGED)
                 if journal is not None:
                     journal.append(user)
 
@@ -217,7 +225,7 @@ class Rewriter(Inspector):
                 self._take_in(r)
         self._new.update(op.results)
         self.edits += 1
-        self._tell(op, True)
+        self._tell(op, Event.INSERTED)
         return op.results[0] if op.results else Value(UNTYPED, "", op)
 
     def build(
@@ -244,7 +252,7 @@ class Rewriter(Inspector):
 
     def _changed(self, op: Op) -> None:
         self._versions[op] = self._versions.get(op, 0) + 1
-        self._tell(op, True)
+        self._tell(op, Event.CHANGED)
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
         """Take out the uses of `operands` by `user`, all before anybody is told."""
@@ -255,11 +263,11 @@ class Rewriter(Inspector):
 
     def _lost_use(self, v: Value) -> None:
         if (op := v.op) is not None and op in self.order.slots:
-            self._tell(op, False)
+            self._tell(op, Event.FREED)
 
-    def _tell(self, op: Op, changed: bool) -> None:
+    def _tell(self, op: Op, event: Event) -> None:
         if self.listen is not None:
-            self.listen(op, changed)
+            self.listen(op, event)
         if self._journal is not None:
             self._journal.append(op)
 

@@ -75,6 +75,7 @@ class RulePattern(Pattern):
     effect: Effect
     wants: Sequence[frozenset[OpDef | type[Literal]] | None]
     numbers: tuple[tuple[int, Any], ...]
+    asks_uses: bool
     looks: Sequence[Look]
     same: Sequence[tuple[int, int]]  # operands of the root that must be one
     text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
@@ -157,6 +158,7 @@ class _Compiler:
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
                 wants=wants, numbers=tuple(_numbers(call)),
+                asks_uses="rw" in (m["cond"] or ""),
                 looks=list(self.looks(call)), same=_same(call), text=text, known=self.known, build=build,
             )  # fmt: skip
 
