@@ -1,5 +1,7 @@
 """PTIR from Python: what is built verifies, prints as expected and runs to the numbers of NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 from builder_stub import stub
@@ -11,6 +13,7 @@ from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.types import sym
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.build import Graph
 from ptir_tools.dialects.ptir.text import FORMAT
 
@@ -155,6 +158,90 @@ def test_rules_are_checked_at_the_call():
         refused(lambda g, x: g.softmax())
     with pytest.raises(TypeError):
         refused(lambda g, x: x.take(1))
+
+
+def test_what_is_refused_leaves_no_trace():
+    g = Graph()
+    x = g.input("x", "f32", (2, 3))
+    i = g.input("i", "si32")
+    before = text(g.returns(x))
+    for build in (
+        lambda: x.add(2, 1),
+        lambda: i / 0,
+        lambda: g.cond(x, [x], lambda t: t, lambda t: t),
+        lambda: g.scan([], [x], lambda row: (row + 1, row.reduce_sum([1]))),
+        lambda: g.while_([x], lambda t: (t.reduce_max([0, 1]) < 9, t), lambda t: t.cast("f16")),
+    ):
+        with pytest.raises(Violation):
+            build()
+        assert text(g.program) == before
+
+
+@pytest.mark.parametrize(
+    ("build", "code", "said"),
+    [
+        (lambda g, x: x.reduce_sum(-1), "InvalidAttributeValue", "axes is -1; a list of integers is wanted"),
+        (lambda g, x: x.reduce_sum([0], keepdims=1), "InvalidAttributeValue", "keepdims is 1; True or False is wanted"),
+        (lambda g, x: x.reshape([True, 6]), "InvalidAttributeValue", "a list of integers and names"),
+        (lambda g, x: g.iota("N", "f32", 0), "InvalidAttributeValue", "shape is 'N'"),
+        (lambda g, x: x.pad([0, 0], [1, 1], pad_value="a"), "InvalidAttributeValue", "pad_value is 'a'; a number is wanted"),
+        (lambda g, x: x.scatter_reduce(x.cast("si32"), x, 0, reduce="mean"), "InvalidAttributeValue", "add or max or min"),
+        (lambda g, x: g.custom_call([x], "a.b.v1", attrs={"k": [1, 2.0]}), "InvalidAttributeValue", "attrs is"),
+        (lambda g, x: x.dot_general(x, [1], [1]), "UnknownAttribute", "takes 0 attributes by position, got 2"),
+        (lambda g, x: x @ g.input("s", "f32"), "OperandRankMismatch", "2 and 0"),
+        (lambda g, x: x * True, "InvalidLiteral", "True is no f32"),
+        (lambda g, x: x + Graph().input("z", "f32", (2, 3)), "UndefinedValue", "another Graph"),
+        (lambda g, x: g.constant([[1], [1, 2]]), "InvalidLiteral", "no array"),
+        (lambda g, x: g.constant(["a"]), "InvalidLiteral", "no array"),
+        (lambda g, x: g.input("n", "f32", (-1,)), "NegativeDimension", "-1"),
+        (lambda g, x: g.op("softmax", x), "UnknownOp", "softmax"),
+        (lambda g, x: g.input("i", "si32", (3,)) / 0, "IntegerDivideByZero", "zero"),
+    ],
+)
+def test_what_does_not_fit_is_named(build, code, said):
+    g = Graph()
+    x = g.input("x", "f32", (2, 3))
+    with pytest.raises(Violation, match=f"{code}: .*{re.escape(said)}"):
+        build(g, x)
+
+
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        (lambda g, x: x + None, TypeError),
+        (lambda g, x: np.ones((2, 3), np.float32) * x, TypeError),
+        (lambda g, x: bool(x < 0), TypeError),
+        (lambda g, x: x.top_k(1)["a"], TypeError),
+        (lambda g, x: g.cond(x.reduce_max([0, 1]) > 0, [x], lambda t: None, lambda t: None), TypeError),
+        (lambda g, x: g.input("a b", "f32"), ValueError),
+        (lambda g, x: x.named(""), ValueError),
+    ],
+)
+def test_what_is_no_program_at_all(build, error):
+    g = Graph()
+    with pytest.raises(error):
+        build(g, g.input("x", "f32", (2, 3)))
+
+
+def test_numbers_stand_for_tensors_of_the_same_type():
+    g = Graph()
+    x, i = g.input("x", "bf16", (2, 3)), g.input("i", "ui8", (4,))
+    made = [x.clamp(0, 6), (x < 1).select(x, float("-inf")), (x < 1).select(0.5, x), np.float32(2) * x, 3 - i, i.maximum(7)]
+    assert [t.type for t in made] == [x.type] * 4 + [i.type] * 2
+    assert re.findall(r"dense<(.*?)>", text(g.returns(*made))) == ["0.0", "6.0", "1.0", "-inf", "1.0", "0.5", "2.0", "3", "7"]
+
+
+def test_regions_name_their_parameters_as_the_functions_do():
+    g = Graph()
+    total = g.scan([g.constant(0.0, "f32")], [g.input("x", "f32", (4,))], lambda total, each: total + each)
+    assert "region ^r0(%total: tensor<f32>, %each: tensor<f32>)" in text(g.returns(total))
+
+
+def test_every_op_is_a_method():
+    for name, defn in DIALECT.ops.items():
+        if not defn.regions:
+            method = getattr(Graph, name)
+            assert method.__doc__ == defn.doc or name == "constant"
 
 
 def test_the_stub_is_fresh(bless):

@@ -12,13 +12,16 @@ stands for one of the same type. Nothing else is broadcast or promoted. A rule t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ELEMENTWISE, MANY, OPS, OpDef, operand_type
@@ -26,13 +29,16 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleTyp
 from ptir_tools.dialects.ptir import DIALECT, scalars
 from ptir_tools.dialects.ptir.build_attributes import Number, attribute, dtype_named, extents, natural, plain
 from ptir_tools.dialects.ptir.build_methods import BlockMethods, TensorMethods, positional
+from ptir_tools.dialects.ptir.ops import typerules
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
+from ptir_tools.dialects.ptir.spelling import NAME
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
 
+_NAME = re.compile(NAME)
 Build = Callable[..., Any]  # from the values of a region's parameters to its result or results
 
 
@@ -79,15 +85,15 @@ class Tensor(TensorMethods):
         return self.broadcast_to(other.shape)
 
     def named(self, name: str) -> Tensor:
-        """Itself, its value called `name` (made unique) from now on."""
+        """Itself, its value called `name` (made unique) from now on. Raises ValueError for what is no name."""
         if isinstance(self.operand, Value):
-            self.operand.name = self.block.builder.name(name)
+            self.operand.name = self.block.builder.name(spelled(name))
         return self
 
     def __getitem__(self, index: int) -> Tensor:
         if not isinstance(self.operand, Value):
             raise Violation("TupleIndexOutOfRange", "only a value has elements")
-        element = Element(self.operand, index)
+        element = Element(self.operand, as_integer(index))
         operand_type(element)
         return Tensor(self.block, element)
 
@@ -167,27 +173,31 @@ class Block(BlockMethods):
         """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs; an
         extent that the rule leaves open becomes a new symbol.
 
-        Raises Violation when it is not well typed.
+        Raises Violation when it is not well typed, and is not appended then.
         """
-        defn = OPS[f"ptir.{name}"]
-        operands, rest = self._operands(defn, arguments, named)
-        message = f"{name} takes {positional(defn)} attributes by position, got {len(rest)}"
-        require(len(rest) <= positional(defn), "UnknownAttribute", message, help="give the others by name")
-        named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
-        known = {a.name: a for a in defn.attrs}
-        given = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
-        value = self.builder.op(name, *operands, regions=regions, types=types, **given)
-        if defn.check is not None and value.op is not None:
-            self._check(defn.check, value.op)
+        if (defn := OPS.get(f"{DIALECT.name}.{name}")) is None:
+            raise Violation("UnknownOp", f"there is no op `{name}`")
+        with self.whole():
+            operands, rest = self._operands(defn, arguments, named)
+            message = f"{name} takes {positional(defn)} attributes by position, got {len(rest)}"
+            require(len(rest) <= positional(defn), "UnknownAttribute", message, help="give the others by name")
+            named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
+            known = {a.name: a for a in defn.attrs}
+            given = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
+            value = self.builder.op(name, *operands, regions=regions, types=types, **given)
+            if defn.check is not None and value.op is not None:
+                defn.check(value.op)
         value.type = self.graph.settled(value.type)
         return Tensor(self, value)
 
-    def _check(self, check: Callable[[Any], None], op: Any) -> None:
-        """Hold `op`, the last one, to what more than its types tells; it goes when it is wrong."""
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What is appended inside is appended whole or, after an error, not at all."""
+        ops, regions = len(self.region.body), len(self.graph.program.regions)
         try:
-            check(op)
-        except Violation:
-            self.region.body.pop()
+            yield
+        except BaseException:
+            del self.region.body[ops:], self.graph.program.regions[regions:]
             raise
 
     def _operands(self, defn: OpDef, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], Sequence[Any]]:
@@ -204,7 +214,9 @@ class Block(BlockMethods):
     def _own(self, x: Tensor) -> Operand:
         if not isinstance(x, Tensor):
             raise TypeError(f"an operand is a Tensor, not {x!r}")
-        require(x.block is self, "UndefinedValue", "a region sees its parameters only: pass the value in")
+        there = "a region sees its parameters only: pass the value in"
+        message = there if x.block.graph is self.graph else "the value belongs to another Graph"
+        require(x.block is self, "UndefinedValue", message)
         return x.operand
 
     def constant(self, values: Any, dtype: str | DType | None = None) -> Tensor:
@@ -212,9 +224,13 @@ class Block(BlockMethods):
 
         Raises Violation("InvalidLiteral") when an integer dtype has not all of them.
         """
-        array = np.asarray(values)
-        wanted = dtype_named(dtype) if dtype is not None else dtype_of(array)
-        cast = arrays.cast(array, dtype_of(array), wanted)
+        try:
+            array = np.asarray(values)
+            source = dtype_of(array)
+        except (ValueError, KeyError, TypeError):
+            raise Violation("InvalidLiteral", f"{values!r} is no array of a dtype of PTIR") from None
+        wanted = dtype_named(dtype) if dtype is not None else source
+        cast = arrays.cast(array, source, wanted)
         exact = not wanted.is_integer or bool(np.all(arrays.widen(cast) == array))
         require(exact, "InvalidLiteral", f"{wanted} has not all of these values")
         return self.op("constant", value=arrays.to_literal(cast, tensor(wanted, array.shape)))
@@ -223,7 +239,8 @@ class Block(BlockMethods):
         """A tensor of the type of `like`, all of it `value`: an inline literal, broadcast. Raises Violation("InvalidLiteral")."""
         t = like.tensor_type
         scalar = natural(value, t.dtype)
-        require(scalars.representable(scalar, t.dtype), "InvalidLiteral", f"{value} is no {t.dtype}")
+        fits = scalars.representable(scalar, t.dtype) and not (isinstance(value, bool) and t.dtype is not I1)
+        require(fits, "InvalidLiteral", f"{value} is no {t.dtype}")
         one = arrays.to_literal(scalars.element(scalar, t.dtype), tensor(t.dtype))
         return self.op("broadcast_to", Tensor(self, one), result_shape=t.shape) if t.rank else self.op("constant", value=one)
 
@@ -232,20 +249,23 @@ class Block(BlockMethods):
     ) -> Tensor:
         """`on_true(*arguments)` if `pred` holds, else `on_false(*arguments)`, each built as a region."""
         types = [x.type for x in arguments]
-        regions = [self.graph.region_of(f, types) for f in (on_true, on_false)]
-        return self.op("cond", pred, list(arguments), regions=regions)
+        with self.whole():
+            regions = [self.graph.region_of(f, types) for f in (on_true, on_false)]
+            return self.op("cond", pred, list(arguments), regions=regions)
 
     def while_(self, carry: Sequence[Tensor], test: Build, body: Build) -> Tensor:
         """A loop: `test(*carry)` gives a flag and the carry, `body(*carry)` the next carry."""
         types = [x.type for x in carry]
-        return self.op("while", list(carry), regions=[self.graph.region_of(f, types) for f in (test, body)])
+        with self.whole():
+            return self.op("while", list(carry), regions=[self.graph.region_of(f, types) for f in (test, body)])
 
     def scan(self, carry: Sequence[Tensor], inputs: Sequence[Tensor], body: Build) -> Tensor:
         """`body(*carry, *slices)` over the leading axis of the inputs gives the next carry, then outputs to stack."""
         slices = [x.tensor_type.with_shape(x.shape[1:]) for x in inputs]
-        region = self.graph.region_of(body, [*(x.type for x in carry), *slices])
-        outputs = len(region.results) - len(carry)
-        return self.op("scan", [*carry, *inputs], len(carry), outputs, regions=[region])
+        with self.whole():
+            region = self.graph.region_of(body, [*(x.type for x in carry), *slices])
+            outputs = len(region.results) - len(carry)
+            return self.op("scan", [*carry, *inputs], len(carry), outputs, regions=[region])
 
 
 class Graph(Block):
@@ -258,8 +278,12 @@ class Graph(Block):
         self.opened = 0
 
     def input(self, name: str, dtype: str | DType, shape: Sequence[Dim | str] = ()) -> Tensor:
-        """A new parameter; a text in `shape` is a symbol."""
-        return Tensor(self, self.builder.param(tensor(dtype_named(dtype), extents(shape)), name))
+        """A new parameter; a text in `shape` is a symbol.
+
+        Raises Violation: "DTypeNotSupported", "NegativeDimension"; ValueError for what is no name.
+        """
+        checked = typerules.extents(extents(shape), "shape")
+        return Tensor(self, self.builder.param(tensor(dtype_named(dtype), checked), spelled(name)))
 
     def returns(self, *results: Tensor) -> Program:
         """The program, which returns `results`."""
@@ -285,9 +309,18 @@ class Graph(Block):
         block = Block(self, region)
         params = zip(types, _parameter_names(build, len(types)), strict=True)
         returned = build(*(Tensor(block, block.builder.param(t, name)) for t, name in params))
-        results = [returned] if isinstance(returned, Tensor) else list(returned)
+        results = [returned] if isinstance(returned, Tensor) else returned
+        if not isinstance(results, (list, tuple)):
+            raise TypeError(f"the function of a region gives a Tensor or several, not {returned!r}")
         block.builder.results(*(block._own(x) for x in results))
         return region
+
+
+def spelled(name: str) -> str:
+    """`name`. Raises ValueError when text PTIR cannot spell it."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a value")
+    return name
 
 
 def _parameter_names(build: Build, count: int) -> Sequence[str]:

@@ -18,6 +18,20 @@ from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
 
 DTYPES = {d.name: d for d in PTIR_DTYPES}
 Number = bool | int | float | complex
+_WORDS = {
+    "int": "an integer",
+    "bool": "True or False",
+    "float": "a number",
+    "str": "a text",
+    "tuple[int, ...]": "a list of integers",
+    "tuple[float, ...]": "a list of numbers",
+    "tuple[tuple[int, int], ...]": "a list of pairs of integers",
+    "Shape": "a list of integers and names",
+    "NewShape": "a list of integers and names",
+    "Scalar": "a number",
+    "Attrs": "a dict of numbers, flags, texts and lists of one of them",
+    **{kind: " or ".join(known) for kind, known in ENUMERATIONS.items()},
+}
 _CUSTOM_KINDS = {bool: "Bool", int: "I64", float: "F64", str: "String"}
 
 
@@ -26,15 +40,14 @@ def attribute(attr: Attr, x: Any, operands: Sequence[Any]) -> Any:
 
     Raises Violation: "InvalidAttributeValue" for another kind of thing, "DTypeNotSupported" for a name that is no dtype's.
     """
+    kind = attr.kind.removesuffix(" | None")
     try:
-        if attr.kind == "Scalar":
+        if kind == "Scalar":
             return _scalar(x, operands[0])
-        if x is None and attr.kind.endswith("| None"):
-            return None
-        return _FROM_PYTHON[attr.kind.removesuffix(" | None")](x)
+        return None if x is None and kind != attr.kind else _FROM_PYTHON[kind](x)
     except (TypeError, ValueError, KeyError):
-        wanted = attr.kind if attr.kind not in ENUMERATIONS else " or ".join(ENUMERATIONS[attr.kind])
-        raise Violation("InvalidAttributeValue", f"{attr.name} is {x!r}; {wanted} is wanted", at=attr.name) from None
+        message = f"{attr.name} is {x!r}; {_WORDS.get(kind, kind)} is wanted"
+        raise Violation("InvalidAttributeValue", message, at=attr.name) from None
 
 
 def dtype_named(dtype: str | DType) -> DType:
@@ -48,6 +61,8 @@ def dtype_named(dtype: str | DType) -> DType:
 
 def extents(shape: Iterable[Dim | str]) -> Shape:
     """A shape; texts are symbols. Raises TypeError for what is neither."""
+    if isinstance(shape, str):
+        raise TypeError(f"a shape is a list, not {shape!r}")
     return tuple(d if isinstance(d, Sym) else sym(d.removeprefix("?")) if isinstance(d, str) else _integer(d) for d in shape)
 
 
