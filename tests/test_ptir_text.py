@@ -178,7 +178,7 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
         ("func @f() -> () {\n  return\n  return\n}", (3, 3, "SyntaxError", "a second `return`")),
         ("func @f(%x: tensor<f32>) -> () {\n  return\n  %y = neg(%x) -> tensor<f32>\n}",
          (3, 3, "SyntaxError", "a statement after `return`")),
-        ("func @f() -> () {\n  return\n} garbage here", (3, 11, "SyntaxError", "found `here`, expected `=`")),
+        ("func @f() -> () {\n  return\n} garbage here", (3, 3, "SyntaxError", "there is text after the last `}`")),
         ("func @f() -> () {\n  return\n", (3, 1, "SyntaxError", "`}` is missing at the end")),
         ("func @f() -> () { return }\nfunc @g() -> () { return }", (2, 1, "SyntaxError", "a file holds one bare func")),
         ("program @f (spec_version = ptir.v0.3) {\n  func @f() -> () { return }\n}",

@@ -95,6 +95,11 @@ class Assembly:
             self.define(p, block.loc)
             block.params.append(p)
 
+    @property
+    def ended(self) -> bool:
+        """Whether everything that was opened is closed."""
+        return self.block is None and self.braces is None and bool(self.program.functions)
+
     def opened(self) -> list[tuple[Loc, str]]:
         return [(self.block.loc, "opened here")] if self.block is not None else []
 
@@ -108,19 +113,21 @@ class Assembly:
             self.body = self.block.body if self.block is not None else []
         elif self.block is not None:
             if self.returned is None and not self.damaged:
-                self.error(CODES.syntax, f"{self.title(self.block)} does not end with `return`", at, labels=self.opened())
+                message, help = f"{self.title(self.block)} does not end with `return`", "write what it returns"
+                self.error(CODES.syntax, message, at, labels=self.opened(), help=help)
+                self.block.results = [Value(POISON) for _ in self.block.result_types]
             if len(self.block.body) > self.limits.ops:
                 raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
             self.block = None
         elif self.braces is not None:
             self.braces = None
         else:
-            self.stray("there is nothing to close", at)
+            self.stray("there is nothing to close", at, "drop the brace")
 
-    def stray(self, message: str, at: Loc) -> None:
+    def stray(self, message: str, at: Loc, help: str | None = None) -> None:
         """Report what stands outside any block, once until the next header."""
         if not self.lost:
-            self.error(CODES.syntax, message, at)
+            self.error(CODES.syntax, message, at, help=help)
         self.lost = True
 
     def finish(self) -> Program:
@@ -158,7 +165,8 @@ class Assembly:
                 self.places[value] = at
             return
         place = before.op.loc if before.op is not None else self.places.get(before, 0)
-        self.error(CODES.redefined, f"%{value.name} is defined twice", at, labels=[(place, "first defined here")])
+        labels, help = [(place, "first defined here")], "give it a name of its own: the first is not hidden"
+        self.error(CODES.redefined, f"%{value.name} is defined twice", at, labels=labels, help=help)
 
     def poison(self, name: str, at: Loc) -> None:
         """Define `name`, whose statement is in error."""
@@ -241,7 +249,7 @@ class Assembly:
     def placed(self, at: Loc) -> bool:
         """Whether a statement may stand here."""
         if self.block is None:
-            self.stray("a statement stands inside a function or region", at)
+            self.stray("a statement stands inside a function or region", at, "move it above the `return` of one")
             return False
         if self.returned is not None and self.hint is None:
             labels = [(self.returned, "returned here")]
@@ -259,7 +267,7 @@ class Assembly:
         if self.block is None:
             self.stray("`return` stands inside a function or region", at)
         elif self.returned is not None:
-            self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")])
+            self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")], help="keep one")
         else:
             if results and not self.block.result_types and not self.damaged:
                 self.error(CODES.result_type, f"{len(results)} results, 0 are declared", at)

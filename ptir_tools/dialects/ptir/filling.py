@@ -56,7 +56,8 @@ class Filling:
         said: set[str] = set()
         for key, values in given:
             if key in said:
-                self.diagnostics.violation(Violation("DuplicateAttribute", f"`{key}` is given twice", at=key), at)
+                twice = Violation("DuplicateAttribute", f"`{key}` is given twice", at=key, help="keep one of the two")
+                self.diagnostics.violation(twice, at)
                 continue
             said.add(key)
             names = _ALIASES.get((defn.short, key), (key,))
@@ -73,7 +74,7 @@ class Filling:
         known = [*defn.regions, *(a.name for a in defn.attrs if a.name not in left_out)]
         message = f"{defn.short} has no attribute `{key}` (it has: {', '.join(known) or 'none'})"
         meant = nearest(key, known)
-        help = f"did you mean {meant}?" if meant else None
+        help = f"did you mean {meant}?" if meant else f"drop {key}[…]"
         self.diagnostics.violation(Violation(CODES.unknown_attribute, message, at=key, help=help), at)
 
     def attribute(

@@ -56,6 +56,7 @@ _START = re.compile(
     r"|\}(?![ \t]*[\],)}]))",
     re.MULTILINE,
 )
+_OPENING = re.compile(r"(?:program|func|function|region|return)\b|[%\w.$]+[ \t]*=|\}")
 _BROKEN = re.compile(rf"%?({NAME})[ \t]*=|(func(?:tion)?|region)\b|(return)\b")
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*(\w+)[ \t]*\}\}|//[^\n]*|/\*.*?\*/", re.DOTALL)  # comments hold none
 
@@ -249,6 +250,10 @@ class _Reader:
         line = self.code.find("\n", pos)
         following = _START.search(self.code, line + 1) if line >= 0 else None
         end = following.start() if following else len(self.text)
+        if self.assembly.ended and not _OPENING.match(self.text, pos):
+            found = pack(pos, pos + len(self.text[pos:end].partition("\n")[0].rstrip()))
+            self.assembly.stray("there is text after the last `}`", found, "drop it; a comment begins with //")
+            return end
         if not structure.parse(self.assembly, pos, end):
             self.broken(pos)
         return end
@@ -257,7 +262,9 @@ class _Reader:
         """What a statement with a syntax error would have defined is in error, silently."""
         m = _BROKEN.match(self.text, pos)
         assembly = self.assembly
-        if m is None:
+        if self.text.startswith("program", pos) and assembly.block is None:
+            assembly.wrapped, assembly.braces = True, pack(pos, pos + len("program"))
+        elif m is None:
             assembly.lost = assembly.block is None
         elif m[1] and assembly.block is not None:
             assembly.poison(m[1], pack(*m.span(1)))

@@ -43,7 +43,8 @@ def parse(assembly: Assembly, start: int, end: int) -> bool:
     try:
         _parser().parse(text, start="items")
     except lark.exceptions.UnexpectedInput as error:
-        grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=start, help=_help(error))
+        last = start + len(text.rstrip()) if end < len(assembly.source.text) else None
+        grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=start, end=last, help=_help(error))
         return False
     return True
 
@@ -64,6 +65,8 @@ def _help(error: Any) -> str | None:
     expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
     if found == ";":
         return "statements need no semicolon"
+    if "__ANON_0" in expected and "EQUAL" not in expected and getattr(getattr(error, "token", None), "type", "") == "$END":
+        return "a statement ends with its result type: -> tensor<f32, 4>"
     if found == "%":
         return "a name follows the %"
     if found == "{" and "WORD" in expected:
