@@ -15,7 +15,7 @@ from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 KERNELS = files("ptir_tools.dialects.ptir").joinpath("kernels")
-NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25"}
+NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25", "low": "-inf"}
 FOUND = {
     "softmax": "gpt_rs.triton.fused_softmax_last_axis.f32.v1",
     "layer_norm": "layer_norm",
@@ -26,6 +26,7 @@ FOUND = {
     "attention": "ptir.attention.v1",
     "convolution": "gpt_rs.c.conv2d.nhwc.f32.v1",
     "grouped_convolution": "ptir.conv2d.nhwc.v1",
+    "depthwise_convolution": "gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1",
 }
 
 
@@ -38,7 +39,7 @@ def kernels(name: str) -> list[str]:
 def with_numbers(function: str) -> str:
     divides = re.search(r"= div\(%(sum_|scores)", function) is not None
     for name, number in NUMBERS.items():
-        value = str(round(1 / float(number), 6)) if divides and name != "epsilon" else number
+        value = str(round(1 / float(number), 6)) if divides and name in ("n", "scale") else number
         function, params = re.subn(rf", %{name}: tensor<f32>", "", function)
         function = function if not params else function.replace(f"(%{name})", f"(dense<{value}> : tensor<f32>)")
     return function

@@ -6,12 +6,13 @@ Below f32, kernels that round once are computed in f32, as layer norm is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import pi, prod, sqrt
+from math import inf, pi, prod, sqrt
 from typing import Any
 
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.rules.decompose import Emitter
 from ptir_tools.dialects.ptir.targets import NODES, values_of
@@ -25,7 +26,11 @@ class Call(Emitter):
     def __init__(self, op: Op, rw: Rewriter) -> None:
         super().__init__(op, rw, helpers.tensor_type(op.operands[0]))
         self.values: Values = values_of(op.attr("target"), op.attr("attrs"))
-        self.operands = [self.cast(x, helpers.tensor_type(x).with_dtype(self.dtype)) for x in op.operands]
+        flags = [helpers.dtype(x) is I1 for x in op.operands]
+        self.operands = [
+            x if flag else self.cast(x, helpers.tensor_type(x).with_dtype(self.dtype))
+            for x, flag in zip(op.operands, flags, strict=True)
+        ]
         self.result: TensorType = helpers.tensor_type(op)
 
     def op(self, name: str, *operands: Operand, **given: Any) -> Value:
@@ -36,7 +41,7 @@ class Call(Emitter):
         """A binary op on `x` and a number."""
         return self(name, x, self.scalar(number, helpers.shape(x)))
 
-    def shaped(self, x: Operand, *shape: int) -> Operand:
+    def shaped(self, x: Operand, *shape: Dim) -> Operand:
         """`x` in another shape."""
         return x if helpers.shape(x) == shape else self.op("reshape", x, new_shape=shape)
 
@@ -48,7 +53,7 @@ class Call(Emitter):
 def expand(op: Op, rw: Rewriter) -> bool:
     """Let the ops that the custom call `op` stands for take its place; False for a target that is not known."""
     expansion = EXPANSIONS.get(op.attr("target"))
-    if expansion is None or not helpers.static(op, *op.operands):
+    if expansion is None or (expansion in _STATIC and not helpers.static(op, *op.operands)):
         return False
     call = Call(op, rw)
     made = call.cast(expansion(call), call.result)
@@ -83,8 +88,7 @@ def rms_norm(call: Call) -> Value:
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
     stable = call.number("add", call.mean(call("mul", x, x), axis, kept), call.values["eps"])
     normal = call("mul", x, call.spread(call("rsqrt", stable), shape))
-    extent, rest = call.result.static_shape[axis], call.result.rank - 1 - axis
-    return call("mul", normal, call.spread(call.shaped(gamma, extent, *[1] * rest), shape))
+    return call("mul", normal, call.spread(call.shaped(gamma, shape[axis], *[1] * (len(shape) - 1 - axis)), shape))
 
 
 def gelu(call: Call) -> Value:
@@ -108,14 +112,19 @@ def silu(call: Call) -> Value:
 def attention(call: Call) -> Value:
     """Scores, scale, mask, softmax, and the product with the values."""
     q, k, v, *mask = call.operands
-    n = helpers.rank(q)
+    n, lead = helpers.rank(q), helpers.shape(q)[:-2]
+    k, v = (x if helpers.shape(x)[:-2] == lead else call.spread(x, (*lead, *helpers.shape(x)[-2:])) for x in (k, v))
     batch = tuple(range(n - 2))
     scores = call.op("dot_general", q, k, batch_lhs=batch, batch_rhs=batch, contract_lhs=(n - 1,), contract_rhs=(n - 1,))
     if call.values["scale"] != 1:
         scores = call.number("mul", scores, call.values["scale"])
-    if mask:
-        shape = helpers.shape(scores)
-        scores = call("add", scores, mask[0] if helpers.shape(mask[0]) == shape else call.spread(mask[0], shape))
+    shape = helpers.shape(scores)
+    for m in mask:
+        wide = m if helpers.shape(m) == shape else call.spread(m, shape)
+        if helpers.dtype(m) is I1:
+            scores = call("select", wide, scores, call.scalar(call.values.get("masked", -inf), shape))
+        else:
+            scores = call("add", scores, wide)
     weights = _softmax_of(call, scores, n - 1)
     return call.op("dot_general", weights, v, batch_lhs=batch, batch_rhs=batch, contract_lhs=(n - 1,), contract_rhs=(n - 2,))
 
@@ -203,3 +212,4 @@ EXPANSIONS: dict[str, Callable[[Call], Value]] = {
     "ptir.attention.v1": attention,
     "ptir.conv2d.nhwc.v1": grouped,
 }
+_STATIC = (convolution, grouped, depthwise)  # whose shapes are reckoned with

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import F32
+from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import Attrs, AttrValue
@@ -36,6 +36,7 @@ class Target(NamedTuple):
     attrs: dict[str, str]
     optional: dict[str, str]
     dtypes: Among = ONLY_F32
+    flags: tuple[int, ...] = ()  # the operands that may be i1
 
 
 def values_of(target: str, attrs: Attrs) -> Values:
@@ -61,7 +62,9 @@ def result_type(target: str, types: tuple[Any, ...], attrs: Attrs) -> Type:
         return UNTYPED
     least, most = kernel.operands
     require(least <= len(types) <= most, "OperandCountMismatch", f"{target} takes {least} to {most} operands, got {len(types)}")
-    for t in types:
+    for i, t in enumerate(types):
+        if t.dtype is I1 and i in kernel.flags:
+            continue
         want(t.dtype, kernel.dtypes, f"an operand of {target}")
         same_dtype(types[0], t)
     return kernel.infer(types, values_of(target, attrs))
@@ -103,6 +106,8 @@ TARGETS: dict[str, Target] = {
     "ptir.rms_norm.v1": Target((2, 2), kernels.rms_norm_type, kernels.rms_norm, _NORM, {}, FLOATS),
     "ptir.gelu.v1": Target((1, 1), kernels.gelu_type, kernels.gelu, {"approximate": "String"}, {}, FLOATS),
     "ptir.silu.v1": Target((1, 1), kernels.same_type, kernels.silu, {}, {}, FLOATS),
-    "ptir.attention.v1": Target((3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {}, FLOATS),
+    "ptir.attention.v1": Target(
+        (3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {"masked": "F64"}, FLOATS, (3,)
+    ),
     "ptir.conv2d.nhwc.v1": _grouped,
 }

@@ -97,10 +97,11 @@ def silu(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
 
 
 def attention_type(types: tuple[TensorType, ...], values: Values) -> Type:
-    """q [.., S, D], k [.., T, D], v [.., T, E] of the same leading extents; a mask broadcasts to [.., S, T]."""
+    """q [.., S, D], k [.., T, D], v [.., T, E]; leading extents of k and v are those of q, or 1 where several share them. A mask
+    broadcasts to [.., S, T]: it is added, or, i1, says which scores stay."""
     q, k, v, *mask = types
     require(q.rank >= 2 and k.rank == v.rank == q.rank, "OperandRankMismatch", f"q, k, v are of one rank, got {q}, {k}, {v}")
-    pairs = [(a, b) for t in (k, v) for a, b in zip(q.shape[:-2], t.shape[:-2], strict=True)]
+    pairs = [(a, b) for t in (k, v) for a, b in zip(q.shape[:-2], t.shape[:-2], strict=True) if b != 1]
     pairs += [(q.shape[-1], k.shape[-1]), (k.shape[-2], v.shape[-2])]
     for a, b in pairs:
         agree(a, b, "OperandShapeMismatch", f"q {q}, k {k} and v {v} do not fit")
@@ -110,7 +111,9 @@ def attention_type(types: tuple[TensorType, ...], values: Values) -> Type:
 
 
 def attention(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """`softmax(q k^T * scale + mask) v`."""
+    """`softmax(q k^T * scale + mask) v`; where an i1 mask says no, the score is `masked`."""
     q, k, v, *mask = xs
     scores = q @ k.swapaxes(-1, -2) * values["scale"]
-    return np.asarray(normalized_exp(scores + mask[0] if mask else scores, -1) @ v)
+    for m in mask:
+        scores = np.where(m, scores, values.get("masked", -np.inf)) if m.dtype == np.bool_ else scores + m
+    return np.asarray(normalized_exp(scores, -1) @ v)

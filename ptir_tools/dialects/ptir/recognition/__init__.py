@@ -1,0 +1,74 @@
+"""Kernels of networks out of their decompositions: the examples of `kernels/`, what must hold beside, and what stands for them.
+
+What stands for a kernel is the op `layer_norm`, a custom call of gpt.rs where it has one that fits, or one of this toolkit's.
+`expansion` is the way back. A kernel of which something inside is read elsewhere stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.dialects.ptir.examples import Example
+from ptir_tools.dialects.ptir.recognition.attention import attention
+from ptir_tools.dialects.ptir.recognition.convolution import biased, convolution, depthwise_convolution, grouped_convolution
+from ptir_tools.dialects.ptir.recognition.found import Found
+from ptir_tools.dialects.ptir.recognition.rows import gelu, layer_norm, rms_norm, silu, softmax
+
+Build = Callable[[Found], Value | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Form:
+    """The kernels of a file, what they skip, and what stands for them."""
+
+    build: Build
+    examples: Sequence[Example]
+
+
+_ROWS = ("reshape", "broadcast_to")
+_SOFTMAX = ("ptir.softmax.v1", "gpt_rs.triton.fused_softmax_last_axis.f32.v1")
+
+
+@cache
+def forms() -> Sequence[Form]:
+    """The forms, in the order in which they are to be sought."""
+    table: Sequence[tuple[str, Build, tuple[str, ...]]] = (
+        ("layer_norm", layer_norm, _ROWS),
+        ("rms_norm", rms_norm, _ROWS),
+        ("softmax", softmax, _ROWS),
+        ("gelu", gelu, ()),
+        ("gelu_tanh", gelu, ()),
+        ("silu", silu, ()),
+        ("attention", attention, ()),
+        ("convolution", convolution, ("reshape",)),
+        ("grouped_convolution", grouped_convolution, ()),
+        ("depthwise_convolution", depthwise_convolution, ()),
+        ("bias", biased, ()),
+    )
+    return [Form(build, _examples(name, skip)) for name, build, skip in table]
+
+
+def _examples(name: str, skip: tuple[str, ...]) -> list[Example]:
+    """The kernels of a file; those on a softmax once for each call that means one."""
+    text = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{name}.ptir").read_text("utf-8")
+    texts = dict.fromkeys(text.replace(_SOFTMAX[0], target) for target in _SOFTMAX)
+    return [example for t in texts for example in Example.read(t, skip=skip).values()]
+
+
+def recognize(form: Form, op: Op, rw: Rewriter) -> bool:
+    """Let a kernel of `form` that ends at `op` be what stands for it."""
+    for example in form.examples:
+        match = example.match(op, rw)
+        if match is not None and match.closed and (made := form.build(Found(match, rw))) is not None:
+            rw.replace_all_uses(op.result, made)
+            rw.erase(op)
+            for inner in sorted(match.interior, key=rw.order.place, reverse=True):
+                if rw.unused(inner):
+                    rw.erase(inner)
+            return True
+    return False
