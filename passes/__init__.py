@@ -86,6 +86,7 @@ class PassContext:
     edits: int = 0
     steps: int = 0
     step_limit: int | None = None
+    kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: pass hands on to pass
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what` of the pass that runs."""
@@ -136,8 +137,13 @@ class PassContext:
                 self.edits += rewriter.edits
 
     def rewriter(self, program: Program, block: Region) -> Rewriter:
-        """A rewriter of one block that reports dropped hints to this context."""
-        return Rewriter(block, program.dialect, self.diagnostics)
+        """A rewriter of one block that reports dropped hints to this context: that of the pass before, where there is one."""
+        rewriter = self.kept.get(block)
+        if rewriter is None or not rewriter.resume():
+            rewriter = Rewriter(block, program.dialect, self.diagnostics)
+            if program.dialect.legalize is None:  # else the verifier may edit the program
+                self.kept[block] = rewriter
+        return rewriter
 
 
 def innermost_first(program: Program) -> list[Region]:
@@ -255,8 +261,12 @@ def run_pipeline(program: Program, pipeline: str, context: PassContext | None = 
     context = context or PassContext()
     steps = parse_pipeline(pipeline, program.dialect.name)
     with collector_paused():
-        _write_streams(program, context)
-        _run_steps(program, steps, context)
+        context.kept.clear()
+        try:
+            _write_streams(program, context)
+            _run_steps(program, steps, context)
+        finally:
+            context.kept.clear()
     return context
 
 

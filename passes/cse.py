@@ -18,8 +18,11 @@ from ptir_tools.passes import Floats, PassContext
 def run(program: Program, context: PassContext) -> None:
     """Merge ops that compute the same value."""
     merger = _Merger(context)
+    who = (run, merger.commute_floats)
     for rw in context.rewriters(program):
-        merger.block(rw, rw.block, {})
+        if not rw.settled(who):
+            merger.block(rw, rw.block, {})
+            rw.settle(who)
     context.count("merged", merger.merged)
 
 
@@ -30,37 +33,47 @@ class _Merger:
         self.merged = 0
         self.random: dict[Region, bool] = {}
 
-    def block(self, rw: Rewriter, block: Region, known: dict[Any, Op]) -> None:
-        """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`."""
+    def block(self, rw: Rewriter, block: Region, known: dict[Any, Op]) -> list[Any]:
+        """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`; returns the keys
+        that it has added."""
+        added = []
         for op in rw.body(block):
-            for r in op.regions:
-                if not r.isolated:
-                    self.block(rw, r, dict(known))
             d = op.defn
-            if not d.is_pure or d.is_random or (op.regions and self.is_random(op)) or (key := self.key(op)) is None:
+            if op.regions:
+                for r in op.regions:
+                    if not r.isolated:
+                        for key in self.block(rw, r, known):
+                            del known[key]
+                if self.is_random(op):
+                    continue
+            if not d.is_pure or d.is_random or (key := self.key(op)) is None:
                 continue
             first = known.setdefault(key, op)
-            if first is not op and self.context.step("merge", op, first):
+            if first is op:
+                added.append(key)
+            elif self.context.step("merge", op, first):
                 for v, by in zip(op.results, first.results, strict=True):
                     rw.replace_all_uses(v, by)
                 rw.erase(op)
                 self.merged += 1
+        return added
 
     def key(self, op: Op) -> Any:
         """Equal for ops that compute the same; None for one that equals no other."""
         d = op.defn
         operands: Any = op.operands
-        for x in operands if not op.attrs else (*op.attrs, *operands):
-            if isinstance(x, Literal) and x.data is None:
-                return None
         for x in operands:
-            if not isinstance(x, Value):
+            if x.__class__ is not Value:
                 operands = tuple(map(_operand_key, operands))
                 break
+        if None in operands or (op.attrs and _misses_payload(op.attrs)):
+            return None
         if d.commutes and (self.commute_floats or not has_floats(op)):
             operands = frozenset(operands)
-        types: Any = op.results[0].type if len(op.results) == 1 else tuple(v.type for v in op.results)
-        return (d, d.key(op.attrs), operands, op.regions, types)
+        types: Any = op.results[0].type if len(op.results) == 1 else tuple([v.type for v in op.results])
+        if op.attrs or op.regions:
+            return (d, d.key(op.attrs), operands, op.regions, types)
+        return (d, operands, types)
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""
@@ -73,7 +86,17 @@ class _Merger:
         return found
 
 
+def _misses_payload(attrs: tuple[Any, ...]) -> bool:
+    for x in attrs:  # noqa: SIM110  (asked for every op)
+        if isinstance(x, Literal) and x.data is None:
+            return True
+    return False
+
+
 def _operand_key(x: Operand) -> Any:
+    """Equal for equal operands; None for a literal that equals no other."""
     if isinstance(x, Value):
         return x
-    return x.key if isinstance(x, Literal) else (x.value, x.index)
+    if isinstance(x, Literal):
+        return None if x.data is None else x.key
+    return (x.value, x.index)

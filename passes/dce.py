@@ -13,8 +13,11 @@ from ptir_tools.passes import PassContext
 def run(program: Program, context: PassContext) -> None:
     """Drop ops whose results nobody reads, and regions that no op refers to."""
     for rw in context.rewriters(program):
-        context.count("erased", rw.erase_dead())
-    drop_regions(program, context)
+        if not rw.settled(run):
+            context.count("erased", rw.erase_dead())
+            rw.settle(run)
+    if program.regions:
+        drop_regions(program, context)
 
 
 def drop_regions(program: Program, context: PassContext) -> None:

@@ -49,8 +49,10 @@ class Context:
 
 def streams(program: Program) -> dict[Op, int]:
     """The ordinal of each random op among those of the text: functions, then regions, in order."""
-    random = (op for block in (*program.functions, *program.regions) for op in block.ops() if op.defn.is_random)
-    return {op: k for k, op in enumerate(random)}
+    blocks = [*program.functions, *program.regions]
+    if not any(d.is_random for d in {op.defn for b in blocks for op in b.ops()}):
+        return {}
+    return {op: k for k, op in enumerate(op for b in blocks for op in b.ops() if op.defn.is_random)}
 
 
 def read(x: Operand, env: Env) -> Data:

@@ -38,8 +38,9 @@ class Rewriter(Inspector):
         self.dialect = dialect
         self.diagnostics = diagnostics
         self.listen: Callable[[Op, Event], None] | None = None
-        self.edits = 0  # how many changes there were
-        self._written = 0  # how many of them the bodies show
+        self.edits = 0  # how many changes there were since it was made or has resumed
+        self._earlier = 0  # how many before that
+        self._written = 0  # how many of `edits` the bodies show
         self._edition = block.edition
         self._new: set[Value] = set()
         self._journal: list[Op] | None = None  # what was changed since somebody settled
@@ -275,11 +276,11 @@ class Rewriter(Inspector):
         """Remember that `who` has nothing more to do here."""
         if self._journal is None:
             self._journal = []
-        self._settled[who] = self.edits, len(self._journal)
+        self._settled[who] = self._earlier + self.edits, len(self._journal)
 
     def settled(self, who: Hashable) -> bool:
         """Whether nothing was edited since `who` settled."""
-        return who in self._settled and self._settled[who][0] == self.edits
+        return who in self._settled and self._settled[who][0] == self._earlier + self.edits
 
     def since(self, who: Hashable) -> list[Op] | None:
         """The ops touched since `who` settled, some perhaps gone; None when it never did, or when they are most of the block."""
@@ -320,9 +321,11 @@ class Rewriter(Inspector):
         self._edition = self.block.edition
 
     def resume(self) -> bool:
-        """Go on after `finish`; False when the block was edited by another rewriter since, and a new one is needed."""
+        """Go on after `finish`; False when another rewriter has edited the block since, and a new one is needed."""
         if self.block.edition != self._edition or self.edits != self._written:
             return False
+        self._earlier += self.edits
+        self.edits = self._written = 0
         self._read_hints()
         return True
 
