@@ -12,10 +12,13 @@ from conftest import ROOT, run_ptir
 from models import FOLDER, MODULES, hold, inputs, program, torch
 
 import ptir_tools as ptir
+from ptir_tools import passes
+from ptir_tools.engines import ports
 
 NAMES = sorted(MODULES)
 ENGINES = ("reference", "numpy", "native")
 SYMBOLS = {"gpt2_prefill": {"B": 2, "T": 16}, "quantized_mlp": {"N": 7}}
+OUTPUTS = {n: [port.name for port in ports.results(program(n))] for n in NAMES}
 IN_JSON = [n for n in NAMES if n != "quantized_mlp"]  # gpt.rs has no scales
 
 
@@ -61,6 +64,15 @@ def test_optimized(name: str) -> None:
     hold(name, ptir.run(small, inputs(name), engine="reference"), "f32")
 
 
+@pytest.mark.parametrize("step", sorted({*passes.names("ptir")} - {"param-fold"}))  # which wants a file of parameters
+@pytest.mark.parametrize("name", NAMES)
+def test_each_pass(name: str, step: str) -> None:
+    made = ptir.optimize(program(name), step)
+    assert ptir.verify(made) == ()
+    found = ptir.run(made, inputs(name), engine="reference")
+    hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_planned(name: str) -> None:
     """What lives at once fits, within a tenth of what must."""
@@ -76,10 +88,9 @@ def test_through_json_and_dump(name: str, tmp_path: Path) -> None:
     (tmp_path / "program.json").write_text(ptir.write(built, "ptir-json"), "utf-8")
     (tmp_path / "program.ptir").write_text(ptir.write(built, "ptir-dump"), "utf-8")
     given = list(inputs(name).values())
-    names = list(ptir.run(built, given, engine="numpy"))
     for path in (tmp_path / "program.json", tmp_path):
         found = ptir.run(ptir.read(path), given, engine="numpy")
-        hold(name, dict(zip(names, found.values(), strict=True)), "f32")
+        hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
 @pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet"])
