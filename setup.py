@@ -29,7 +29,7 @@ setup(
     ext_modules=[
         Extension(
             "ptir_tools._native",
-            sources=["ptir_tools/native/module.c", "ptir_tools/native/kernels.c"],
+            sources=["ptir_tools/native/module.c", "ptir_tools/native/kernels.c", "ptir_tools/native/moves.c"],
             depends=["ptir_tools/native/kernels.h", "ptir_tools/native/functions.h"],
             include_dirs=["ptir_tools/native"],
             extra_compile_args=FLAGS,

@@ -15,7 +15,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, native, run
-from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native import clusters, moves
 from ptir_tools.engines.native.library import kernels
 
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
@@ -80,6 +80,38 @@ def test_products_with_shared_and_special_operands():
     b = np.broadcast_to(np.array([[1, 2, 0], [1, 0, 1]], np.float32), (2, 2, 3))
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(product(np.concatenate([a, a]), b), np.concatenate([a, a]) @ b)
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(4)), st.lists(st.sampled_from([1, 2, 7, 8, 19, 65]), min_size=4, max_size=4), st.integers(1, 3))
+def test_copies_turn_any_axes(perm, shape, workers):
+    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape).transpose(perm)
+    out = np.empty(x.shape, x.dtype)
+    for function, arguments in moves.copied(out, x, workers):
+        function(*arguments)
+    np.testing.assert_array_equal(out, x)
+
+
+@needs_kernels
+def test_turning_refuses_what_is_not_turned():
+    square = np.zeros((1, 4, 4), np.float32)
+    with pytest.raises(ValueError, match="strides"):
+        kernels().turn(square, square)
+    with pytest.raises(ValueError, match="strides"):
+        kernels().turn(np.zeros((1, 4, 5), np.float32), square.swapaxes(1, 2))
+    with pytest.raises(ValueError, match="dtype"):
+        kernels().turn(np.zeros((1, 4, 4)), square.swapaxes(1, 2))
+
+
+@needs_kernels
+def test_a_row_repeated_over_all_rows_is_read_once_and_outputs_may_be_inputs():
+    rng = np.random.default_rng(0)
+    x, row = rng.standard_normal((5000, 3)).astype(np.float32), rng.standard_normal(3).astype(np.float32)
+    exact = x * row
+    repeated = np.broadcast_to(row, x.shape)
+    np.testing.assert_array_equal(tiles("mul", [x, repeated], np.empty_like(x)), exact)
+    np.testing.assert_array_equal(tiles("mul", [x, repeated], x), exact)
 
 
 UNARY = {

@@ -271,14 +271,19 @@ static size_t place(const ptir_array *x, size_t row, size_t column)
     return (size_t)(at * (ptrdiff_t)(x->kind == PTIR_BOOL ? 1 : sizeof(float)));
 }
 
-/* Copy a tile of an array into a register; an array whose rows lie one after the other is used where it is. */
+/* A tile of an array whose rows lie one after the other can be used where it is: its place, else NULL. */
+static float *direct(const ptir_array *x, const tile *t, size_t row, size_t column)
+{
+    ptrdiff_t n = (ptrdiff_t)t->columns;
+    int in_order = x->columns == 1 ? t->rows == 1 || x->rows == n : x->columns == 0 && x->rows == 1;
+    return x->kind == PTIR_FLOAT && in_order ? (float *)((char *)x->data + place(x, row, column)) : NULL;
+}
+
+/* Copy a tile of an array into a register. */
 static float *load(const ptir_array *x, float *own, const tile *t, size_t row, size_t column)
 {
     const char *from = (const char *)x->data + place(x, row, column);
     size_t n = x->columns ? t->columns : 1;
-    int in_order = x->columns == 1 ? t->rows == 1 || x->rows == (ptrdiff_t)n : x->columns == 0 && x->rows == 1;
-    if (x->kind == PTIR_FLOAT && in_order)
-        return (float *)from;
     for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0))
         if (x->kind == PTIR_BOOL)
             for (size_t i = 0; i < n; i++)
@@ -303,6 +308,16 @@ static void store(const ptir_array *x, const float *from, const tile *t, size_t 
             memcpy(to, from, n * sizeof *from);
 }
 
+/* Where the register of an array is for this tile: in the array, or a copy; `again` when the tile before had the same columns,
+ * so that a row repeated over all of them is there already. */
+static float *enter(const ptir_array *x, float *own, const tile *t, size_t row, size_t column, int again)
+{
+    float *there = direct(x, t, row, column);
+    if (x->is_output)
+        return there && x->is_apart ? there : own;
+    return there ? there : again && x->rows == 0 ? own : load(x, own, t, row, column);
+}
+
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch)
 {
     size_t tall, wide;
@@ -314,13 +329,14 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch)
             tile t = {.rows = smallest(tall, last - row), .columns = smallest(wide, p->columns - column)};
             for (size_t i = 0; i < p->register_count; i++) {
                 float *own = scratch + i * tall * wide;
-                int is_input = i < p->array_count && !p->arrays[i].is_output;
-                t.at[i] = is_input ? load(&p->arrays[i], own, &t, row, column) : own;
+                t.at[i] = own;
+                if (i < p->array_count)
+                    t.at[i] = enter(&p->arrays[i], own, &t, row, column, row > first && wide == p->columns);
             }
             for (size_t i = 0; i < p->length; i++)
                 step(&p->code[i], &t);
             for (size_t i = 0; i < p->array_count; i++)
-                if (p->arrays[i].is_output)
+                if (p->arrays[i].is_output && !(p->arrays[i].is_apart && direct(&p->arrays[i], &t, row, column)))
                     store(&p->arrays[i], t.at[i], &t, row, column);
         }
 }

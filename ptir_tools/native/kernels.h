@@ -17,6 +17,15 @@ size_t ptir_gemm_scratch(void);
 /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. */
 void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, size_t batch, size_t m, size_t n, size_t k, float *scratch);
 
+/* A stack of matrices of four-byte items, one after the other along one axis, `step` apart along the other. */
+typedef struct {
+    uint32_t *data;
+    ptrdiff_t batch, step;
+} ptir_turned;
+
+/* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
+void ptir_turn(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
+
 /* A tile program: instructions over registers, run for every tile of a rows x columns domain.
  * A register holds a tile, or one float per row of it (`scalar`). Registers 0 .. arrays-1 are the arrays; inputs are loaded when a
  * tile begins, outputs stored when it ends, so that an output may be the very memory of an input. */
@@ -29,6 +38,7 @@ typedef struct {
     void *data;
     ptrdiff_t rows, columns; /* strides; columns 0 is one element per row */
     uint8_t kind, is_output;
+    uint8_t is_apart; /* of an output: it overlaps no other array */
 } ptir_array;
 
 enum { PTIR_REGISTERS = 64, PTIR_TILE = 2048 };

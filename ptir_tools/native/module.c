@@ -100,8 +100,24 @@ static ptir_array array(const Py_buffer *view, int is_output)
 {
     Py_ssize_t size = view->itemsize;
     ptir_array x = {view->buf, view->strides[0] / size, view->shape[1] == 1 ? 0 : view->strides[1] / size,
-                    view->format[0] == '?' ? PTIR_BOOL : PTIR_FLOAT, (uint8_t)is_output};
+                    view->format[0] == '?' ? PTIR_BOOL : PTIR_FLOAT, (uint8_t)is_output, 0};
     return x;
+}
+
+/* Whether the dense array `at` shares no byte with any other. */
+static int is_apart(const Py_buffer *view, Py_ssize_t at, Py_ssize_t count)
+{
+    const char *start = view[at].buf, *end = start + view[at].len;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const char *low = view[i].buf, *high = low + view[i].itemsize;
+        for (int a = 0; a < 2; a++) {
+            Py_ssize_t reach = (view[i].shape[a] - 1) * view[i].strides[a];
+            *(reach < 0 ? &low : &high) += reach;
+        }
+        if (i != at && low < end && start < high)
+            return 0;
+    }
+    return 1;
 }
 
 static int run_tiles(ptir_program *p, Py_buffer *scratch)
@@ -114,6 +130,37 @@ static int run_tiles(ptir_program *p, Py_buffer *scratch)
     ptir_run(p, 0, p->rows, scratch->buf);
     Py_END_ALLOW_THREADS
     return 1;
+}
+
+PyDoc_STRVAR(turn_doc, "turn(out, x): copy x, [batch, m, n] in order along m, to out, in order along n. Items of four bytes.");
+
+static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer out, x;
+    (void)self;
+    if (count != 2)
+        return fail("turn takes 2 arguments"), NULL;
+    if (!take(args[0], &out, 3, "fiI", 1))
+        return NULL;
+    if (!take(args[1], &x, 3, "fiI", 0)) {
+        PyBuffer_Release(&out);
+        return NULL;
+    }
+    Py_ssize_t size = x.itemsize;
+    int good = memcmp(out.shape, x.shape, 3 * sizeof *out.shape) == 0 && size == 4 && out.itemsize == 4 &&
+               (x.strides[1] == size || x.shape[1] == 1) && (out.strides[2] == size || out.shape[2] == 1);
+    if (!good)
+        fail("shapes differ, or the strides are not those of stacked turned matrices");
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        ptir_turned to = {out.buf, out.strides[0] / size, out.strides[1] / size};
+        ptir_turned from = {x.buf, x.strides[0] / size, x.strides[2] / size};
+        ptir_turn(to, from, x.shape[0], x.shape[1], x.shape[2]);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&x);
+    PyBuffer_Release(&out);
+    return good ? Py_NewRef(Py_None) : NULL;
 }
 
 PyDoc_STRVAR(tiles_doc, "tiles(code, arrays, inputs, registers, rows, columns, whole_rows, scratch): run a tile program. `arrays` are\n"
@@ -142,6 +189,8 @@ static PyObject *py_tiles(PyObject *self, PyObject *args)
         made[held] = array(&view[held], held >= inputs);
         good = checks_array(&view[held], &p) && (held < inputs || is_dense(&view[held]) || fail("an output is not dense"));
     }
+    for (Py_ssize_t i = inputs; good && i < held; i++)
+        made[i].is_apart = (uint8_t)is_apart(view, i, held);
     if (good && (good = take(room, &scratch, 1, "f", 1))) {
         good = run_tiles(&p, &scratch);
         PyBuffer_Release(&scratch);
@@ -169,6 +218,7 @@ static PyObject *py_tile_floats(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"tiles", py_tiles, METH_VARARGS, tiles_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
     {NULL, NULL, 0, NULL},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.dtypes import F32
@@ -10,7 +11,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import clusters, threads
+from ptir_tools.engines.native import clusters, moves, threads
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
@@ -26,6 +27,8 @@ else:
 
 __all__ = ["Executable", "available"]
 
+FEW = 4  # rows or columns for which packing the other operand does not pay
+
 # What a kernel does better than a universal function even when it stands alone.
 _ALONE = ("exp", "log", "tanh", "erf", "rsqrt", "reduce_sum", "reduce_max", "reduce_min")
 
@@ -38,11 +41,12 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """f32 products by the tile kernel, operands of any strides; others by BLAS."""
+    """f32 products by the tile kernel, operands of any strides; others, and those of few rows or columns, by BLAS."""
     (out,) = outs
-    if work_dtype(op) is not F32 or out.dtype != np.float32 or out.size == 0:
-        return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
     batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
+    few = min(prod(ins[0].shape[a] for a in rows), prod(ins[1].shape[a] for a in columns)) < FEW
+    if work_dtype(op) is not F32 or out.dtype != np.float32 or few:
+        return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
     right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
@@ -72,6 +76,6 @@ class Executable(numpy_engine.Executable):
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         watched = options.observe is not None or options.clock is not None
         workers = threads.count(options.threads)
-        whole = Target(_BUILDERS, clusters.partition, assemble, workers)
-        target = Target(_BUILDERS, numpy_engine.one_by_one, None, workers) if watched else whole
+        whole = Target(_BUILDERS, clusters.partition, assemble, moves.copied, workers)
+        target = Target(_BUILDERS, numpy_engine.one_by_one, None, moves.copied, workers) if watched else whole
         super().__init__(program, function, options, target)

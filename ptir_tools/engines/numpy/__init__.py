@@ -24,7 +24,7 @@ from ptir_tools.engines.numpy import (
     windows,
 )  # fmt: skip
 from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
-from ptir_tools.engines.numpy.steps import Builder, Target
+from ptir_tools.engines.numpy.steps import Builder, Step, Target
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.ports import flatten, nest
 from ptir_tools.engines.reference import widest
@@ -71,17 +71,17 @@ class Bound:
         """Run; the results, one per result of the function. Raises Violation; `context.failed` is then the op."""
         self.shared.context = context
         self.frame.run()
-        for target, source in self.copies:
-            np.copyto(target, source)
+        for function, operands in self.copies:
+            function(*operands)
         found = iter(self.results)
         return tuple(nest(operand_type(x), found) for x in self.function.results)
 
 
-def _handed_out(frame: Frame) -> tuple[list[Array], list[tuple[Array, Array]]]:
-    """The arrays to return, and what has to be copied into them: parameters, constants, views, and what is returned twice."""
+def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
+    """The arrays to return, and the steps that copy into them: parameters, constants, views, and what is returned twice."""
     owned = set(map(id, frame.handed.values()))
     results: list[Array] = []
-    copies = []
+    copies: list[Step] = []
     for array in frame.results:
         base = _base(array)
         if id(base) in owned and array.flags.c_contiguous and array.nbytes == base.nbytes:
@@ -90,7 +90,7 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[tuple[Array, Array]]]:
             continue
         fresh = np.empty(array.shape, array.dtype)
         results.append(fresh)
-        copies.append((fresh, array))
+        copies += frame.copied(fresh, array)
     return results, copies
 
 

@@ -159,6 +159,10 @@ class Frame:
         """One of the shape and dtype of `x`, row-major."""
         return self.page(x.shape, x.dtype)
 
+    def copied(self, out: Array, x: Array) -> list[Step]:
+        """The steps that copy `x`, of any strides, to the dense `out`."""
+        return self.shared.target.copied(out, x, self.threads)
+
     def page(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
         """The next piece of scratch, on a cache line; where there is none yet, an array that shows only what is wanted."""
         start = -(-self.used // ALIGN) * ALIGN

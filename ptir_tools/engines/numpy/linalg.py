@@ -27,14 +27,17 @@ LONGEST = 1 << 15  # products of 8-bit integers whose sum fits 32 bits, whatever
 def work_dtype(op: Op) -> DType | None:
     """The dtype in which BLAS computes this contraction right, and from which the result is one rounding away, or None.
 
-    Narrow floats and f32 in f32; f64 and complex in their own; 8-bit integers exactly in f64, unless their sum might wrap.
+    Narrow floats and f32 in f32; f64 and complex in their own; 8-bit integers exactly, in f32 where their sums fit it, else in
+    f64, unless they might wrap.
     """
     t = tensor_of(op)
     accum: DType | None = op.attr("accum_dtype")
     out: DType = op.attr("out_dtype") or t.dtype
     if t.dtype.is_integer:
         exact = t.dtype in (SI8, UI8) and accum is not None and accum.bits >= 32 and out is accum
-        return F64 if exact and prod(t.static_shape[a] for a in op.attr("contract_lhs")) <= LONGEST else None
+        length = prod(t.static_shape[a] for a in op.attr("contract_lhs"))
+        largest = max(-t.dtype.min, t.dtype.max) ** 2 * length
+        return None if not exact or length > LONGEST else F32 if largest <= 1 << 24 else F64
     natural = F32 if t.dtype in NARROW else t.dtype
     work = accum or natural
     fits = work is natural or (natural is F32 and work is F64)
@@ -64,7 +67,7 @@ def stack(x: Array, groups: Sequence[Sequence[int]], kept: int, shop: Workshop, 
         except ValueError:
             pass
     copy = shop.scratch(moved.shape, dtype)
-    steps.append((np.copyto, (copy, moved, "unsafe")))
+    steps += shop.copied(copy, moved) if x.dtype == copy.dtype else [(np.copyto, (copy, moved, "unsafe"))]
     return copy.reshape(shape)
 
 

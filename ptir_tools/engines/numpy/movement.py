@@ -53,8 +53,8 @@ def _copied(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
     """A view that has to be copied: a reshape of what does not lie in order."""
     x, (out,) = ins[0], outs
     if op.name == "ptir.reshape":
-        return [(np.copyto, (out.reshape(x.shape), x))]
-    return [(np.copyto, (out, VIEWS[op.name](op, x, out.shape)))]
+        return shop.copied(out.reshape(x.shape), x)
+    return shop.copied(out, VIEWS[op.name](op, x, out.shape))
 
 
 def _concat(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

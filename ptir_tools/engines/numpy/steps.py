@@ -49,6 +49,9 @@ class Workshop(Protocol):
     def scratch_like(self, x: Array) -> Array:
         """One of the shape and dtype of `x`, row-major."""
 
+    def copied(self, out: Array, x: Array) -> list[Step]:
+        """The steps that copy `x`, of any strides, to the dense `out`."""
+
     def frames(self, op: Op) -> list[Any]:
         """A frame for each region of `op`; the same for the same region."""
 
@@ -62,11 +65,12 @@ Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """What an engine can do: builders by op name, how a block is cut into steps, and how several ops become one."""
+    """What an engine can do: builders by op name, how a block is cut into steps, how several ops become one, how it copies."""
 
     builders: Mapping[str, Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
     fuse: Fuse | None = None
+    copied: Callable[[Array, Array, int], list[Step]] = lambda out, x, threads: [(np.copyto, (out, x))]
     threads: int = 1
 
 
@@ -132,5 +136,5 @@ def dense(x: Array, shop: Workshop, steps: list[Step]) -> Array:
     if x.flags.c_contiguous:
         return x
     copy = shop.scratch_like(x)
-    steps.append((np.copyto, (copy, x)))
+    steps += shop.copied(copy, x)
     return copy

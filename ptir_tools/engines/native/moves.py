@@ -1,0 +1,48 @@
+"""Copies that turn: elements that lie one after the other along another axis than the last are moved in blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.native import threads
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.numpy.steps import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+LEAST = 1 << 12  # elements
+
+
+def copied(out: Array, x: Array, workers: int) -> list[Step]:
+    """The steps that copy `x`, of any strides, to the dense `out`."""
+    pair = stacked(out, x) if x.size >= LEAST and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
+    if pair is None:
+        return [(np.copyto, (out, x))]
+    target, source = pair
+    axis = 0 if len(target) >= 4 * workers else 1
+    pieces = threads.cuts(target.shape[axis], 4 * workers if workers > 1 and x.size >= threads.WORTH // 4 else 1)
+    index = [(slice(None),) * axis + (piece,) for piece in pieces]
+    return threads.together([(kernels().turn, (target[i], source[i])) for i in index], workers)
+
+
+def stacked(out: Array, x: Array) -> tuple[Array, Array] | None:
+    """Both as [stack, m, n] with `x` one after the other along m and `out` along n; None when they are not so."""
+    axes: list[tuple[int, int, int]] = []  # (extent, stride of out, stride of x), axes that lie as one merged
+    for n, s, t in zip(x.shape, out.strides, x.strides, strict=True):
+        if axes and axes[-1][1:] == (n * s, n * t):
+            axes[-1] = (axes[-1][0] * n, s, t)
+        elif n != 1:
+            axes.append((n, s, t))
+    inner = [i for i, (_, _, t) in enumerate(axes[:-1]) if t == x.itemsize]
+    if len(axes) not in (2, 3) or not inner or axes[-1][1] != out.itemsize or axes[-1][2] == x.itemsize:
+        return None
+    rest = [a for i, a in enumerate(axes[:-1]) if i != inner[0]] or [(1, 0, 0)]
+    shape, targets, sources = zip(*rest, axes[inner[0]], axes[-1], strict=True)
+    view = np.lib.stride_tricks.as_strided
+    return view(out, shape, targets), view(x, shape, sources, writeable=False)
