@@ -1,5 +1,7 @@
 """Tiny to PTIR, proven by running both sides; the passes of Tiny."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -213,3 +215,21 @@ def test_tags_keep_nothing_apart() -> None:
     program = good(graph(X, node("NEG", id="a") | {"tag": "one"}, node("NEG", id="b") | {"tag": "two"}, node("ADD", "a", "b")))
     run_pipeline(program, "cse", PassContext())
     assert len(program.main.body) == 2
+
+
+@given(
+    st.integers(0, 2**32), st.sampled_from(["canonicalize", "normalize", "cse", "dce", "fold", "canonicalize,cse,canonicalize"])
+)
+@settings(max_examples=60, deadline=None)
+def test_tags_and_storage_stay_with_the_id(seed: int, pipeline: str) -> None:
+    value = json.loads(random_text(seed))
+    for n in value["uops"]:
+        n["tag"] = f"tag of {n['id']}"
+        if n["uop"] == "INPUT":
+            n["arg"]["storage"] = f"storage of {n['id']}"
+    program = good(json.dumps(value))
+    run_pipeline(program, pipeline, PassContext())
+    ids = {n["id"] for n in value["uops"]}
+    for n in json.loads(printed(program))["uops"]:
+        assert n.get("tag") == (f"tag of {n['id']}" if n["id"] in ids else None)
+        assert n["uop"] != "INPUT" or n["arg"]["storage"] == f"storage of {n['id']}"

@@ -11,11 +11,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from ptir_tools.convert.legality import ANYTHING, Legality, check_program_legality
+from ptir_tools.convert.legality import (
+    ANYTHING,
+    ConversionDiagnostic,
+    Legality,
+    check_program_legality,
+    entry_point_name,
+    walk_program,
+)
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
 from ptir_tools.core.lazy import lazy
+
+__all__ = [
+    "ConversionDiagnostic",
+    "ConversionTarget",
+    "Legality",
+    "check_program_legality",
+    "entry_point_name",
+    "get_conversion_target",
+    "register_conversion_target",
+    "route",
+    "translate",
+    "walk_program",
+]
 
 HUB = "ptir"
 NOT_TRANSLATABLE = "NotTranslatable"
