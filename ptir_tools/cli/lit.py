@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,23 +14,30 @@ import click
 from ptir_tools.cli.diff import plain_text
 from ptir_tools.cli.options import files_argument, subcommand
 from ptir_tools.cli.session import Session
+from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source, Span
+from ptir_tools.core.types import TensorType
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.passes.ptir import param_fold
 
 _DIRECTIVE = re.compile(r"^(?:(META|EXPECTED|INPUT):|(run_test)\b)[^\S\n]*", re.MULTILINE)
-_PIPELINE = re.compile(r"^[ \t]*pipeline:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+_SAID = re.compile(r"^[ \t]*(pipeline|roles):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+# What gpt.rs's own test of a fixture runs, by the fixture's name; any other is for the default pipeline.
+_TESTED = {"dedup": "cse"}
 
 
 @dataclass(slots=True)
 class Case:
-    """One test: what stands in its sections. Each source keeps the line numbers of the file."""
+    """One test: what stands in its sections. Each source keeps the line numbers of the file. `params` are the positions of the
+    parameters whose role is Param: weights, which gpt.rs's test fills with zeros."""
 
     line: int
     given: Source
     expected: Source
     pipeline: str | None
+    params: list[int]
 
 
 @subcommand(
@@ -41,12 +49,14 @@ def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> N
 
     A fixture is any number of tests, each `META:` (optional), `EXPECTED:` and a program, `INPUT:` and a program, `run_test`.
     Programs are compared by structure: ids and layout do not count. A line `pipeline: …` under META says which passes that
-    test runs; the roles and stable ids that gpt.rs writes there concern none of ours. How a program differs is told as a diff.
+    test runs; without it and -p, `dedup.lit` is for cse and any other for the default pipeline. `roles: Arg, Param` says which
+    parameters are weights: what depends on one alone is folded first (the pass param-fold), as in gpt.rs's test with
+    zeros. How a program differs is told as a diff.
 
     \b
     Examples:
+      ptir lit crates/gpt-rs/tests/fixtures/*.lit
       ptir lit -p cse,dce tests/fixtures/cse.lit
-      ptir lit -p canonicalize tests/fixtures/*.lit
     """
 
     def check(path: str) -> int:
@@ -54,7 +64,8 @@ def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> N
         source = session.source(path, diagnostics)
         cases = [] if source is None else list(_cases(source, diagnostics))
         status = session.reporter.status(diagnostics)
-        failed = sum(not _passes(session, case, case.pipeline or pipeline, diagnostics) for case in cases)
+        tested = pipeline or _TESTED.get(os.path.basename(path or "").partition(".")[0])
+        failed = sum(not _passes(session, case, case.pipeline or tested, diagnostics) for case in cases)
         if not session.reporter.quiet:
             session.reporter.say(f"{path or '<stdin>'}: {len(cases) - failed} of {len(cases)} passed")
         return max(status, int(failed > 0))
@@ -79,9 +90,10 @@ def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
         elif missing := [name for name in ("INPUT", "EXPECTED") if name not in found]:
             diagnostics.error("SyntaxError", f"`run_test` without `{missing[0]}:`", Span(*m.span()))
         else:
-            meta = _PIPELINE.search(source.text[slice(*found["META"])]) if "META" in found else None
-            line = source.position(m.start())[0]
-            yield Case(line, _part(source, found["INPUT"]), _part(source, found["EXPECTED"]), meta and meta[1])
+            said = dict(_SAID.findall(source.text[slice(*found["META"])])) if "META" in found else {}
+            params = [i for i, role in enumerate(re.findall(r"\w+", said.get("roles", ""))) if role == "Param"]
+            given, expected = (_part(source, found[name]) for name in ("INPUT", "EXPECTED"))
+            yield Case(source.position(m.start())[0], given, expected, said.get("pipeline"), params)
         found = found if m[1] else {}
     if found:
         diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(found.values())))
@@ -98,6 +110,10 @@ def _passes(session: Session, case: Case, pipeline: str | None, diagnostics: Dia
         return False
     before = plain_text(session, given)
     context = PassContext(diagnostics, session.options.limits)
+    if case.params:
+        typed = [(p.name, p.type) for p in given.main.params]
+        weights = {name: arrays.zeros(t) for i, (name, t) in enumerate(typed) if i in case.params and isinstance(t, TensorType)}
+        param_fold.fold(given, weights, context)
     run_pipeline(given, given.dialect.pipeline if pipeline is None else pipeline, context)
     if session.reporter.status(diagnostics):
         return False

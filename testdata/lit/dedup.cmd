@@ -1,0 +1,1 @@
+# RUN: ptir lit testdata/lit/dedup.lit
