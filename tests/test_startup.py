@@ -60,6 +60,23 @@ def test_the_api_loads_when_it_is_used() -> None:
 
 
 @pytest.mark.parametrize(
+    "statement", ["import numpy.linalg", "from numpy.linalg import norm", "import ml_dtypes", "import numpy.testing"]
+)
+def test_imports_after_ours_load_a_module_once(statement: str) -> None:
+    """An import of a part executes the lazy whole, which loads the part: it must not be loaded a second time."""
+    code = f"""
+import sys, ptir_tools.engines
+{statement}
+import numpy as np
+np.testing.assert_array_equal(np.linalg.norm([3, 4]), 5)
+for name in ("linalg", "testing", "_core"):
+    module = getattr(np, name)
+    assert module is sys.modules["numpy." + name] and module.__spec__.origin.endswith("__init__.py")
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
     "args", [("plan", "testdata/plan/softmax.ptir"), ("opt", "--list-passes"), ("stats", "testdata/plan/softmax.ptir")]
 )
 def test_a_pipe_does_not_pay_for_tables(args: tuple[str, ...]) -> None:

@@ -34,6 +34,34 @@ def _find(name: str, package: Any) -> ModuleSpec | None:
     return next((s for f in sys.meta_path if (s := f.find_spec(name, path)) is not None), None)
 
 
+class _Once:
+    """Finds what is loaded already. `import numpy.linalg` asks the lazy numpy for its path, which executes numpy, which loads
+    numpy.linalg; the import statement would not notice, and load it a second time."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """A spec that gives the loaded module; None when there is none, and for a reload (`target`)."""
+        if target is not None or (module := sys.modules.get(fullname)) is None:
+            return None
+        return ModuleSpec(fullname, _Loaded(module), is_package=hasattr(module, "__path__"))
+
+
+class _Loaded:
+    """A loader of a module that is there."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.spec = module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return self.module
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__ = self.spec
+
+
+sys.meta_path.insert(0, _Once())
+
+
 class _AfterParent:
     """A loader that executes a module only after its package, as the import statement does."""
 
