@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-import numpy as np
 import pytest
 from test_rules import read, write
 
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.passes import PassContext, run_pipeline
 
 KERNELS = files("ptir_tools.dialects.ptir").joinpath("kernels")
 NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25", "low": "-inf"}
