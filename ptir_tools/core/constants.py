@@ -74,11 +74,12 @@ def same_op(a: Op, b: Op, depth: int = 4) -> bool:
     d = a.defn
     if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
         return a is b
-    if not len(a.operands) == len(b.operands) <= 4 or d.key(a.attrs) != d.key(b.attrs):
+    if not len(a.operands) == len(b.operands) <= 4 or (a.attrs and d.key(a.attrs) != d.key(b.attrs)):
         return False
-    if any(v.type is not w.type for v, w in zip(a.results, b.results, strict=True)) or _misses_payload(a):
-        return False
-    return all(same_operand(x, y, depth - 1) for x, y in zip(a.operands, b.operands, strict=True))
+    for x, y in zip(a.operands, b.operands, strict=True):
+        if x is not y and not same_operand(x, y, depth - 1):
+            return False
+    return all(v.type is w.type for v, w in zip(a.results, b.results, strict=True)) and not _misses_payload(a)
 
 
 def _misses_payload(op: Op) -> bool:

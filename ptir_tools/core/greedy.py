@@ -22,7 +22,7 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.patterns import Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
-from ptir_tools.core.rewriter import Event, Rewriter
+from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.watching import Log, Watch
 
 _WIDE = 16  # operands: more make an op wait
@@ -135,12 +135,12 @@ class _Driver:
         with_regions = [op for op in rw.order.slots if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
-                self.touched(op, Event.FREED if op.defn.is_constant or rw.unused(op) else Event.CHANGED)
+                self.touched(op, FREED if op.defn.is_constant or rw.unused(op) else CHANGED)
         self.sweep()
 
     def touched(self, op: Op, event: Event) -> None:
         """The rewriter inserted `op`, changed it, or took away a use of its results, and few are left."""
-        if event is Event.FREED:
+        if event is FREED:
             for v in op.results:
                 if self.entries.get(v):
                     return self.requeue_users(op, 1, -1, uses=True)
@@ -148,7 +148,7 @@ class _Driver:
         if self.watch is not None:
             self.watch.changed.append(op)
         if not op.defn.is_constant:
-            self.queue(op, _NEW if event is Event.INSERTED else 0)
+            self.queue(op, _NEW if event is INSERTED else 0)
 
     def queue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist: what is `distance` below it has changed."""

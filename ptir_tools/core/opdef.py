@@ -108,6 +108,7 @@ class OpDef:
     attr_index: dict[str, int] = field(default_factory=dict)
     float_attrs: bool = False
     cache: dict[Any, Any] = field(default_factory=dict)
+    places: dict[str, int] = field(init=False)  # where the groups of one operand stand that no variable one precedes
     short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
@@ -115,6 +116,8 @@ class OpDef:
     commutes: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        fixed = next((i for i, g in enumerate(self.groups) if g.kind != ONE), len(self.groups))
+        self.places = {g.name: i for i, g in enumerate(self.groups[:fixed])}
         self.short = self.name.partition(".")[2]
         self.is_pure = PURE in self.traits
         self.is_constant = CONSTANT in self.traits

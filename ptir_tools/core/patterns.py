@@ -78,9 +78,12 @@ class OpView:
         self.rw = rw
 
     def __getattr__(self, name: str) -> Any:
-        d = self.root.defn
-        if name in d.attr_index:
-            return self.root.attr(name)
+        root = self.root
+        d = root.defn
+        if (at := d.attr_index.get(name)) is not None:
+            return root.attrs[at]
+        if (at := d.places.get(name)) is not None and at < len(root.operands):
+            return root.operands[at]
         for group, part in zip(d.groups, d.split(self.root.attrs, self.root.operands), strict=True):
             if group.name == name:
                 return part

@@ -30,6 +30,9 @@ class Event(Enum):
     FREED = auto()  # its results lost a use, and few are left
 
 
+INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said for every edit
+
+
 class Rewriter(Inspector):
     """Edits of `block`. `listen(op, event)` hears of those that may let a pattern match."""
 
@@ -63,7 +66,7 @@ class Rewriter(Inspector):
         Raises TypeError unless both have the identical type.
         """
         self._put(v, by)
-        self._lost_use(v)
+        self._all_lost(v)
 
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out. Raises as those two do."""
@@ -78,7 +81,7 @@ class Rewriter(Inspector):
             raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
         self._drop_hints(v, "was replaced")
         self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index], None))
-        self._lost_use(v)
+        self._all_lost(v)
         return True
 
     def _put(self, v: Value, by: Operand) -> None:
@@ -104,7 +107,7 @@ class Rewriter(Inspector):
             if user.__class__ is Op:
                 versions[user] = versions.get(user, 0) + 1
                 if listen is not None:
-                    listen(user, Event.CHANGED)
+                    listen(user, CHANGED)
                 if journal is not None:
                     journal.append(user)
 
@@ -226,7 +229,7 @@ class Rewriter(Inspector):
                 self._take_in(r)
         self._new.update(op.results)
         self.edits += 1
-        self._tell(op, Event.INSERTED)
+        self._tell(op, INSERTED)
         return op.results[0] if op.results else Value(UNTYPED, "", op)
 
     def build(
@@ -253,18 +256,20 @@ class Rewriter(Inspector):
 
     def _changed(self, op: Op) -> None:
         self._versions[op] = self._versions.get(op, 0) + 1
-        self._tell(op, Event.CHANGED)
+        self._tell(op, CHANGED)
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
         """Take out the uses of `operands` by `user`, all before anybody is told."""
         rare = self.uses_of.remove(user, operands)
         if self.listen is not None or self._journal is not None:
+            slots = self.order.slots
             for v in rare:
-                self._lost_use(v)
+                if (op := v.op) is not None and op in slots:
+                    self._tell(op, FREED)
 
-    def _lost_use(self, v: Value) -> None:
+    def _all_lost(self, v: Value) -> None:
         if (op := v.op) is not None and op in self.order.slots:
-            self._tell(op, Event.FREED)
+            self._tell(op, FREED)
 
     def _tell(self, op: Op, event: Event) -> None:
         if self.listen is not None:
