@@ -37,9 +37,9 @@ def test_a_target_of_ones_own(monkeypatch) -> None:
     assert translate(good(TEXT), "mine", diagnostics) is None
     assert [d.message for d in diagnostics] == [
         "dtype si64 is not allowed",
-        "operation constant is not allowed",
-        "dtype si64 is not allowed",
-        "dtype si64 is not allowed",
+        "ConstI64: operation constant is not allowed",
+        "ConstI64: dtype si64 is not allowed",
+        "Neg: dtype si64 is not allowed",
     ]
     assert {d.code for d in diagnostics} == {"NotTranslatable"}
     allowed = "%0 = Input {name=x} : tensor<f32[2]>\n%2 = Neg (%0)\noutputs: %2\n"

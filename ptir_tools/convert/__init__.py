@@ -8,7 +8,7 @@ others are registered (contract: "Conversion infrastructure").
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from ptir_tools.convert.legality import (
@@ -19,10 +19,11 @@ from ptir_tools.convert.legality import (
     entry_point_name,
     walk_program,
 )
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Span
 
 __all__ = [
     "ConversionDiagnostic",
@@ -110,10 +111,30 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
         known = ", ".join(f"{a} to {b}" for a, b in _TARGETS)
         diagnostics.error(NOT_TRANSLATABLE, f"no conversion leads from {source} to {target} (there are: {known})")
         return None
+    named = _names(program) if len(steps) > 1 else {}
     with collector_paused():
         for step in steps:
-            if (converted := step.run(program, diagnostics, options or Options())) is None:
+            report = Diagnostics(program.source)
+            converted = step.run(program, report, options or Options())
+            for found in report:
+                diagnostics.add(found if step.source == source else _as_written(found, named))
+            if converted is None:
                 return None
             converted.source = program.source
             program = converted
     return program
+
+
+def _names(program: Program) -> dict[Span, str]:
+    """What the op at each place of the text is called."""
+    source = program.source
+    if source is None:
+        return {}
+    places = ((source.span(op.loc), op.defn.short) for op in program.main.body)
+    return {span: name for span, name in places if span is not None}
+
+
+def _as_written(found: Diagnostic, named: dict[Span, str]) -> Diagnostic:
+    """A finding about the hub's op, which the user did not write, with the name of the op that the user did."""
+    name = named.get(found.span) if found.span is not None else None
+    return found if name is None or name in found.message else replace(found, message=f"{name}: {found.message}")
