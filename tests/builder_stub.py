@@ -14,7 +14,7 @@ HEAD = '''"""The methods of a builder's values and blocks, for editors and type 
 Generated from the op declarations: `pytest tests/test_ptir_build.py --bless` writes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ptir_tools.core.dtypes import DType
@@ -28,11 +28,11 @@ def positional(defn: OpDef) -> int: ...
 '''
 KINDS = {
     "DType": "str | DType",
-    "tuple[int, ...]": "Sequence[int]",
-    "tuple[float, ...]": "Sequence[float]",
-    "tuple[tuple[int, int], ...]": "Sequence[Sequence[int]]",
-    "Shape": "Sequence[Dim | str]",
-    "NewShape": "Sequence[Dim | str]",
+    "tuple[int, ...]": "Iterable[int]",
+    "tuple[float, ...]": "Iterable[float]",
+    "tuple[tuple[int, int], ...]": "Iterable[Iterable[int]]",
+    "Shape": "Iterable[Dim | str]",
+    "NewShape": "Iterable[Dim | str]",
     "Scalar": "Number",
     "Attrs": "Mapping[str, Any]",
     **{kind: "Literal[" + ", ".join(f'"{each}"' for each in known) + "]" for kind, known in ENUMERATIONS.items()},

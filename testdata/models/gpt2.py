@@ -113,7 +113,7 @@ class Model:
 
     def cached(self, x: Tensor, name: str, place: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Attention of one position `[batch, width]` to those before it and itself; the caches with it."""
-        b, one = x.block, [x.shape[0], self.c.heads, 1, self.c.head]
+        b, one = x.block, [BATCH, self.c.heads, 1, self.c.head]
         q, k, v = (part.reshape(one) for part in self.projections(x, f"{name}.c_attn"))
         zero = b.constant([0], "si32")
         start = b.concat([zero, zero, place.reshape([1]), zero], axis=0)

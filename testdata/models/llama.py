@@ -30,6 +30,7 @@ class Config:
 
 
 CONFIG = Config()
+BATCH = 2
 
 
 def weights(c: Config = CONFIG) -> dict[str, np.ndarray]:
@@ -52,38 +53,36 @@ def weights(c: Config = CONFIG) -> dict[str, np.ndarray]:
 def inputs() -> dict[str, dict[str, np.ndarray]]:
     """What the stored results were computed on, by program."""
     x = Weights(7)
-    x.add("x", 2, CONFIG.time, CONFIG.width, within=1.7)
+    x.add("x", BATCH, CONFIG.time, CONFIG.width, within=1.7)
     return {"llama": x.arrays}
 
 
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, c: Config) -> Tensor:
     """`x` over the root of its mean square, over the last axis, times a weight."""
-    mean = (x * x).reduce_sum([-1], keepdims=True) * (1 / weight.shape[0])
-    return x * (mean + epsilon).rsqrt().broadcast_like(x) * weight.broadcast_like(x)
+    mean = (x * x).reduce_sum([-1], keepdims=True) * (1 / c.width)
+    return x * (mean + c.epsilon).rsqrt().broadcast_like(x) * weight.broadcast_like(x)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, heads: int, w: Constants, c: Config) -> Tensor:
     """`x`, `[batch, heads, time, head]`, turned by its positions: element i is paired with element i + head / 2."""
-    *outer, head = x.shape
-    left, right = (x.slice([0, 0, 0, at], [*outer, head // 2]) for at in (0, head // 2))
+    half = c.head // 2
+    left, right = (x.slice([0, 0, 0, at], [BATCH, heads, c.time, half]) for at in (0, half))
     turned = x.block.concat([-right, left], axis=3)
-    return x * cos.broadcast_like(x) + turned * sin.broadcast_like(x)
+    return x * w(x, "cos").broadcast_like(x) + turned * w(x, "sin").broadcast_like(x)
 
 
 def attention(x: Tensor, w: Constants, name: str, c: Config) -> Tensor:
     """Causal attention in which `heads / groups` queries share a key and a value."""
-    batch, time, _ = x.shape
 
     def heads(part: str, count: int) -> Tensor:
-        return linear(x, w(x, f"{name}.{part}_proj")).reshape([batch, time, count, c.head]).transpose([0, 2, 1, 3])
+        return linear(x, w(x, f"{name}.{part}_proj")).reshape([BATCH, c.time, count, c.head]).transpose([0, 2, 1, 3])
 
-    cos, sin = w(x, "cos"), w(x, "sin")
-    q, k, v = rotate(heads("q", c.heads), cos, sin), rotate(heads("k", c.groups), cos, sin), heads("v", c.groups)
-    shared = [batch, c.groups, c.heads // c.groups, time, c.head]
-    scores = q.reshape(shared).dot_general(k, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[3])
-    power = softmax(scores * c.head**-0.5 + w(x, "mask").broadcast_like(scores))
+    q, k, v = rotate(heads("q", c.heads), c.heads, w, c), rotate(heads("k", c.groups), c.groups, w, c), heads("v", c.groups)
+    shared = q.reshape([BATCH, c.groups, c.heads // c.groups, c.time, c.head])
+    scores = shared.dot_general(k, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[3]) * c.head**-0.5
+    power = softmax(scores + w(x, "mask").broadcast_like(scores))
     mixed = power.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
-    rows = mixed.reshape([batch, c.heads, time, c.head]).transpose([0, 2, 1, 3]).reshape(x.shape)
+    rows = mixed.reshape([BATCH, c.heads, c.time, c.head]).transpose([0, 2, 1, 3]).reshape(x.shape)
     return linear(rows, w(x, f"{name}.o_proj"))
 
 
@@ -97,12 +96,12 @@ def swiglu(x: Tensor, w: Constants, name: str) -> Tensor:
 def blocks(dtype: str = "f32", c: Config = CONFIG) -> Program:
     """The last hidden state of embedded tokens `[2, time, width]`."""
     g, w = Graph(), Constants(weights(c), dtype)
-    x = g.input("x", dtype, (2, c.time, c.width))
+    x = g.input("x", dtype, (BATCH, c.time, c.width))
     for i in range(c.layers):
         name = f"layers.{i}"
-        x = x + attention(rms_norm(x, w(x, f"{name}.input_layernorm"), c.epsilon), w, name, c)
-        x = x + swiglu(rms_norm(x, w(x, f"{name}.post_attention_layernorm"), c.epsilon), w, name)
-    return g.returns(rms_norm(x, w(x, "norm"), c.epsilon).named("hidden"))
+        x = x + attention(rms_norm(x, w(x, f"{name}.input_layernorm"), c), w, name, c)
+        x = x + swiglu(rms_norm(x, w(x, f"{name}.post_attention_layernorm"), c), w, name)
+    return g.returns(rms_norm(x, w(x, "norm"), c).named("hidden"))
 
 
 PROGRAMS = {"llama": blocks}

@@ -15,7 +15,8 @@ STEPS = {"x": (0.02, 5), "h": (0.03, -20)}
 
 def weights() -> dict[str, np.ndarray]:
     """By layer: si8 weights `[input, output]`, si32 biases with the input's zero point taken out, f32 scales of the sums."""
-    w, found = Weights(23), {}
+    w = Weights(23)
+    found: dict[str, np.ndarray] = {}
     for name, before, shape in (("fc1", "x", (INPUT, HIDDEN)), ("fc2", "h", (HIDDEN, OUTPUT))):
         w.add(f"{name}.weight", *shape)
         w.add(f"{name}.bias", shape[1], within=0.5)
@@ -52,8 +53,15 @@ def network(dtype: str = "f32") -> Program:
     q = x.quantize("si8", scales=[step], zero_points=[zero])
     step, zero = STEPS["h"]
     first = layer(q, w, "fc1")
-    each = {"output_scales": [step] * HIDDEN, "output_zero_points": [zero] * HIDDEN}
-    h = first.requantize("si8", axis=1, scales=w["fc1.scales"], zero_points=[0] * HIDDEN, **each).maximum(zero)
+    steps = first.requantize(
+        "si8",
+        axis=1,
+        scales=w["fc1.scales"],
+        zero_points=[0] * HIDDEN,
+        output_scales=[step] * HIDDEN,
+        output_zero_points=[zero] * HIDDEN,
+    )
+    h = steps.maximum(zero)
     second = layer(h, w, "fc2")
     scores = second.dequantize(axis=1, output_dtype=dtype, scales=w["fc2.scales"], zero_points=[0] * OUTPUT)
     return g.returns(q.named("input"), h.named("hidden"), scores.named("scores"))

@@ -88,8 +88,7 @@ def network(dtype: str = "f32") -> Program:
     x = model.stem(g.input("image", dtype, (2, SIZE, SIZE, 3)))
     for name, _, stride in BOTTLENECKS:
         x = model.bottleneck(x, name, stride)
-    _, rows, columns, _ = x.shape
-    mean = x.reduce_sum([1, 2]) * (1 / (rows * columns))
+    mean = x.reduce_sum([1, 2]) * (1 / (SIZE // 8) ** 2)
     return g.returns(linear(mean, model.w(x, "fc.weight"), model.w(x, "fc.bias")).named("scores"))
 
 

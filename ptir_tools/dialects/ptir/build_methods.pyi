@@ -3,7 +3,7 @@
 Generated from the op declarations: `pytest tests/test_ptir_build.py --bless` writes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ptir_tools.core.dtypes import DType
@@ -27,7 +27,7 @@ class TensorMethods:
     def argmax(self, axis: int, *, keepdims: bool = ..., output_dtype: str | DType = ...) -> Tensor:
         """The smallest index of a largest element along `axis`; a NaN counts as larger than all."""
 
-    def broadcast_to(self, result_shape: Sequence[Dim | str]) -> Tensor:
+    def broadcast_to(self, result_shape: Iterable[Dim | str]) -> Tensor:
         """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`."""
 
     def cast(self, dtype: str | DType) -> Tensor:
@@ -59,8 +59,8 @@ class TensorMethods:
         *,
         axis: int | None = ...,
         output_dtype: str | DType | None = ...,
-        scales: Sequence[float] = ...,
-        zero_points: Sequence[int] = ...,
+        scales: Iterable[float] = ...,
+        zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """An integer tensor as floats of `output_dtype` (f32)."""
 
@@ -71,19 +71,19 @@ class TensorMethods:
         self,
         rhs: Tensor,
         *,
-        batch_lhs: Sequence[int] = ...,
-        batch_rhs: Sequence[int] = ...,
-        contract_lhs: Sequence[int],
-        contract_rhs: Sequence[int],
+        batch_lhs: Iterable[int] = ...,
+        batch_rhs: Iterable[int] = ...,
+        contract_lhs: Iterable[int],
+        contract_rhs: Iterable[int],
         accum_dtype: str | DType | None = ...,
         out_dtype: str | DType | None = ...,
     ) -> Tensor:
         """The sum of products over the contracted axes, for each index of the batch axes."""
 
-    def dynamic_slice(self, start: Tensor, sizes: Sequence[int]) -> Tensor:
+    def dynamic_slice(self, start: Tensor, sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` at `start`, moved into `x` where it would leave it."""
 
-    def dynamic_update_slice(self, update: Tensor, start: Tensor, sizes: Sequence[int]) -> Tensor:
+    def dynamic_update_slice(self, update: Tensor, start: Tensor, sizes: Iterable[int]) -> Tensor:
         """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`."""
 
     def erf(self) -> Tensor:
@@ -94,11 +94,11 @@ class TensorMethods:
 
     def extract_patches(
         self,
-        window: Sequence[int],
+        window: Iterable[int],
         *,
-        strides: Sequence[int] = ...,
-        dilation: Sequence[int] = ...,
-        padding: Sequence[Sequence[int]] = ...,
+        strides: Iterable[int] = ...,
+        dilation: Iterable[int] = ...,
+        padding: Iterable[Iterable[int]] = ...,
         pad_value: Number = ...,
     ) -> Tensor:
         """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]."""
@@ -124,7 +124,7 @@ class TensorMethods:
     def neg(self) -> Tensor:
         """Negate each element. The lowest integer wraps to itself."""
 
-    def pad(self, low: Sequence[int], high: Sequence[int], *, interior: Sequence[int] = ..., pad_value: Number = ...) -> Tensor:
+    def pad(self, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...) -> Tensor:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
 
     def quantize(
@@ -132,8 +132,8 @@ class TensorMethods:
         output_dtype: str | DType,
         *,
         axis: int | None = ...,
-        scales: Sequence[float] = ...,
-        zero_points: Sequence[int] = ...,
+        scales: Iterable[float] = ...,
+        zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """A float tensor as `output_dtype`."""
 
@@ -142,7 +142,7 @@ class TensorMethods:
 
     def reduce_max(
         self,
-        axes: Sequence[int],
+        axes: Iterable[int],
         *,
         keepdims: bool = ...,
         accum_dtype: str | DType | None = ...,
@@ -152,7 +152,7 @@ class TensorMethods:
 
     def reduce_min(
         self,
-        axes: Sequence[int],
+        axes: Iterable[int],
         *,
         keepdims: bool = ...,
         accum_dtype: str | DType | None = ...,
@@ -162,7 +162,7 @@ class TensorMethods:
 
     def reduce_sum(
         self,
-        axes: Sequence[int],
+        axes: Iterable[int],
         *,
         keepdims: bool = ...,
         accum_dtype: str | DType | None = ...,
@@ -172,11 +172,11 @@ class TensorMethods:
 
     def reduce_window(
         self,
-        window_dims: Sequence[int],
-        strides: Sequence[int],
-        padding: Sequence[Sequence[int]],
-        base_dilation: Sequence[int],
-        window_dilation: Sequence[int],
+        window_dims: Iterable[int],
+        strides: Iterable[int],
+        padding: Iterable[Iterable[int]],
+        base_dilation: Iterable[int],
+        window_dilation: Iterable[int],
         *,
         reduce: Literal["sum", "max", "min"] = ...,
         accum_dtype: str | DType | None = ...,
@@ -188,14 +188,14 @@ class TensorMethods:
         output_dtype: str | DType,
         *,
         axis: int | None = ...,
-        scales: Sequence[float] = ...,
-        zero_points: Sequence[int] = ...,
-        output_scales: Sequence[float] = ...,
-        output_zero_points: Sequence[int] = ...,
+        scales: Iterable[float] = ...,
+        zero_points: Iterable[int] = ...,
+        output_scales: Iterable[float] = ...,
+        output_zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """An integer tensor as another integer dtype."""
 
-    def reshape(self, new_shape: Sequence[Dim | str]) -> Tensor:
+    def reshape(self, new_shape: Iterable[Dim | str]) -> Tensor:
         """The same elements in the same (row-major) order under another shape."""
 
     def rsqrt(self) -> Tensor:
@@ -206,9 +206,9 @@ class TensorMethods:
         indices: Tensor,
         updates: Tensor,
         *,
-        update_window_dims: Sequence[int] = ...,
-        inserted_window_dims: Sequence[int] = ...,
-        scatter_dims_to_operand_dims: Sequence[int] = ...,
+        update_window_dims: Iterable[int] = ...,
+        inserted_window_dims: Iterable[int] = ...,
+        scatter_dims_to_operand_dims: Iterable[int] = ...,
         index_vector_dim: int | None = ...,
     ) -> Tensor:
         """`x` with windows of `updates` added at indexed places, numbered as in XLA."""
@@ -233,7 +233,7 @@ class TensorMethods:
     def select(self, on_true: Tensor | Number, on_false: Tensor | Number) -> Tensor:
         """`on_true` where `pred` holds, else `on_false`."""
 
-    def slice(self, starts: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    def slice(self, starts: Iterable[int], sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` elements from `starts`, with unit stride."""
 
     def stop_gradient(self) -> Tensor:
@@ -248,13 +248,13 @@ class TensorMethods:
     def tanh(self) -> Tensor:
         """The hyperbolic tangent."""
 
-    def tile(self, repeats: Sequence[int]) -> Tensor:
+    def tile(self, repeats: Iterable[int]) -> Tensor:
         """`x` repeated as a whole `repeats[i]` times along each axis `i`."""
 
     def top_k(self, k: int, *, axis: int = ..., largest: bool = ..., indices_dtype: str | DType = ...) -> Tensor:
         """The `k` largest (or smallest) elements along `axis`, best first, and their indices."""
 
-    def transpose(self, perm: Sequence[int]) -> Tensor:
+    def transpose(self, perm: Iterable[int]) -> Tensor:
         """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`."""
 
 class BlockMethods:
@@ -269,7 +269,7 @@ class BlockMethods:
     def argmax(self, x: Tensor, axis: int, *, keepdims: bool = ..., output_dtype: str | DType = ...) -> Tensor:
         """The smallest index of a largest element along `axis`; a NaN counts as larger than all."""
 
-    def broadcast_to(self, x: Tensor, result_shape: Sequence[Dim | str]) -> Tensor:
+    def broadcast_to(self, x: Tensor, result_shape: Iterable[Dim | str]) -> Tensor:
         """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`."""
 
     def cast(self, x: Tensor, dtype: str | DType) -> Tensor:
@@ -310,8 +310,8 @@ class BlockMethods:
         *,
         axis: int | None = ...,
         output_dtype: str | DType | None = ...,
-        scales: Sequence[float] = ...,
-        zero_points: Sequence[int] = ...,
+        scales: Iterable[float] = ...,
+        zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """An integer tensor as floats of `output_dtype` (f32)."""
 
@@ -323,19 +323,19 @@ class BlockMethods:
         lhs: Tensor,
         rhs: Tensor,
         *,
-        batch_lhs: Sequence[int] = ...,
-        batch_rhs: Sequence[int] = ...,
-        contract_lhs: Sequence[int],
-        contract_rhs: Sequence[int],
+        batch_lhs: Iterable[int] = ...,
+        batch_rhs: Iterable[int] = ...,
+        contract_lhs: Iterable[int],
+        contract_rhs: Iterable[int],
         accum_dtype: str | DType | None = ...,
         out_dtype: str | DType | None = ...,
     ) -> Tensor:
         """The sum of products over the contracted axes, for each index of the batch axes."""
 
-    def dynamic_slice(self, x: Tensor, start: Tensor, sizes: Sequence[int]) -> Tensor:
+    def dynamic_slice(self, x: Tensor, start: Tensor, sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` at `start`, moved into `x` where it would leave it."""
 
-    def dynamic_update_slice(self, x: Tensor, update: Tensor, start: Tensor, sizes: Sequence[int]) -> Tensor:
+    def dynamic_update_slice(self, x: Tensor, update: Tensor, start: Tensor, sizes: Iterable[int]) -> Tensor:
         """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`."""
 
     def erf(self, x: Tensor) -> Tensor:
@@ -347,11 +347,11 @@ class BlockMethods:
     def extract_patches(
         self,
         x: Tensor,
-        window: Sequence[int],
+        window: Iterable[int],
         *,
-        strides: Sequence[int] = ...,
-        dilation: Sequence[int] = ...,
-        padding: Sequence[Sequence[int]] = ...,
+        strides: Iterable[int] = ...,
+        dilation: Iterable[int] = ...,
+        padding: Iterable[Iterable[int]] = ...,
         pad_value: Number = ...,
     ) -> Tensor:
         """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]."""
@@ -359,7 +359,7 @@ class BlockMethods:
     def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
         """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
 
-    def iota(self, shape: Sequence[Dim | str], dtype: str | DType, axis: int) -> Tensor:
+    def iota(self, shape: Iterable[Dim | str], dtype: str | DType, axis: int) -> Tensor:
         """Elements that count 0, 1, 2, … along `axis` and repeat along the others."""
 
     def layer_norm(self, x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, *, feature_axis: int = ...) -> Tensor:
@@ -381,7 +381,7 @@ class BlockMethods:
         """Negate each element. The lowest integer wraps to itself."""
 
     def pad(
-        self, x: Tensor, low: Sequence[int], high: Sequence[int], *, interior: Sequence[int] = ..., pad_value: Number = ...
+        self, x: Tensor, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...
     ) -> Tensor:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
 
@@ -391,8 +391,8 @@ class BlockMethods:
         output_dtype: str | DType,
         *,
         axis: int | None = ...,
-        scales: Sequence[float] = ...,
-        zero_points: Sequence[int] = ...,
+        scales: Iterable[float] = ...,
+        zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """A float tensor as `output_dtype`."""
 
@@ -402,7 +402,7 @@ class BlockMethods:
     def reduce_max(
         self,
         x: Tensor,
-        axes: Sequence[int],
+        axes: Iterable[int],
         *,
         keepdims: bool = ...,
         accum_dtype: str | DType | None = ...,
@@ -413,7 +413,7 @@ class BlockMethods:
     def reduce_min(
         self,
         x: Tensor,
-        axes: Sequence[int],
+        axes: Iterable[int],
         *,
         keepdims: bool = ...,
         accum_dtype: str | DType | None = ...,
@@ -424,7 +424,7 @@ class BlockMethods:
     def reduce_sum(
         self,
         x: Tensor,
-        axes: Sequence[int],
+        axes: Iterable[int],
         *,
         keepdims: bool = ...,
         accum_dtype: str | DType | None = ...,
@@ -435,11 +435,11 @@ class BlockMethods:
     def reduce_window(
         self,
         x: Tensor,
-        window_dims: Sequence[int],
-        strides: Sequence[int],
-        padding: Sequence[Sequence[int]],
-        base_dilation: Sequence[int],
-        window_dilation: Sequence[int],
+        window_dims: Iterable[int],
+        strides: Iterable[int],
+        padding: Iterable[Iterable[int]],
+        base_dilation: Iterable[int],
+        window_dilation: Iterable[int],
         *,
         reduce: Literal["sum", "max", "min"] = ...,
         accum_dtype: str | DType | None = ...,
@@ -452,20 +452,20 @@ class BlockMethods:
         output_dtype: str | DType,
         *,
         axis: int | None = ...,
-        scales: Sequence[float] = ...,
-        zero_points: Sequence[int] = ...,
-        output_scales: Sequence[float] = ...,
-        output_zero_points: Sequence[int] = ...,
+        scales: Iterable[float] = ...,
+        zero_points: Iterable[int] = ...,
+        output_scales: Iterable[float] = ...,
+        output_zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """An integer tensor as another integer dtype."""
 
-    def reshape(self, x: Tensor, new_shape: Sequence[Dim | str]) -> Tensor:
+    def reshape(self, x: Tensor, new_shape: Iterable[Dim | str]) -> Tensor:
         """The same elements in the same (row-major) order under another shape."""
 
-    def rng_normal(self, shape: Sequence[Dim | str], dtype: str | DType, *, stream: int | None = ...) -> Tensor:
+    def rng_normal(self, shape: Iterable[Dim | str], dtype: str | DType, *, stream: int | None = ...) -> Tensor:
         """Independent numbers of the standard normal distribution."""
 
-    def rng_uniform(self, shape: Sequence[Dim | str], dtype: str | DType, *, stream: int | None = ...) -> Tensor:
+    def rng_uniform(self, shape: Iterable[Dim | str], dtype: str | DType, *, stream: int | None = ...) -> Tensor:
         """Independent numbers, uniform in [0, 1)."""
 
     def rsqrt(self, x: Tensor) -> Tensor:
@@ -477,9 +477,9 @@ class BlockMethods:
         indices: Tensor,
         updates: Tensor,
         *,
-        update_window_dims: Sequence[int] = ...,
-        inserted_window_dims: Sequence[int] = ...,
-        scatter_dims_to_operand_dims: Sequence[int] = ...,
+        update_window_dims: Iterable[int] = ...,
+        inserted_window_dims: Iterable[int] = ...,
+        scatter_dims_to_operand_dims: Iterable[int] = ...,
         index_vector_dim: int | None = ...,
     ) -> Tensor:
         """`x` with windows of `updates` added at indexed places, numbered as in XLA."""
@@ -505,7 +505,7 @@ class BlockMethods:
     def select(self, pred: Tensor | Number, on_true: Tensor | Number, on_false: Tensor | Number) -> Tensor:
         """`on_true` where `pred` holds, else `on_false`."""
 
-    def slice(self, x: Tensor, starts: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    def slice(self, x: Tensor, starts: Iterable[int], sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` elements from `starts`, with unit stride."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:
@@ -520,11 +520,11 @@ class BlockMethods:
     def tanh(self, x: Tensor) -> Tensor:
         """The hyperbolic tangent."""
 
-    def tile(self, x: Tensor, repeats: Sequence[int]) -> Tensor:
+    def tile(self, x: Tensor, repeats: Iterable[int]) -> Tensor:
         """`x` repeated as a whole `repeats[i]` times along each axis `i`."""
 
     def top_k(self, x: Tensor, k: int, *, axis: int = ..., largest: bool = ..., indices_dtype: str | DType = ...) -> Tensor:
         """The `k` largest (or smallest) elements along `axis`, best first, and their indices."""
 
-    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+    def transpose(self, x: Tensor, perm: Iterable[int]) -> Tensor:
         """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`."""
