@@ -14,7 +14,8 @@ from ptir_tools.cli.options import file_argument, output_option, size, subcomman
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.ir import Function, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.dialects import jsonc
@@ -22,7 +23,8 @@ from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_t
 from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
 from ptir_tools.plan.liveness import Buffer
-from ptir_tools.plan.record import ALIGN, plan_intervals
+from ptir_tools.plan.order import ORDERS, least_peak
+from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
 from ptir_tools.plan.write import COLUMNS, blocks, heading, row, shown
 
 if TYPE_CHECKING:
@@ -36,13 +38,14 @@ _NAMED = 8  # so many of what is alive at the peak are named
 
 @dataclass(slots=True)
 class Flags:
-    """The options of the command, as click names them. One algorithm and one order exist: nothing asks which was chosen."""
+    """The options of the command, as click names them."""
 
     output: str | None
     to: str
     align: int | None
     limit: int | None
     algorithm: str
+    time_limit: float
     order: str
     check_plan: str | None
 
@@ -55,8 +58,11 @@ class Flags:
         "--align", type=click.IntRange(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."
     ),
     click.option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
-    click.option("--algorithm", type=click.Choice(["auto", "greedy"]), default="auto", help="How offsets are found (auto)."),
-    click.option("--order", type=click.Choice(["program"]), default="program", help="When ops run: in the program's order."),
+    click.option("--algorithm", type=click.Choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
+    click.option(
+        "--time-limit", type=click.FloatRange(0), default=10.0, metavar="S", help="exact: stop after S seconds per arena (10)."
+    ),
+    click.option("--order", type=click.Choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     click.option("--check-plan", metavar="PLAN.json", help="Hold this plan against the program instead of making one."),
     also_from=("csv",),
 )
@@ -97,7 +103,11 @@ def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
     session.reporter.settle(diagnostics)
     if live is None:  # what cannot be read is reported
         raise ValueError("no intervals and no diagnostics")
-    return plan_intervals(live, align=given.align or 1)
+    return plan_intervals(live, align=given.align or 1, method=_method(given))
+
+
+def _method(given: Flags) -> Method:
+    return Method(given.algorithm, given.time_limit, given.limit or 0)
 
 
 def _of_program(session: Session, file: str, given: Flags) -> Plan:
@@ -105,11 +115,28 @@ def _of_program(session: Session, file: str, given: Flags) -> Plan:
     program, diagnostics = session.load(file)
     try:
         symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
-        return plan(program, align=given.align or ALIGN)
+        if given.order == "min-peak":
+            _reorder(session, program)
+        return plan(program, align=given.align or ALIGN, method=_method(given))
     except Violation as violation:
         diagnostics.violation(violation, None)
         session.reporter.settle(diagnostics)
         raise
+
+
+def _reorder(session: Session, program: Program) -> None:
+    """Put the ops into the order with the least peak, which is not that of the program that was given. Raises UsageError."""
+    if program.dialect.name == "pto":
+        raise UsageError("the order of a PTO program is its own: --order program")
+    changed = []
+    for block in program.blocks():
+        if (order := least_peak(block)) is not None:
+            block.body[:] = order
+            changed.append(block)
+    if changed and not session.reporter.quiet:
+        named = ", ".join(("@" if isinstance(b, Function) else "^") + b.name for b in changed)
+        how = "ptir opt -p min-peak puts the ops so" if program.dialect.name == "ptir" else "the program runs in its own order"
+        session.reporter.say(f"what if: the order of {named} is another; {how}")
 
 
 def _check(session: Session, path: str, needed: Plan) -> None:

@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <string.h>
 #include "kernels.h"
+#include "placement.h"
 
 enum { MAX_ARRAYS = PTIR_REGISTERS };
 
@@ -216,7 +217,45 @@ static PyObject *py_tile_floats(PyObject *self, PyObject *args)
     return PyLong_FromSize_t(tall * wide);
 }
 
+PyDoc_STRVAR(place_doc, "place(lower, upper, size, rank, capacity, steps, offsets): search offsets for buffers; all arrays are of\n"
+                        "int64. Returns (1 placed, 0 impossible or -1 gave up, steps taken).");
+
+static int checks_buffers(const ptir_buffers *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->lower[i] < 0 || b->upper[i] <= b->lower[i] || b->size[i] < 0 || (i && b->lower[i] < b->lower[i - 1]))
+            return fail("a buffer has an empty range or a negative size, or they are not sorted");
+    return 1;
+}
+
+static PyObject *py_place(PyObject *self, PyObject *args)
+{
+    Py_buffer lower, upper, size, rank, offsets;
+    long long capacity, steps;
+    int64_t used = 0;
+    int status = PTIR_NO_MEMORY;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*LLw*", &lower, &upper, &size, &rank, &capacity, &steps, &offsets))
+        return NULL;
+    Py_buffer *views[] = {&lower, &upper, &size, &rank, &offsets};
+    ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, rank.buf, capacity};
+    int good = 1;
+    for (int i = 0; i < 5; i++)
+        good = good && (views[i]->len == lower.len || fail("the arrays differ in length"));
+    if (good && (good = checks_buffers(&b))) {
+        Py_BEGIN_ALLOW_THREADS
+        status = ptir_place(&b, steps, offsets.buf, &used);
+        Py_END_ALLOW_THREADS
+    }
+    for (int i = 0; i < 5; i++)
+        PyBuffer_Release(views[i]);
+    if (good && status == PTIR_NO_MEMORY)
+        return PyErr_NoMemory();
+    return good ? Py_BuildValue("iL", status, (long long)used) : NULL;
+}
+
 static PyMethodDef methods[] = {
+    {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"tiles", py_tiles, METH_VARARGS, tiles_doc},

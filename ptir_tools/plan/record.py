@@ -8,19 +8,40 @@ from dataclasses import dataclass, field
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.plan.exact import Budget, improve
 from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
+from ptir_tools.plan.search import kernel
 from ptir_tools.plan.spaces import arenas
 from ptir_tools.plan.validate import conflicts
 
 ALIGN = 64  # bytes: a cache line, and what vector loads like
+ALGORITHMS = ("auto", "greedy", "exact")
+_AUTO = Budget(8000)  # some ten milliseconds
+
+
+@dataclass(slots=True, frozen=True)
+class Method:
+    """How offsets are found: `greedy` by the best of several orders; `exact` goes on searching until the peak is proved least, is
+    at most `limit`, or `seconds` have passed; `auto` searches for some milliseconds where the kernel was built."""
+
+    algorithm: str = "auto"
+    seconds: float = 10.0
+    limit: int = 0
+
+    def budget(self, capacity: int | None) -> Budget | None:
+        """What a search may take; None: there is none. A `capacity` is as good as a limit."""
+        if self.algorithm == "exact":
+            return Budget(1 << 62, self.seconds, self.limit or capacity or 0)
+        return _AUTO if self.algorithm == "auto" and kernel() is not None else None
 
 
 @dataclass(slots=True, eq=False)
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, parameters and results are placed in the arena, too. `capacity` is what a PTO target has of the space.
+    In a region, parameters and results are placed in the arena, too. `capacity` is what a PTO target has of the space; `proved`:
+    no placement of these live ranges has a lower peak.
     """
 
     name: str
@@ -29,6 +50,7 @@ class BlockPlan:
     lower_bound: int = 0
     inner: bool = False
     capacity: int | None = None
+    proved: bool = False
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -68,23 +90,26 @@ class Plan:
     functions: dict[str, BlockPlan] = field(default_factory=dict)
     regions: dict[Region, BlockPlan] = field(default_factory=dict)
     align: int = ALIGN
+    method: Method = field(default_factory=Method)
 
 
-def plan(program: Program, *, align: int = ALIGN) -> Plan:
+def plan(program: Program, *, align: int = ALIGN, method: Method | None = None) -> Plan:
     """Plan every function of `program`. Raises Violation("UnboundSymbol") when an extent is symbolic."""
-    found = Plan(align=align)
+    found = Plan(align=align, method=method or Method())
     if program.dialect.name == "pto":
         for name, live, capacity in arenas(program):
-            found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), align)
+            found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), found)
         return found
     for f in program.functions:
         found.functions[f.name] = plan_block(f, found)
     return found
 
 
-def plan_intervals(live: Liveness, *, align: int = 1) -> Plan:
+def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = None) -> Plan:
     """Plan buffers that belong to no program, as one block without a name."""
-    return Plan({"": _placed(BlockPlan("", live), align)}, align=align)
+    found = Plan(align=align, method=method or Method())
+    found.functions[""] = _placed(BlockPlan("", live), found)
+    return found
 
 
 def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None) -> BlockPlan:
@@ -92,24 +117,27 @@ def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None =
 
     `steps` partitions the body into what runs as one. Raises Violation("UnboundSymbol") when an extent is symbolic.
     """
-    _require_static(block)
+    require_static(block)
     for r in _regions(block):
         if r not in into.regions:
             into.regions[r] = plan_block(r, into)
     live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)})
-    return _placed(BlockPlan(block.name, live, inner=not isinstance(block, Function)), into.align)
+    return _placed(BlockPlan(block.name, live, inner=not isinstance(block, Function)), into)
 
 
-def _placed(made: BlockPlan, align: int) -> BlockPlan:
+def _placed(made: BlockPlan, of: Plan) -> BlockPlan:
     """`made`, with an offset for every buffer."""
     placed = list(made.placed())
-    wanted = intervals(placed, align)
-    offsets = place(wanted)
+    wanted = intervals(placed, of.align)
+    offsets, bound = place(wanted), 0
+    if (budget := of.method.budget(made.capacity)) is not None:
+        offsets, bound = improve(wanted, offsets, budget)
     for b, at in zip(placed, offsets, strict=True):
         b.offset = at
     for b in made.buffers:
         b.offset = b.root.offset
     made.peak, made.lower_bound = peak(wanted, offsets), lower_bound(wanted)
+    made.proved = made.peak <= max(bound, made.lower_bound)
     return made
 
 
@@ -126,7 +154,8 @@ def _regions(block: Region) -> Iterator[Region]:
     return (r for op in block.body for r in op.regions)
 
 
-def _require_static(block: Region) -> None:
+def require_static(block: Region) -> None:
+    """Raise Violation("UnboundSymbol") when an extent in `block` is symbolic."""
     types = dict.fromkeys([*(p.type for p in block.params), *(v.type for op in block.body for v in op.results)])
     if names := dict.fromkeys(s.name for t in types for s in mentioned(t)):
         raise Violation("UnboundSymbol", f"no value for {', '.join(names)}", help="give it with --bind NAME=INT")

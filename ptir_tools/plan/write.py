@@ -26,7 +26,8 @@ def to_text(plan: Plan) -> Iterator[str]:
 def heading(title: str, block: BlockPlan) -> tuple[str, str]:
     """What stands above a block's table: how good its plan is, and the bytes outside the arena."""
     capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
-    said = f"peak {block.peak} bytes, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
+    least = " (no placement is lower)" if block.proved and block.peak > block.lower_bound else ""
+    said = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
     outside = ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes"
     return f"{title}: {said}" if title else said, outside
 

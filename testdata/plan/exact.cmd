@@ -1,1 +1,1 @@
-# FAIL[2]: ptir plan --algorithm exact testdata/plan/softmax.ptir
+# RUN: ptir plan --from csv --algorithm exact --to csv testdata/plan/data/packable.csv

@@ -1,0 +1,23 @@
+"""The order of ops with the least peak of memory, as far as `plan.order` finds it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ptir_tools.core.ir import Program
+from ptir_tools.core.symbols import mentioned
+from ptir_tools.passes import PassContext
+from ptir_tools.plan.order import least_peak
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Put the ops of each block of known extents into an order that needs less memory, where there is one."""
+    for rw in context.rewriters(program):
+        block = rw.block
+        types = {v.type for v in (*block.params, *(v for op in block.body for v in op.results))}
+        symbols = {s for t in types for s in mentioned(t)}
+        order = None if symbols else least_peak(block)
+        if order is not None:
+            for earlier, later in reversed(list(pairwise(order))):
+                rw.move_before(later, earlier)
+            context.count("blocks reordered")

@@ -1,0 +1,20 @@
+/* The search of plan/exact.py, step for step; that file explains it. Never sees Python. */
+#ifndef PTIR_PLACEMENT_H
+#define PTIR_PLACEMENT_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Buffer i lives in the sections lower[i] .. upper[i] - 1; buffers are sorted by lower. `rank` orders what is tried. */
+typedef struct {
+    size_t count;
+    const int64_t *lower, *upper, *size, *rank;
+    int64_t capacity;
+} ptir_buffers;
+
+enum { PTIR_PLACED = 1, PTIR_IMPOSSIBLE = 0, PTIR_GAVE_UP = -1, PTIR_NO_MEMORY = -2 };
+
+/* Find offsets[i] >= 0 with offsets[i] + size[i] <= capacity, no two buffers that share a section overlapping. Gives up after
+ * so many `steps`, and where the search is too deep for the stack; *used are those taken. */
+int ptir_place(const ptir_buffers *buffers, int64_t steps, int64_t *offsets, int64_t *used);
+
+#endif

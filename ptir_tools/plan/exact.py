@@ -1,0 +1,127 @@
+"""Placements at the lower bound, or as near as a budget allows: the search of `search.py`, begun again in many orders.
+
+A search goes wrong early or is done soon, so it gets few steps and then another chance with its choices in another order: by
+size, area, time alive or sections covered, more or less shaken. Capacities are tried in turn: the bound itself, and between the
+bound and the best placement so far. A search that ends without a placement proves a higher bound.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import gcd
+from time import monotonic
+from typing import NamedTuple
+
+from ptir_tools.plan.placement import Interval, lower_bound, peak
+from ptir_tools.plan.search import Buffers, Outcome, search
+
+LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
+_FIRST = 2000  # steps of the first search
+_SHAKEN = (0.1, 0.5, 2.0)
+_BETWEEN = (0.5, 0.75, 0.875)
+
+
+@dataclass(slots=True, frozen=True)
+class Budget:
+    """When to stop: after so many steps in all, or seconds (None: no such end), or at a peak that is good enough."""
+
+    steps: int
+    seconds: float | None = None
+    target: int = 0
+
+
+class Placement(NamedTuple):
+    """Offsets, and what is known to be impossible to go below."""
+
+    offsets: list[int]
+    bound: int
+
+
+def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget) -> Placement:
+    """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds."""
+    bound = lower_bound(intervals)
+    used = [i for i, x in enumerate(intervals) if x.size and x.upper > x.lower]
+    if peak(intervals, offsets) <= max(bound, budget.target) or len(used) > LARGEST:
+        return Placement(offsets, bound)
+    task = _Task([intervals[i] for i in used], bound, peak(intervals, offsets))
+    found = task.run(budget)
+    if found is not None:
+        offsets = list(offsets)
+        for i, at in zip(used, found, strict=True):
+            offsets[i] = at
+    return Placement(offsets, task.bound * task.unit)
+
+
+class _Task:
+    """Sizes and capacities in units: the greatest common divisor of the sizes, of which every packed offset is a multiple."""
+
+    def __init__(self, intervals: Sequence[Interval], bound: int, best: int) -> None:
+        self.unit = gcd(*(x.size for x in intervals))
+        self.order = sorted(range(len(intervals)), key=lambda i: (intervals[i].lower, intervals[i].upper, intervals[i].size, i))
+        self.intervals = [intervals[i] for i in self.order]
+        self.buffers = _sections(self.intervals, self.unit)
+        self.bound, self.best = bound // self.unit, -(-best // self.unit)
+        self.random = random.Random(0)
+
+    def run(self, budget: Budget) -> list[int] | None:
+        """The best offsets found, in the order of the intervals given; None when none are better."""
+        found: list[int] | None = None
+        end = None if budget.seconds is None else monotonic() + budget.seconds
+        left, target = budget.steps, max(self.bound, budget.target // self.unit)
+        for attempt in count():
+            if self.best <= max(target, self.bound) or left <= 0 or (end is not None and monotonic() > end):
+                break
+            capacity = self.capacity(attempt, target)
+            allowed = min(left, _FIRST + attempt * _FIRST // 8)
+            outcome, offsets, steps = search(self.buffers, self.rank(attempt), capacity, allowed)
+            left -= steps + 1
+            if outcome is Outcome.PLACED:
+                found = offsets
+                self.best = max(at + size for at, size in zip(offsets, self.buffers.size, strict=True))
+            elif outcome is Outcome.IMPOSSIBLE:
+                self.bound = max(self.bound, capacity + 1)
+                target = max(target, self.bound)
+        if found is None:
+            return None
+        at = {i: offset * self.unit for i, offset in zip(self.order, found, strict=True)}
+        return [at[i] for i in range(len(found))]
+
+    def capacity(self, attempt: int, target: int) -> int:
+        """The target, and every other time something between it and the best so far."""
+        if attempt % 2 == 0:
+            return target
+        share = _BETWEEN[attempt // 2 % len(_BETWEEN)]
+        return target + int((self.best - 1 - target) * share)
+
+    def rank(self, attempt: int) -> list[int]:
+        """In which order buffers are tried: big ones first, in one of four senses; from the fifth time on, shaken."""
+        b, noise = self.buffers, 0.0 if attempt < 8 else self.random.choice(_SHAKEN)
+        sense = attempt // 2 % 4
+        keys: list[float] = []
+        for i, x in enumerate(self.intervals):
+            alive = x.upper - x.lower
+            weight = (x.size, x.size * alive, alive, b.upper[i] - b.lower[i])[sense]
+            keys.append(-weight * (1 + noise * self.random.random()))
+        rank = [0] * len(keys)
+        for place, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
+            rank[i] = place
+        return rank
+
+
+def _sections(intervals: Sequence[Interval], unit: int) -> Buffers:
+    """The sections that the intervals, sorted by start, cover: a new one begins where one starts after another has ended."""
+    lower, upper = array("q", bytes(8 * len(intervals))), array("q", bytes(8 * len(intervals)))
+    events = sorted((time, starts, i) for i, x in enumerate(intervals) for time, starts in ((x.lower, 1), (x.upper, 0)))
+    section, started = -1, False
+    for _, starts, i in events:
+        if not starts:
+            upper[i] = section + 1
+        else:
+            section += not started
+            lower[i] = section
+        started = bool(starts)
+    return Buffers(lower, upper, array("q", [x.size // unit for x in intervals]))

@@ -1,0 +1,193 @@
+"""Orders of a block's ops with a low peak.
+
+What storage an order needs at each op is modelled: views cost nothing and keep their source alive, an elementwise op may write
+over an operand that dies there. Small blocks are searched for the best order, among the sets of ops that may have run; in others
+ops are taken one by one, the one that frees most first. An order is taken only where the analysis of live ranges says that it is
+better.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from ptir_tools.core.ir import Element, Function, Literal, Op, Region, Value
+from ptir_tools.core.opdef import ELEMENTWISE
+from ptir_tools.plan.liveness import Buffer, analyze
+from ptir_tools.plan.placement import Interval, lower_bound
+
+ORDERS = ("program", "min-peak")
+LARGEST = 2000  # ops: a bigger block keeps its order
+_STATES = 20_000  # sets of ops that the search looks at before it gives up
+
+
+def least_peak(block: Region) -> list[Op] | None:
+    """The ops of `block`, whose types must be static, in an order with a lower peak; None when there is none.
+
+    Deterministic. Ops must be free of effects; what an op reads stays before it.
+    """
+    before = best = _peak(block) if len(block.body) <= LARGEST else 0
+    if not best:
+        return None
+    model = _Model(block)
+    original = chosen = list(block.body)
+    for order in (model.best(), model.greedy(model.freed), model.greedy(model.grown), model.depth_first()):
+        if order is not None:
+            block.body[:] = [original[i] for i in order]
+            if (found := _peak(block)) < best:
+                best, chosen = found, list(block.body)
+    block.body[:] = original
+    return chosen if best < before else None
+
+
+def _peak(block: Region) -> int:
+    """The most bytes alive at once in the arena of `block`."""
+    inner = not isinstance(block, Function)
+    usages = ("temporary", "workspace", *(("parameter", "result") if inner else ()))
+    own = [b for b in analyze(block).buffers if b.parent is None and b.usage in usages]
+    return lower_bound([Interval(b.start, b.end + 1, b.nbytes) for b in own])
+
+
+@dataclass(slots=True)
+class _State:
+    """What has run, as a set of bits; what that left alive, in bytes."""
+
+    done: int
+    live: int
+
+
+class _Model:
+    """Which storage each op makes and reads, by number; sizes in bytes."""
+
+    def __init__(self, block: Region) -> None:
+        self.ops = block.body
+        n = len(self.ops)
+        index = {op: i for i, op in enumerate(self.ops)}
+        live = analyze(block)
+        self.size: list[int] = []
+        number: dict[Buffer, int] = {}
+        for b in live.buffers:
+            if b.parent is None or b.alias == "in-place":
+                number[b] = len(self.size)
+                self.size.append(b.nbytes if b.root.usage == "temporary" else 0)
+        owner = {leaf: number[_storage(b)] for leaf, b in live.places.items()}
+        of_value: dict[Value, list[int]] = {}
+        for (v, _), unit in owner.items():
+            of_value.setdefault(v, []).append(unit)
+        self.inputs = [sum({1 << index[v.op] for v in op.values() if v.op in index}) for op in self.ops]
+        self.reads = [sorted({u for v in op.values() for u in of_value.get(v, ())}) for op in self.ops]
+        made = [
+            sorted({u for v in op.results for u in of_value.get(v, ())} - set(self.reads[i])) for i, op in enumerate(self.ops)
+        ]
+        self.makes = made
+        self.users = [0] * len(self.size)
+        for i in range(n):
+            for u in {*self.reads[i], *self.makes[i]}:
+                self.users[u] |= 1 << i
+        for x in block.results:
+            for u in () if isinstance(x, Literal) else of_value.get(x.value if isinstance(x, Element) else x, ()):
+                self.users[u] |= 1 << n  # never done
+        self.over = [bool(op.defn.traits & ELEMENTWISE) for op in self.ops]
+        self.space = [sum(b.nbytes for o, b in live.workspaces.items() if o is op) for op in self.ops]
+
+    def run(self, state: _State, i: int) -> tuple[_State, int]:
+        """(the state after op `i`, the bytes alive while it runs)."""
+        done = state.done | 1 << i
+        makes = sum(self.size[u] for u in self.makes[i])
+        dying = [self.size[u] for u in {*self.reads[i], *self.makes[i]} if not self.users[u] & ~done]
+        during = state.live + makes + self.space[i]
+        if self.over[i] and makes in [self.size[u] for u in self.reads[i] if not self.users[u] & ~done]:
+            during -= makes
+        return _State(done, state.live + makes - sum(dying)), during
+
+    def ready(self, done: int) -> Iterator[int]:
+        """The ops that may run next, in order of the program."""
+        return (i for i, needs in enumerate(self.inputs) if not done >> i & 1 and not needs & ~done)
+
+    def best(self) -> list[int] | None:
+        """The order with the least peak in the model; None when there are too many sets of ops to look at."""
+        everything = (1 << len(self.ops)) - 1
+        came: dict[int, tuple[int, int]] = {}
+        queue = [(0, 0, 0, 0, -1, 0)]  # peak, ops left, set, live, the op that came last, the set before
+        while queue and len(came) < _STATES:
+            peak, left, done, live, last, before = heapq.heappop(queue)
+            if done in came:
+                continue
+            came[done] = before, last
+            if done == everything:
+                return _path(came, done)
+            for i in self.ready(done):
+                after, during = self.run(_State(done, live), i)
+                if after.done not in came:
+                    heapq.heappush(queue, (max(peak, during), left - 1, after.done, after.live, i, done))
+        return None
+
+    def greedy(self, key: Callable[[_State, int], tuple[int, ...]]) -> list[int]:
+        """Whatever has the least key next."""
+        state, order = _State(0, 0), list[int]()
+        waiting = [bin(needs).count("1") for needs in self.inputs]
+        followers: list[list[int]] = [[] for _ in self.ops]
+        for i, needs in enumerate(self.inputs):
+            for j in _bits(needs):
+                followers[j].append(i)
+        ready = {i for i, count in enumerate(waiting) if not count}
+        while ready:
+            i = min(ready, key=lambda j: (*key(state, j), j))
+            ready.remove(i)
+            state, _ = self.run(state, i)
+            order.append(i)
+            for j in followers[i]:
+                waiting[j] -= 1
+                if not waiting[j]:
+                    ready.add(j)
+        return order
+
+    def freed(self, state: _State, i: int) -> tuple[int, ...]:
+        """How much more is alive after op `i`."""
+        return (self.run(state, i)[0].live - state.live,)
+
+    def grown(self, state: _State, i: int) -> tuple[int, ...]:
+        """How much is alive while op `i` runs, then after it."""
+        after, during = self.run(state, i)
+        return during, after.live
+
+    def depth_first(self) -> list[int]:
+        """Each op as late as it can be: what the results need, operand by operand, the biggest first."""
+        order, seen = list[int](), set[int]()
+        weight = [sum(self.size[u] for u in units) for units in self.makes]
+        followed = reduce(or_, self.inputs, 0)
+        stack = [(i, False) for i in reversed(range(len(self.ops))) if not followed >> i & 1]
+        while stack:
+            i, finished = stack.pop()
+            if finished:
+                order.append(i)
+            elif i not in seen:
+                seen.add(i)
+                stack.append((i, True))
+                stack += [(j, False) for j in sorted(_bits(self.inputs[i]), key=weight.__getitem__)]
+        return order
+
+
+def _storage(b: Buffer) -> Buffer:
+    """What `b` is a view of."""
+    while b.parent is not None and b.alias != "in-place":
+        b = b.parent
+    return b
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _path(came: dict[int, tuple[int, int]], done: int) -> list[int]:
+    order = []
+    while done:
+        done, last = came[done]
+        order.append(last)
+    return order[::-1]

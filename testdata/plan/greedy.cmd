@@ -1,0 +1,1 @@
+# RUN: ptir plan --from csv --algorithm greedy testdata/plan/data/packable.csv

@@ -1,0 +1,107 @@
+"""The search for placements: against brute force, its two implementations against each other, instances packed without a gap."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from array import array
+
+import pytest
+
+from ptir_tools.plan import exact, search
+from ptir_tools.plan.exact import Budget, improve
+from ptir_tools.plan.placement import Interval, lower_bound, peak, place
+from ptir_tools.plan.search import Outcome
+from ptir_tools.plan.validate import conflicts
+
+
+def drawn(rng: random.Random, n: int, time: int, size: int) -> list[Interval]:
+    """Random intervals."""
+    starts = [rng.randrange(time) for _ in range(n)]
+    return [Interval(a, a + rng.randint(1, max(1, time // 2)), rng.randint(1, size)) for a in starts]
+
+
+def least_peak(found: list[Interval]) -> int:
+    """The optimum, by putting the intervals down in every order, each on the ground or on one that is down already."""
+    best = sum(x.size for x in found)
+    for order in itertools.permutations(range(len(found))):
+        at: dict[int, int] = {}
+        for i in order:
+            x = found[i]
+            below = [(at[j], at[j] + found[j].size) for j in at if found[j].lower < x.upper and x.lower < found[j].upper]
+            tops = sorted({0, *(top for _, top in below)})
+            at[i] = next(h for h in tops if all(h >= top or h + x.size <= bottom for bottom, top in below))
+        best = min(best, max(at[i] + found[i].size for i in at))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_optimum_of_small_problems(seed: int) -> None:
+    rng = random.Random(seed)
+    given = drawn(rng, rng.randint(2, 6), 6, 6)
+    found = improve(given, place(given), Budget(100_000))
+    assert peak(given, found.offsets) == least_peak(given) == found.bound
+    assert conflicts(given, found.offsets, limit=found.bound) == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_kernel_takes_the_same_steps_as_python(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    given = sorted(drawn(rng, rng.randint(3, 40), rng.randint(4, 30), 30), key=lambda x: x.lower)
+    buffers = exact._sections(given, 1)
+    rank = rng.sample(range(len(given)), len(given))
+    for capacity in {lower_bound(given), lower_bound(given) * 9 // 8, lower_bound(given) - 1}:
+        found = search.search(buffers, rank, capacity, 300)
+        with monkeypatch.context() as patched:
+            patched.setattr(search, "kernel", lambda: None)
+            outcome, offsets, steps = search.search(buffers, rank, capacity, 300)
+        assert (found[0], found[2]) == (outcome, steps)
+        if outcome is Outcome.PLACED:
+            assert found[1] == offsets and conflicts(given, offsets, limit=capacity) == []
+
+
+def packed(rng: random.Random, n: int, time: int, height: int) -> list[Interval]:
+    """Intervals that fill a rectangle without a gap: it is cut in two, again and again."""
+    parts = [(0, time, height)]
+    while len(parts) < n:
+        start, end, size = parts.pop(
+            max(range(len(parts)), key=lambda i: (parts[i][1] - parts[i][0]) * parts[i][2] * rng.random())
+        )
+        if (rng.random() < 0.5 and end - start > 1) or size == 1:
+            cut = rng.randint(start + 1, end - 1) if end - start > 1 else end
+            parts += [(start, cut, size), (cut, end, size)] if cut < end else [(start, end, size)]
+        else:
+            cut = rng.randint(1, size - 1)
+            parts += [(start, end, cut), (start, end, size - cut)]
+    rng.shuffle(parts)
+    return [Interval(*part) for part in parts]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_fills_a_rectangle_is_packed_into_it(seed: int) -> None:
+    given = packed(random.Random(seed), 60 + 10 * seed, 60, 4096)
+    greedy = place(given)
+    found = improve(given, greedy, Budget(1_000_000))
+    assert peak(given, greedy) > 4096 == lower_bound(given) == peak(given, found.offsets) == found.bound
+    assert conflicts(given, found.offsets, limit=4096) == []
+
+
+def test_target_ends_the_search() -> None:
+    given = packed(random.Random(7), 60, 60, 4096)
+    greedy = place(given)
+    assert improve(given, greedy, Budget(1_000_000, target=peak(given, greedy))).offsets == greedy
+    assert improve(given, greedy, Budget(0)).offsets == greedy
+
+
+def test_sections_are_the_largest_sets_alive_at_once() -> None:
+    found = exact._sections([Interval(0, 4, 2), Interval(1, 2, 4), Interval(2, 9, 6), Interval(5, 6, 2)], 2)
+    assert list(zip(found.lower, found.upper, found.size, strict=True)) == [(0, 2, 1), (0, 1, 2), (1, 3, 3), (2, 3, 1)]
+
+
+def test_kernel_refuses_what_it_cannot_hold() -> None:
+    native = pytest.importorskip("ptir_tools._native")
+    two = array("q", [0, 0])
+    with pytest.raises(ValueError, match="differ in length"):
+        native.place(two, two, two, two[:1], 9, 9, two)
+    with pytest.raises(ValueError, match="empty range"):
+        native.place(two, two, two, two, 9, 9, two)
