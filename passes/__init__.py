@@ -242,6 +242,10 @@ def _option(step: Step, name: str, dialect: str) -> Any:
         if text not in ("true", "false"):
             raise UsageError(f"option `{name}` is true or false, not `{text}`")
         return text == "true"
+    if isinstance(default, StrEnum):
+        if text not in (known := list(type(default))):
+            raise UsageError(f"option `{name}` is one of {', '.join(known)}, not `{text}`{_nearest(text, known)}")
+        return type(default)(text)
     if isinstance(default, str):
         return text
     try:

@@ -5,30 +5,35 @@ The payload is gpt.rs's `elementwise_dag_v1`; broadcasts on the way in are left 
 
 from __future__ import annotations
 
-from ptir_tools.core.diagnostics import UsageError
+from enum import StrEnum
+
 from ptir_tools.core.ir import Program, Value
 from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir.fusion import Group, elementwise_groups, fusion_kind
 from ptir_tools.passes import PassContext
 
-OPTIONS = {"backend": "c"}
-_BACKENDS = ("c", "triton")
+
+class Backend(StrEnum):
+    """Whose custom call a group becomes."""
+
+    C = "c"
+    TRITON = "triton"
+
+
+OPTIONS = {"backend": Backend.C}
 
 
 def run(program: Program, context: PassContext) -> None:
     """Make one custom call of each greatest group of f32 elementwise ops that computes one value."""
-    backend = context.options["backend"]
-    if backend not in _BACKENDS:
-        raise UsageError(f"option `backend` is one of {', '.join(_BACKENDS)}, not `{backend}`")
     for rw in context.rewriters(program):
         for group in list(elementwise_groups(rw, lambda op: True, lambda op: True)):
-            _fuse(rw, group, backend)
+            _fuse(rw, group, context.options["backend"])
             context.count("fused")
 
 
-def _fuse(rw: Rewriter, group: Group, backend: str) -> None:
-    attrs = group.payload if backend == "c" else tuple(sorted((*group.payload, *fusion_kind("elementwise_dag_v1"))))
+def _fuse(rw: Rewriter, group: Group, backend: Backend) -> None:
+    attrs = group.payload if backend is Backend.C else tuple(sorted((*group.payload, *fusion_kind("elementwise_dag_v1"))))
     given = {"target": f"gpt_rs.{backend}.fused_elementwise.f32.v1", "attrs": attrs}
     result: Value = group.root.result
     call = create(OPS["ptir.custom_call"], [group.inputs], given, types=[result.type])

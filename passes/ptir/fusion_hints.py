@@ -9,28 +9,34 @@ are theirs; generated ones (`fusion_generated`) are made anew.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import count
 
-from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Hint, Op, Program, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir.fusion import Group, attrs, dot_groups, elementwise_groups, fusion_kind
 from ptir_tools.passes import PassContext
 
-OPTIONS = {"policy": "preferred", "min-score": 0}
-_POLICIES = ("optional", "preferred", "required")
+
+class Policy(StrEnum):
+    """How strongly the hints are meant."""
+
+    OPTIONAL = "optional"
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+
+
+OPTIONS = {"policy": Policy.PREFERRED, "min-score": 0}
 _KINDS = {"ElementwiseDag": ("elementwise_dag_v1", 20), "DotEpilogue": ("dot_epilogue_v1", 60)}
 
 
 def run(program: Program, context: PassContext) -> None:
     """Mark groups of f32 elementwise ops, and of contractions with a bias, that a backend may run as one."""
-    policy = context.options["policy"]
-    if policy not in _POLICIES:
-        raise UsageError(f"option `policy` is one of {', '.join(_POLICIES)}, not `{policy}`")
+    policy = context.options["policy"].capitalize()
     for function in program.functions:
         kept = [h for h in function.hints if not _generated(h)]
         groups = _chosen(Rewriter(function, program.dialect), kept, context.options["min-score"])
-        made = [_hint(group, policy.capitalize(), i) for i, group in zip(_free(kept), groups, strict=False)]
+        made = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
         if list(map(_key, function.hints)) != list(map(_key, [*kept, *made])):
             function.hints[:] = [*kept, *made]
             context.edits += 1

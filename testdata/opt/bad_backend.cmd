@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt -p "elementwise-fusion{backend=tritn}" testdata/opt/f08.ptir
