@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from test_rules import read, write
 
 from ptir_tools.core import arrays
@@ -11,7 +12,18 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.evaluate import Context, run_block, streams
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.limits import Limits
-from ptir_tools.passes import Floats, Hook, PassContext, PassFailure, help_of, lookup, names, parse_pipeline, run_pipeline
+from ptir_tools.passes import (
+    Floats,
+    Hook,
+    PassContext,
+    PassFailure,
+    help_of,
+    lookup,
+    names,
+    options_of,
+    parse_pipeline,
+    run_pipeline,
+)
 
 
 def after(text: str, pipeline: str, **context: object) -> str:
@@ -57,6 +69,8 @@ def test_pipelines_are_read_with_options_and_nesting():
         ("cse,{", "name of a pass", 4),
         ("fixpoint(cse", "expected `)`", 12),
         ("cse{a=1,a=2}", "given twice", 8),
+        ("fusion-hints{policy=must}", "is one of optional, preferred, required", 13),
+        ("elementwise-fusion{backend=tritn}", "did you mean `triton`", 19),
         ("normalize", "is for tiny programs", 0),
     ],
 )
@@ -73,6 +87,14 @@ def test_every_pass_of_every_dialect_has_help():
     assert "canonicalize" in names("ptir") and "raise-contractions" in names("ptir")
     with pytest.raises(KeyError):
         lookup("raise_contractions", "ptir")
+
+
+def test_the_page_about_passes_names_every_pass_of_ptir_and_its_options():
+    text = (ROOT / "docs" / "passes.md").read_text("utf-8")
+    for name in names("ptir"):
+        assert f"| `{name}` |" in text
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+        assert all(f"`{option}" in row for option in options_of(name, "ptir")), row
 
 
 def test_hooks_see_each_pass_and_whether_it_changed_anything():
