@@ -12,6 +12,7 @@ from oracles.check import Want, check, wide
 from oracles.running import ENGINES, hold
 from ptir_oracle import ALL, BITS, COMPLEX, DTYPES, FLOATS, INTEGERS, NUMPY, SIGNED, every, region, run, sample, typed
 
+from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.evaluate import Context
@@ -161,6 +162,19 @@ def test_ranking_of_nan_infinities_and_ties(dtype, largest):
     x = np.array(rows).astype(NUMPY[dtype])
     hold([Case("top_k", (x,), {"k": k, "axis": 1, "largest": largest}) for k in (1, 4, 8)])
     hold([Case("argmax", (x,), {"axis": axis}) for axis in (0, 1)])
+
+
+@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("rows", [[1, 3, 5], [4, 2, 0], [2, 2], [5, 0, 3], []], ids=str)
+def test_rows_at_constant_places(dtype, rows):
+    """Engines know what is evenly spaced; not every dtype of ml_dtypes is one to NumPy."""
+    program, b = single_function(DIALECT)
+    x, places = sample(dtype, (6, 3)), np.array(rows, np.int32)
+    b.results(b.op("take", b.param(typed(x)), to_literal(places, typed(places))))
+    assert verify(program, Diagnostics())
+    for engine in ENGINES:
+        (found,) = execute(program, [x], RunOptions(engine=engine)).values()
+        check(found, np.array([x[i] for i in rows], x.dtype).reshape(-1, 3), False)
 
 
 # ---- errors at run time

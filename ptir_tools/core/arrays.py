@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,13 @@ def same_bits(a: Array, b: Array) -> bool:
 def zeros(t: TensorType) -> Array:
     """A fresh array of zeros of the static type `t`."""
     return np.zeros(t.static_shape, numpy_dtype(t.dtype))
+
+
+def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
+    """A read-only view of the memory of `array`, strides in bytes. That of a dtype that is not NumPy's own is made of its bits:
+    `as_strided` looks dtypes up by name, and float8_e5m2 gives one that is none."""
+    own = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+    return np.lib.stride_tricks.as_strided(own, shape, strides, writeable=False).view(array.dtype)
 
 
 def widen(array: Array) -> Array:

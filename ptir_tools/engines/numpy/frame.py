@@ -171,9 +171,7 @@ class Frame:
         shared.wanted = max(shared.wanted, end)
         if end <= shared.scratch.size:
             return shared.scratch[start:end].view(kind).reshape(shape)
-        return np.lib.stride_tricks.as_strided(
-            np.empty(1, kind), shape, np.multiply(dense_strides(shape), kind.itemsize), writeable=False
-        )
+        return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
     def frames(self, op: Op) -> list[Frame]:
         """A frame for each region of `op`, the same for the same region, side by side in the op's workspace."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Data, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
@@ -36,7 +37,7 @@ def _windows(op: Op, x: Any, shape: tuple[int, ...]) -> Array:
     assert found is not None
     start, steps = found
     strides = (*(x.strides[0] * step for step in steps), *x.strides[1:])
-    return np.lib.stride_tricks.as_strided(x[start:], shape, strides, writeable=False)
+    return arrays.strided(x[start:], shape, strides)
 
 
 def view_of(x: Any, window: tuple[slice, ...]) -> Array:
