@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Program
+from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Type
 from ptir_tools.engines import execute, ports, rejecting, require_memory, run, specialized
@@ -35,6 +36,7 @@ class Tolerance:
 
 
 EXACT = Tolerance()
+_ATTEMPTS = 100
 _LEAST = 0.125  # every float dtype has it
 
 
@@ -203,8 +205,33 @@ def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], toleranc
 
 
 def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]:
-    """Distinct small sizes for the symbols of `program` that `bindings` and its `dims` leave open."""
+    """Distinct small sizes for the symbols of `program` that `bindings` and its `dims` leave open, with which its types are
+    right: those that its inputs mention, then those that nothing determines. What no attempt settles is left to the run."""
     if program.dialect.extents is not None:
         return program.dialect.extents.sizes(program, bindings)
     bound = {**program.attrs.get("dims", {}), **bindings}
-    return {name: 2 + i for i, name in enumerate(n for n in symbols.symbols(program) if n not in bound)}
+    names = [n for n in symbols.symbols(program) if n not in bound]
+    if not names:
+        return {}
+    given = {s.name for p in program.main.params for s in symbols.mentioned(p.type)}
+    inputs = [n for n in names if n in given]
+    rng = random.Random(0)
+    for free in (inputs, names):
+        upward = range(2, 2 + len(free))
+        spread = max(12, len(free))
+        for sizes in (upward, *(rng.sample(range(1, spread + 1), len(free)) for _ in range(_ATTEMPTS))):
+            found = dict(zip(free, sizes, strict=True))
+            if _fits(program, {**bound, **found}):
+                return found
+    return dict(zip(names, range(2, 2 + len(names)), strict=True))
+
+
+def _fits(program: Program, numbers: dict[str, int]) -> bool:
+    """Whether every type of `program` is right, and known, with these sizes."""
+    static = clone(program)
+    try:
+        symbols.bind(static, numbers)
+        symbols.specialize(static, numbers)
+    except Violation:
+        return False
+    return True

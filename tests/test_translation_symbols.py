@@ -1,0 +1,50 @@
+"""PTIR to Tiny with symbolic extents: each op keeps them, and both sides agree for sizes that the check chooses."""
+
+from __future__ import annotations
+
+import pytest
+from legality_rows import ptir
+from translations import agree, parse, translated
+
+from ptir_tools.engines.compare import small_sizes
+
+WINDOW = "window_dims[2, 1] strides[2, 1] padding[[0, 1], [0, 0]] base_dilation[1, 1] window_dilation[1, 1]"
+SUM = "%s = reduce_sum(%x) axes[1] -> tensor<f32, ?N>\n  "
+TWO = "%k = broadcast_to(dense<2.0> : tensor<f32>) result_shape[?N] -> tensor<f32, ?N>\n  "
+CASES = {
+    "concat": ptir("concat(%x, %y) axis[0]", "f32, ?Kx3", "f32, ?Nx3", "f32, ?Mx3"),
+    "concat of three": ptir("concat(%x, %x, %y) axis[1]", "f32, 2x?K", "f32, 2x?N", "f32, 2x3"),
+    "pad": ptir("pad(%x) low[1, 0] high[0, 2]", "f32, ?Kx5", "f32, ?Nx3"),
+    "pad between": ptir("pad(%x) low[1, 0] high[0, 2] interior[2, 0]", "f32, ?Kx5", "f32, ?Nx3"),
+    "tile": ptir("tile(%x) repeats[3, 1]", "f32, ?Kx3", "f32, ?Nx3"),
+    "reduce_window": ptir(f"reduce_window(%x) {WINDOW}", "f32, ?Kx3", "f32, ?Nx3"),
+    "extract_patches": ptir(
+        "extract_patches(%x) window[2, 2] strides[2, 1] padding[[1, 0], [0, 0]]", "f32, 1x?Kx?Lx?D", "f32, 1x?Nx?Mx?C"
+    ),
+    "dot_general": ptir("dot_general(%x, %y) contract_lhs[1] contract_rhs[0]", "f32, ?Nx?M", "f32, ?Nx?K", "f32, ?Kx?M"),
+    "layer_norm": ptir("layer_norm(%x, %y, %y) epsilon[1e-05]", "f32, ?Nx?K", "f32, ?Nx?K", "f32, ?K"),
+    "reshape": ptir("reshape(%x) new_shape[?M]", "f32, ?M", "f32, ?Nx3"),
+    "reduce_sum": ptir("exp(%s)", "f32, ?N", "f32, ?Nx3", more=SUM),
+    "broadcast_to": ptir("broadcast_to(%x) result_shape[?M, ?N]", "f32, ?Mx?N", "f32, ?N", "f32, ?M"),
+    "slice": ptir("slice(%x) starts[1, 0] sizes[2, 2]", "f32, 2x2", "f32, ?Nx3"),
+    "an immediate": ptir("mul(%x, %k)", "f32, ?N", "f32, ?N", more=TWO),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_symbols_are_kept(name: str) -> None:
+    before = parse(CASES[name], "ptir")
+    there = translated(before, "tiny")
+    assert there.program is not None, there.errors
+    agree(before, there.program, there.constants)
+    back = translated(there.program, "ptir", constants=there.constants)
+    if back.program is not None:
+        agree(before, back.program, {})
+    assert back.program is not None or {code for code, _ in back.errors} == {"UnboundSymbol"}
+
+
+def test_sizes_are_those_of_the_inputs_and_fit() -> None:
+    """What follows from them is not chosen; a window of two rows from row 1 needs three."""
+    assert small_sizes(parse(CASES["concat"], "ptir"), {}) == {"N": 2, "M": 3}
+    assert small_sizes(parse(CASES["concat"], "ptir"), {"N": 7}) == {"M": 2}
+    assert small_sizes(parse(CASES["slice"], "ptir"), {})["N"] >= 3
