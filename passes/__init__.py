@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from time import perf_counter
 from types import ModuleType
@@ -163,14 +164,16 @@ def innermost_first(program: Program) -> list[Region]:
     return done
 
 
-def names(dialect: str) -> list[str]:
+@cache
+def names(dialect: str) -> tuple[str, ...]:
     """The passes that a program of `dialect` can run, sorted."""
     found: set[str] = set()
     for package in ("ptir_tools.passes", f"ptir_tools.passes.{dialect}"):
         found.update(m.name.replace("_", "-") for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
-    return sorted(found)
+    return tuple(sorted(found))
 
 
+@cache
 def lookup(name: str, dialect: str) -> ModuleType:
     """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
     if name not in names(dialect) or "_" in name:

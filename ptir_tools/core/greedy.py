@@ -82,6 +82,7 @@ class _Driver:
         self.entries = rw.uses_of.entries
         self.patterns = patterns
         self.config = config
+        self.effect = config.effect
         self.stats = GreedyStats()
         self.stack: list[Op] = []
         self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; _NEW: it is new
@@ -116,18 +117,25 @@ class _Driver:
     # The worklist
 
     def begin(self) -> None:
-        """Put all ops but constants on the worklist. Elementwise ops on constants are folded first, and what is dead goes."""
-        rw, watch = self.rw, self.watch
-        if self.random is None:
-            rw.listen = None if watch is None else lambda op, event: watch.changed.append(op)
-            for b in rw.blocks():
-                for op in rw.body(b):
-                    if _on_constants(op):
-                        self.fold(op)
+        """Put all ops but constants on the worklist. What is dead goes first, and elementwise ops on constants are folded."""
+        rw = self.rw
         if self.config.enable_dce:
             self.stats.erased += rw.erase_dead()
-        self.stack = [op for b in rw.blocks() for op in rw.body(b) if not op.defn.is_constant]
+        if self.random is None:
+            rw.listen = self.freed
+            for op in list(rw.order.slots):
+                if _on_constants(op):
+                    self.fold(op)
+            self.sweep()
+        self.stack = [op for op in rw.order.slots if not op.defn.is_constant]
         self.queued = dict.fromkeys(self.stack, _NEW)
+
+    def freed(self, op: Op, event: Event) -> None:
+        """What is heard before there is a worklist."""
+        if event is FREED and self.rw.unused(op):
+            self.dead.append(op)
+        elif self.watch is not None:
+            self.watch.changed.append(op)
 
     def go_on(self, touched: list[Op]) -> None:
         """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
@@ -213,7 +221,7 @@ class _Driver:
     def visit(self, op: Op, found: Candidates, distance: int) -> bool:
         """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
         than `distance` have failed."""
-        patterns = found.allowed[self.config.effect]
+        patterns = found.allowed[self.effect]
         if len(patterns) < len(found.patterns) and not has_floats(op):
             patterns = found.patterns
         if (model := self.config.cost_model) is not None:

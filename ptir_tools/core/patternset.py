@@ -107,7 +107,7 @@ class FrozenPatternSet:
             if found is None:
                 found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None or foldable(d))
             return found
-        origins = [v.defn if x.__class__ is Value and (v := x.op) else origin(x) for x in operands]  # type: ignore[union-attr]
+        origins = [v.defn if x.__class__ is Value and (v := x.op) else origin(x) for x in operands]
         key = (d, *origins)
         found = self._memo.get(key)
         if found is None:

@@ -85,9 +85,9 @@ class Rewriter(Inspector):
         return True
 
     def _put(self, v: Value, by: Operand) -> None:
-        if operand_type(by) is not v.type:
+        target = by if by.__class__ is Value else value_named(by)
+        if (by.type if target is by else operand_type(by)) is not v.type:
             raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
-        target = value_named(by)
         keep = None if target is None else target.op
         if self._hints:
             self._drop_hints(v, "was replaced")

@@ -81,6 +81,7 @@ class RulePattern(Pattern):
     text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
     known: dict[str, Any]  # what the text refers to
     build: Callable[[Env, _Site], Operand]
+    stands: str  # the name on the right side, where that is all there is
     match: Match | None = None  # the text, compiled when first wanted
 
     def admits(self, origins: Sequence[Origin]) -> bool:
@@ -97,6 +98,8 @@ class RulePattern(Pattern):
         if not (env := self.match(root, rw)):
             return False
         result = root.results[0]
+        if self.stands:
+            return _stands(env[self.stands], root, rw)
         site = _Site(result)
         try:
             by = self.build(env, site)
@@ -110,6 +113,15 @@ class RulePattern(Pattern):
             rw.insert_before(root, op)
         rw.replace(root, by)
         return True
+
+
+def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
+    """Let what is there already stand for `root`."""
+    result = root.results[0]
+    if operand_type(by) is not result.type or not rw.accepts(result, by):
+        return False
+    rw.replace(root, by)
+    return True
 
 
 @dataclass(slots=True, eq=False)
@@ -154,12 +166,13 @@ class _Compiler:
             roots = tuple(d.name for d in self.defns(call))
             constants = _constants(m["cond"])
             wants = [self.constants() if ast.unparse(a) in constants else self.wanted(a) for a in call.args]
-            build = self.right(_parse(m["right"]), top=True)
+            right = _parse(m["right"])
+            build, stands = self.right(right, top=True), right.id if isinstance(right, ast.Name) else ""
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
                 wants=wants, numbers=tuple(_numbers(call)),
                 asks_uses="rw" in (m["cond"] or ""),
-                looks=list(self.looks(call)), same=_same(call), text=text, known=self.known, build=build,
+                looks=list(self.looks(call)), same=_same(call), text=text, known=self.known, build=build, stands=stands,
             )  # fmt: skip
 
     # Left sides

@@ -82,7 +82,7 @@ class Uses:
     def ops(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
         users = self.entries.get(v, ())
-        return [u for u in (users if len(users) < 2 else self.of(v)) if u.__class__ is Op]  # type: ignore[misc]
+        return [u for u in (users if len(users) < 2 else self.of(v)) if u.__class__ is Op]
 
     def of(self, v: Value) -> dict[User, None]:
         """The users of `v`, each once."""
@@ -116,12 +116,12 @@ class Uses:
     def replace(self, v: Value, by: Operand, keep: Op | None) -> Iterable[User]:
         """Put `by` in the place of `v`, of which no element is used, in every user but `keep`; who was changed."""
         entries = self._live(v)
-        users = dict.fromkeys(entries)
+        users: Iterable[User] = entries if len(entries) == 1 else dict.fromkeys(entries)
         stay: list[User] = []
         if keep is not None and keep in users:
-            del users[keep]
             stay = [u for u in entries if u is keep]
             entries = [u for u in entries if u is not keep]
+            users = dict.fromkeys(entries)
         for user in users:
             operands = operands_of(user)
             if len(operands) > _WIDE:
@@ -162,7 +162,7 @@ class Uses:
 
 def operands_of(user: User) -> Sequence[Operand]:
     """The operands of an op, the results of a region."""
-    return user.operands if user.__class__ is Op else user.results  # type: ignore[union-attr]
+    return user.operands if user.__class__ is Op else user.results
 
 
 def value_named(x: Operand) -> Value | None:
