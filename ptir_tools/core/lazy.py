@@ -42,7 +42,7 @@ class _Once:
         """A spec that gives the loaded module; None when there is none, and for a reload (`target`)."""
         if target is not None or (module := sys.modules.get(fullname)) is None:
             return None
-        return ModuleSpec(fullname, _Loaded(module), is_package=hasattr(module, "__path__"))
+        return ModuleSpec(fullname, _Loaded(module), is_package=hasattr(module, "__path__"))  # type: ignore[arg-type]
 
 
 class _Loaded:
