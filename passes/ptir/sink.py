@@ -58,6 +58,7 @@ class _Branch:
         reads = [_read(r) for r in op.regions]
         self.needs = [{b for b, r in enumerate(op.regions) if r.params[j] in reads[b]} for j in range(len(self.arguments))]
         self.sunk: dict[Op, set[int]] = {}
+        self.reads = len(op.operands)  # how many uses the `cond` and what moves make
 
     def sink(self) -> int:
         """Move what can move; how many ops did."""
@@ -94,11 +95,14 @@ class _Branch:
             branches = self._branches(op)
             if branches and (len(branches) == 1 or op.defn.is_constant):
                 self.sunk[op] = branches
+                self.reads += len(op.operands)
                 consider(op.operands)
 
     def _branches(self, op: Op) -> set[int]:
         """The branches that need `op`; none when anything else does, or when it cannot move."""
         v = op.results[0]
+        if self.rw.uses(v) > self.reads:
+            return set()  # a value of many uses is not looked through for every branch
         if not op.defn.is_pure or draws(op) or self.rw.is_result(v) or not isinstance(v.type, TensorType):
             return set()
         users = self.rw.users_of(v)

@@ -74,7 +74,9 @@ def _is_f32(x: Operand) -> bool:
 
 
 def inside(rw: Rewriter, op: Op, members: AbstractSet[Op]) -> bool:
-    """Whether only `members` use `op`."""
+    """Whether only `members`, of two operands at most, use `op`; a value of many uses is not looked through for every group."""
+    if rw.uses(op.result) > 2 * len(members):
+        return False
     return not rw.is_result(op.result) and all(u in members for u in rw.users_of(op.result))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 
 from ptir_tools.core.ir import Program, Region, Value, clone_blocks
 
@@ -15,6 +15,7 @@ class Sharing:
         self.program = program
         self.references = Counter(r for block in program.blocks() for op in block.body for r in op.regions)
         self.names = {r.name for r in program.regions}
+        self.numbers: Counter[str] = Counter()  # the last number that made a name of a region new
 
     def own(self, region: Region) -> tuple[Region, dict[Value, Value]]:
         """A copy of `region` for one of the ops that refer to it, and its values by those of `region`. It takes the place and
@@ -36,15 +37,19 @@ class Sharing:
         return copy, values
 
     def _fresh(self, name: str) -> str:
-        name = unused(name, self.names)
-        self.names.add(name)
-        return name
+        """A name of no region, from `name`; the search goes on where it ended the last time."""
+        found = name
+        while found in self.names:
+            self.numbers[name] += 1
+            found = f"{name}_{self.numbers[name]}"
+        self.names.add(found)
+        return found
 
 
-def unused(name: str, names: Iterable[str]) -> str:
+def unused(name: str, names: Container[str]) -> str:
     """`name`, or that with the first number that makes it none of `names`."""
-    taken, number, found = set(names), 0, name
-    while found in taken or not found:
+    number, found = 0, name
+    while found in names or not found:
         number += 1
         found = f"{name}_{number}" if name else f"v{number}"
     return found
