@@ -7,6 +7,7 @@ import pytest
 from builder_stub import stub
 from conftest import ROOT
 
+import ptir_tools
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
@@ -221,6 +222,33 @@ def test_what_is_no_program_at_all(build, error):
     g = Graph()
     with pytest.raises(error):
         build(g, g.input("x", "f32", (2, 3)))
+
+
+def test_what_goes_wrong_at_run_time_points_at_the_call():
+    g = Graph()
+    x, i = g.input("x", "f32", (3,)), g.input("i", "si32", (2,))
+    program = g.returns((x + 1).take(i).exp())
+    with pytest.raises(ptir_tools.Rejected) as info:
+        ptir_tools.run(program, [np.zeros(3, np.float32), np.array([0, 9], np.int32)])
+    (found,) = info.value.diagnostics
+    assert found.code == "GatherIndexOutOfBounds" and found.source.name == __file__
+    assert found.source.text[found.span.start : found.span.end] == "(x + 1).take(i)"
+
+
+def test_an_op_of_a_helper_is_where_the_helper_is_called():
+    g = Graph()
+    x = g.input("x", "f32", (3,))
+    other = {}
+    exec(compile("def helper(t):\n    return t * 2", "helper.py", "exec"), other)
+    other["helper"](x)
+    spans = [g.program.source.span(op.loc) for op in g.region.body]
+    assert {g.program.source.text[s.start : s.end] for s in spans} == {'other["helper"](x)'}
+
+
+def test_without_a_file_there_is_no_place():
+    made = {}
+    exec(compile("g = Graph()\ny = g.input('x', 'f32') + 1", "<typed>", "exec"), {"Graph": Graph}, made)
+    assert made["g"].program.source is None and [op.loc for op in made["g"].region.body] == [0, 0]
 
 
 def test_numbers_stand_for_tensors_of_the_same_type():

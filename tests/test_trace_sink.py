@@ -157,3 +157,12 @@ def test_what_cannot_be_traced_is_refused(tmp_path: Path) -> None:
         ptir.run(tiles, arrays, trace=ptir.TraceFolder(tmp_path / "t"))
     with pytest.raises(ptir.UsageError, match="not an empty folder"):
         ptir.TraceFolder("testdata")
+
+
+def test_what_gpt_rs_cannot_say_is_refused_before_it_runs(tmp_path: Path) -> None:
+    g = ptir.Graph()
+    q = g.input("x", "f32", (3,)).quantize("si8", scales=[0.5])
+    with pytest.raises(ptir.Rejected, match="no scale") as info:
+        ptir.run(g.returns(q), [X], trace=ptir.TraceFolder(tmp_path / "t"))
+    assert len(info.value.diagnostics) == 1
+    assert [p.name for p in (tmp_path / "t").rglob("*")] == ["passes"]

@@ -42,15 +42,17 @@ class TraceFolder(TraceSink):
         os.makedirs(os.path.join(self.folder, "passes"), exist_ok=True)
 
     def before(self, execution: Execution) -> None:
-        """See that the program can be told as PTIR."""
-        self._ptir(execution)
+        """See that the program can be told as gpt.rs tells PTIR."""
+        found = Diagnostics(execution.program.source)
+        lower(self._ptir(execution), found)
+        found.raise_if_errors()
 
     def passed(self, execution: Execution, event: PassEvent) -> None:
         """The program after a pass, as a file and as two events."""
         program = event.program
         function = re.sub(r"[^\w.-]", "_", program.entry)
         name = f"{self._next()}_run_{self.runs:04}_{function}_{event.name}.ptir"
-        text = self._text(program, "ptir-dump", Diagnostics())
+        text = self._text(program, "ptir-dump")
         self._write(text, "passes", name)
         about = {"run_id": self.runs, "function": program.entry, "pass": event.name}
         stats = {
@@ -66,9 +68,7 @@ class TraceFolder(TraceSink):
     def after(self, execution: Execution) -> None:
         """A folder for the run, be it one that failed."""
         ran = self._ptir(execution)
-        found = Diagnostics(ran.source)
-        texts = {name: self._text(ran, form, found) for name, form in _FORMS.items()}
-        found.raise_if_errors()
+        texts = {name: self._text(ran, form) for name, form in _FORMS.items()}
         meta = self._meta(ran, execution)
         failed = {"status": "Failure", "details": {"message": str(execution.error)}}
         seconds, nanos = divmod(execution.nanoseconds, 10**9)
@@ -120,10 +120,12 @@ class TraceFolder(TraceSink):
         self.number += 1
         return f"{self.number - 1:05}"
 
-    def _text(self, program: Program, form: str, diagnostics: Diagnostics) -> str:
-        writer = load_format(form).write
+    def _text(self, program: Program, form: str) -> str:
+        writer, found = load_format(form).write, Diagnostics(program.source)
         assert writer is not None
-        return "".join(writer(program, diagnostics, self.options))
+        text = "".join(writer(program, found, self.options))
+        found.raise_if_errors()
+        return text
 
     def _write(self, text: str, *path: str) -> None:
         with open(os.path.join(self.folder, *path), "w", encoding="utf-8", newline="\n") as file:

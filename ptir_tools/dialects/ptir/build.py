@@ -29,6 +29,7 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleTyp
 from ptir_tools.dialects.ptir import DIALECT, scalars
 from ptir_tools.dialects.ptir.build_attributes import Number, attribute, dtype_named, extents, natural, plain
 from ptir_tools.dialects.ptir.build_methods import BlockMethods, TensorMethods, positional
+from ptir_tools.dialects.ptir.build_places import Caller, calling
 from ptir_tools.dialects.ptir.ops import typerules
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.spelling import NAME
@@ -184,6 +185,7 @@ class Block(BlockMethods):
             named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
             known = {a.name: a for a in defn.attrs}
             given = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
+            self.builder.loc = self.graph.caller.place(calling(1))
             value = self.builder.op(name, *operands, regions=regions, types=types, **given)
             if defn.check is not None and value.op is not None:
                 defn.check(value.op)
@@ -274,7 +276,8 @@ class Graph(Block):
     def __init__(self, name: str = "main") -> None:
         function = Function(name)
         super().__init__(self, function)
-        self.program = Program(DIALECT, [function], entry=name)
+        self.caller = Caller(calling(1).f_code.co_filename)
+        self.program = Program(DIALECT, [function], entry=name, source=self.caller.source)
         self.opened = 0
 
     def input(self, name: str, dtype: str | DType, shape: Sequence[Dim | str] = ()) -> Tensor:
