@@ -8,6 +8,7 @@ from ptir_tools.core.patterns import Effect
 from ptir_tools.core.patternset import FrozenPatternSet
 from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext
+from ptir_tools.passes.ptir.dce import prune_regions
 
 OPTIONS = {"max-iterations": None}  # of rewrites and folds
 
@@ -17,6 +18,8 @@ EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ORDER, Floats.FAS
 def run(program: Program, context: PassContext) -> None:
     """Rewrite to canonical form: identities, chains, constants, movement through elementwise ops, known control flow."""
     apply(program, context, CANONICALIZATION)
+    while prune_regions(program, context):
+        apply(program, context, CANONICALIZATION)
 
 
 def apply(program: Program, context: PassContext, patterns: FrozenPatternSet) -> None:

@@ -168,11 +168,12 @@ class _Compiler:
             wants = [self.constants() if ast.unparse(a) in constants else self.wanted(a) for a in call.args]
             right = _parse(m["right"])
             build, stands = self.right(right, top=True), right.id if isinstance(right, ast.Name) else ""
+            further = list(self.further_looks(call, bool(constants)))
             yield RulePattern(
-                name=self.name, roots=roots, benefit=benefit, depth=_depth(call), effect=effect,
+                name=self.name, roots=roots, benefit=benefit, depth=max(_depth(call), 2 * bool(further)), effect=effect,
                 wants=wants, numbers=tuple(_numbers(call)),
                 asks_uses="rw" in (m["cond"] or ""),
-                looks=list(self.looks(call)), same=_same(call), text=text, known=self.known, build=build, stands=stands,
+                looks=[*self.looks(call), *further], same=_same(call), text=text, known=self.known, build=build, stands=stands,
             )  # fmt: skip
 
     # Left sides
@@ -212,6 +213,12 @@ class _Compiler:
             yield from ((d, user, level) for d in below if isinstance(d, OpDef) for user in self.defns(call))
             if isinstance(inner, ast.Call):
                 yield from self.looks(inner, level + 1)
+
+    def further_looks(self, call: ast.Call, constants: bool) -> Iterator[Look]:
+        """From the root to what makes the operands that must be equal, or a constant that a condition asks for."""
+        below: list[OpDef | None] = [None] if _same(call) else [d for d in self.constants() if isinstance(d, OpDef)]
+        if _same(call) or constants:
+            yield from ((d, user, 0) for d in below for user in self.defns(call))
 
     def constants(self) -> frozenset[Any]:
         """What a constant may come from."""

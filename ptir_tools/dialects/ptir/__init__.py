@@ -5,4 +5,4 @@ from ptir_tools.dialects.ptir import ops as ops
 from ptir_tools.dialects.ptir.check import check
 from ptir_tools.dialects.ptir.codes import EXPLAIN
 
-DIALECT = Dialect(name="ptir", constant="ptir.constant", pipeline="fixpoint(canonicalize,cse,dce)", check=check, explain=EXPLAIN)
+DIALECT = Dialect(name="ptir", constant="ptir.constant", pipeline="canonicalize,cse,dce", check=check, explain=EXPLAIN)

@@ -1,22 +1,22 @@
-"""Patterns of control flow that the program already decides: known predicates, loops of zero and one trip."""
+"""Patterns of branches that the program already decides, and what they share with those of loops: regions put in line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ptir_tools.core.constants import scalar_of
-from ptir_tools.core.ir import Element, Operand, Region, Value, clone_blocks
-from ptir_tools.core.opdef import RANDOM, operand_type
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType, TupleType
-from ptir_tools.dialects.ptir.rules import helpers
+from ptir_tools.core.watching import fingerprint
+from ptir_tools.dialects.ptir.speculation import draws
 
 
-def inline(rw: Rewriter, op: OpView, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
-    """The ops of `block` before the root, parameters replaced by `arguments`; returns what stands for its results."""
-    (copy,) = clone_blocks([block])
-    given: dict[Value, Operand] = dict(zip(copy.params, arguments, strict=True))
+def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
+    """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what stands for its results."""
+    given: dict[Value, Operand] = dict(zip(block.params, arguments, strict=True))
 
     def read(x: Operand) -> Operand:
         if isinstance(x, Element):
@@ -24,18 +24,18 @@ def inline(rw: Rewriter, op: OpView, block: Region, arguments: Sequence[Operand]
             return Element(whole, x.index) if isinstance(whole, Value) else x
         return given.get(x, x) if isinstance(x, Value) else x
 
-    for inner in copy.body:
-        inner.operands = tuple(map(read, inner.operands))
-        inner.loc = inner.loc or op.root.loc
-        for v in inner.results:
-            v.name = ""
-        rw.insert_before(op.root, inner)
-    return [read(x) for x in copy.results]
+    for op in block.body:
+        copy = Op(op.defn, tuple(map(read, op.operands)), op.attrs, (), op.regions, op.loc or root.loc)
+        copy.results = tuple(Value(v.type, "", copy) for v in op.results)
+        given.update(zip(op.results, copy.results, strict=True))
+        rw.insert_before(root, copy)
+    return [read(x) for x in block.results]
 
 
-def inlinable(block: Region, arguments: Sequence[Operand]) -> bool:
-    """Whether the body can stand outside its region: nothing random or nested in it, no tuple that is an element of another."""
-    if any(RANDOM in op.defn.traits or op.regions for op in block.body):
+def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
+    """Whether the ops can stand outside their region: no tuple argument is an element of another tuple, and nothing draws
+    random numbers, which in a region that `loops` depend on the step."""
+    if any(draws(op) and (loops or op.regions or op.attr("stream") is None) for op in block.body):
         return False
     return all(isinstance(x, Value) or isinstance(operand_type(x), TensorType) for x in arguments)
 
@@ -55,52 +55,48 @@ def whole(op: OpView) -> bool:
     return isinstance(op.result.type, TupleType) and op.rw.used_whole(op.result)
 
 
+def _taken(op: OpView, block: Region) -> bool:
+    arguments = op.root.operands[1:]
+    if whole(op) or not inlinable(block, arguments, loops=False):
+        return False
+    return replaced(op, inline(op.rw, op.root, block, arguments))
+
+
 @rewrites("ptir.cond")
 def cond_of_constant(op: OpView) -> bool:
     """A branch on a known predicate is the branch taken."""
     known = scalar_of(op.pred)
-    block = op.root.regions[0 if known else 1]
-    arguments = op.root.operands[1:]
-    if known is None or whole(op) or not inlinable(block, arguments):
-        return False
-    return replaced(op, inline(op.rw, op, block, arguments))
+    return known is not None and _taken(op, op.root.regions[0 if known else 1])
 
 
 @rewrites("ptir.cond", depth=1)
 def cond_of_same(op: OpView) -> bool:
-    """A branch to one region either way is that region."""
+    """A branch to equal regions either way is that region."""
     block, other = op.root.regions
-    arguments = op.root.operands[1:]
-    if block is not other or whole(op) or not inlinable(block, arguments):
+    return (block is other or _equal(op.rw, block, other)) and _taken(op, block)
+
+
+def _equal(rw: Rewriter, a: Region, b: Region) -> bool:
+    """Whether two regions of one signature certainly compute the same."""
+    if len(a.body) != len(b.body) or any(draws(op) or _misses_payload(op) for op in a.body):
         return False
-    return replaced(op, inline(op.rw, op, block, arguments))
+    return fingerprint(Rewriter(a, rw.dialect)) == fingerprint(Rewriter(b, rw.dialect))
 
 
-@rewrites("ptir.while", depth=1)
-def while_never(op: OpView) -> bool:
-    """A loop whose condition is known to fail runs its condition once."""
-    block = op.root.regions[0]
-    flag = block.results[0]
-    if scalar_of(flag) is not False or whole(op) or not inlinable(block, op.root.operands):
+def _misses_payload(op: Op) -> bool:
+    return any(isinstance(x, Literal) and x.data is None for x in (*op.operands, *op.attrs))
+
+
+@rewrites("ptir.cond", operands=["ptir.compare_eq"])
+def cond_of_not(op: OpView) -> bool:
+    """A branch on a negation is the branch the other way round."""
+    test = op.defined_by(op.pred, "compare_eq")
+    if test is None or scalar_of(test.y) is not False:
         return False
-    return replaced(op, inline(op.rw, op, block, op.root.operands)[1:])
+    block, other = op.root.regions
+    groups = op.root.defn.split(op.root.attrs, op.root.operands)
+    flipped = create(op.root.defn, [test.x, *groups[1:]], regions=[other, block], types=[op.result.type])
+    return op.replace(op.rw.insert_before(op.root, flipped))
 
 
-@rewrites("ptir.scan", depth=1)
-def scan_once(op: OpView) -> bool:
-    """A scan over one step is its body."""
-    n = op.carry_count
-    carries, inputs = op.root.operands[:n], op.root.operands[n:]
-    block = op.root.regions[0]
-    if any(helpers.shape(x)[0] != 1 or not helpers.static(x) for x in inputs) or whole(op):
-        return False
-    if not inlinable(block, carries) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
-        return False
-    rw = op.rw
-    slices = [rw.build(op.root, "reshape", x, new_shape=helpers.shape(x)[1:]) for x in inputs]
-    results = inline(rw, op, block, (*carries, *slices))
-    stacked = [rw.build(op.root, "reshape", x, new_shape=(1, *helpers.shape(x))) for x in results[n:]]
-    return replaced(op, [*results[:n], *stacked])
-
-
-CONTROL: list[Pattern] = [cond_of_constant, cond_of_same, while_never, scan_once]
+CONTROL: list[Pattern] = [cond_of_constant, cond_of_same, cond_of_not]

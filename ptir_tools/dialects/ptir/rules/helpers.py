@@ -97,17 +97,12 @@ def number(*xs: Operand) -> bool:
 def _number(x: Operand) -> bool:
     if not inexact(x):
         return True
-    while isinstance(x, Value) and x.op is not None and x.op.defn.short in _KEEPING:
-        x = x.op.operands[0]
-    if isinstance(x, Value) and x.op is not None and x.op.defn.short in ("cast", "iota"):
+    if isinstance(x, Value) and x.op is not None and x.op.defn.name in ("ptir.cast", "ptir.iota"):
         return not x.op.operands or not inexact(x.op.operands[0])
     literal = literal_of(x)
     if literal is None or literal.data is None or len(literal.data) > LIMITS.fold_bytes:
         return False
     return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
-
-
-_KEEPING = ("broadcast_to", "reshape", "transpose", "slice", "neg", "abs")  # no NaN comes out where none went in
 
 
 def lowest(c: Operand) -> bool:

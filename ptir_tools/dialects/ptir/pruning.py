@@ -1,0 +1,123 @@
+"""Loops and branches without what nobody reads: carries, stacked outputs, inputs, arguments, results.
+
+A carry stays when it is read after the loop, or when something that stays is computed from it. Its region then has fewer
+parameters and results, and none of the ops that only they needed. What the loop does else, and how often, stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ptir_tools.core.ir import Element, Op, Operand, Region
+from ptir_tools.core.opdef import create
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TupleType
+from ptir_tools.core.uses import value_named
+from ptir_tools.dialects.ptir.sharing import Sharing
+
+
+def prune(rw: Rewriter, sharing: Sharing) -> int:
+    """Take out of the loops and branches of the block of `rw` what nobody reads; how many operands and results went."""
+    gone = 0
+    for op in reversed(list(rw.body())):
+        plan = _PLANS.get(op.defn.name)
+        if plan is not None and not rw.unused(op) and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
+            gone += _apply(rw, op, plan(op, _read(rw, op)), sharing)
+    return gone
+
+
+@dataclass(slots=True)
+class Plan:
+    """What stays of an op: operands, elements of its value, and for each region parameters and results, by position."""
+
+    operands: list[int]
+    elements: list[int]
+    params: list[int]
+    results: list[list[int]]
+    attrs: dict[str, int]
+
+
+def _read(rw: Rewriter, op: Op) -> set[int]:
+    """Which elements of the value of `op` are used."""
+    if not isinstance(op.result.type, TupleType):
+        return {0}
+    users: list[Iterable[Operand]] = [u.operands for u in rw.users_of(op.result)]
+    users.append(rw.block_of(op).results)
+    return {x.index for operands in users for x in operands if isinstance(x, Element) and x.value is op.result}
+
+
+def _needed(region: Region, results: Iterable[int]) -> set[int]:
+    """The parameters from which these results of `region` are computed, by position."""
+    wanted = {v for i in results if (v := value_named(region.results[i])) is not None}
+    for op in reversed(region.body):
+        if not wanted.isdisjoint(op.results):
+            wanted.update(op.values())
+    return {k for k, p in enumerate(region.params) if p in wanted}
+
+
+def _while(op: Op, read: set[int]) -> Plan:
+    condition, body = op.regions
+    kept: set[int] = set()
+    more = set(read)
+    while more - kept:
+        kept |= more
+        more = _needed(condition, [0, *(k + 1 for k in kept)]) | _needed(body, kept)
+    carries = sorted(kept)
+    return Plan(carries, carries, carries, [[0, *(k + 1 for k in carries)], carries], {})
+
+
+def _scan(op: Op, read: set[int]) -> Plan:
+    (body,) = op.regions
+    count = op.attr("carry_count")
+    outputs = {i for i in read if i >= count}
+    kept, more, needed = set[int](), read - outputs, _needed(body, outputs)
+    more |= {k for k in needed if k < count}
+    while more - kept:
+        kept |= more
+        needed = _needed(body, kept | outputs)
+        more = {k for k in needed if k < count}
+    inputs = {k for k in needed if k >= count} or {count}  # one tells how many steps there are
+    operands, elements = sorted(kept | inputs), sorted(kept | outputs)
+    return Plan(operands, elements, operands, [elements], {"carry_count": len(kept), "scan_output_count": len(outputs)})
+
+
+def _cond(op: Op, read: set[int]) -> Plan:
+    elements = sorted(read)
+    params = sorted(set().union(*(_needed(r, elements) for r in op.regions)))
+    return Plan([0, *(k + 1 for k in params)], elements, params, [elements, elements], {})
+
+
+_PLANS = {"ptir.while": _while, "ptir.scan": _scan, "ptir.cond": _cond}
+
+
+def _apply(rw: Rewriter, op: Op, plan: Plan, sharing: Sharing) -> int:
+    """Replace `op` by one with what the plan keeps; how many operands and elements went."""
+    before = len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
+    gone = len(op.operands) - len(plan.operands) + before - len(plan.elements)
+    if not gone:
+        return 0
+    regions = [_smaller(rw, r, plan.params, kept, sharing) for r, kept in zip(op.regions, plan.results, strict=True)]
+    operands = [op.operands[i] for i in plan.operands]
+    groups = [operands[0], operands[1:]] if op.defn.name == "ptir.cond" else [operands]
+    attrs = op.defn.named(op.attrs) | plan.attrs
+    new = rw.insert_before(op, create(op.defn, groups, attrs, regions=regions, names=[op.result.name], loc=op.loc))
+    if isinstance(op.result.type, TupleType):
+        place = {element: at for at, element in enumerate(plan.elements)}
+        single = len(plan.elements) == 1
+        stays = [new if single else Element(new, place[i]) for i in plan.elements]
+        rw.replace_elements(op.result, [stays[place[i]] if i in place else Element(op.result, i) for i in range(before)])
+    else:
+        rw.replace_all_uses(op.result, new)
+    rw.erase(op)
+    return gone
+
+
+def _smaller(rw: Rewriter, region: Region, params: Sequence[int], results: Sequence[int], sharing: Sharing) -> Region:
+    """The region of one op with these parameters and results alone."""
+    copy, _ = sharing.own(region)
+    with Rewriter(copy, rw.dialect) as inner:
+        inner.set_results(copy, [copy.results[i] for i in results])
+        inner.erase_dead()
+    copy.params = [copy.params[i] for i in params]
+    return copy
