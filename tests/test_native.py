@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from hypothesis import strategies as st
 
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dtypes import F32
+from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, native, run
@@ -28,11 +32,11 @@ def product(a, b):
     return out
 
 
-def tiles(name, arrays, out, whole_rows=False, scalars=0):
-    """One instruction over arrays of [rows, columns] or [rows, 1]."""
+def tiles(name, arrays, out, whole_rows=False, scalars=0, repeat=1):
+    """One instruction, or the same again and again, over arrays of [rows, columns] or [rows, 1]."""
     rows, columns = max(a.shape for a in (*arrays, out))
     n = len(arrays)
-    code = bytes([kernels().OPS.index(name), n, *(*range(n), 0, 0, 0)[:3], scalars])
+    code = bytes([kernels().OPS.index(name), n, *(*range(n), 0, 0, 0)[:3], scalars]) * repeat
     room = np.empty((n + 1) * kernels().tile_floats(rows, columns, whole_rows), np.float32)
     kernels().tiles(code, (*arrays, out), n, n + 1, rows, columns, whole_rows, room)
     return out
@@ -112,6 +116,75 @@ def test_a_row_repeated_over_all_rows_is_read_once_and_outputs_may_be_inputs():
     repeated = np.broadcast_to(row, x.shape)
     np.testing.assert_array_equal(tiles("mul", [x, repeated], np.empty_like(x)), exact)
     np.testing.assert_array_equal(tiles("mul", [x, repeated], x), exact)
+
+
+class Alarm(Exception):
+    pass
+
+
+def ring(*_):
+    raise Alarm
+
+
+@needs_kernels
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that sends a signal")
+@pytest.mark.parametrize("kernel", ["gemm", "tiles"])
+def test_long_kernels_answer_signals(kernel):
+    """Seconds of work, over soon after the signal."""
+    n = 4096
+    x = np.broadcast_to(np.float32(1), (60, n, n))
+    before = signal.signal(signal.SIGALRM, ring)
+    start = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Alarm):
+            if kernel == "gemm":
+                out = np.empty((60, n, n), np.float32)
+                kernels().gemm(out, x, x, np.empty(kernels().GEMM_SCRATCH, np.float32))
+            else:
+                tall = np.broadcast_to(np.float32(1), (1 << 20, 1))
+                tiles("tanh", [tall], np.empty(tall.shape, np.float32), repeat=1 << 14)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - start < 10
+
+
+@needs_kernels
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 2, 130, 200, 24, 40), (3, 1, 257, 129, 8, 7), (1, 1, 100, 2000, 33, 64)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_is_one_step_and_right(shape, masked, workers):
+    """Two products with a softmax between: the scores are never there as a whole."""
+    lead, heads, m, n, depth, width = shape
+    program, b = single_function(load_dialect("ptir"))
+    q, k, v = (
+        b.param(tensor(F32, (lead, heads, *s)), name) for s, name in (((m, depth), "q"), ((n, depth), "k"), ((n, width), "v"))
+    )
+    square, batch = (lead, heads, m, n), {"batch_lhs": (0, 1), "batch_rhs": (0, 1)}
+    spread = functools.partial(b.op, "broadcast_to", result_shape=square)
+    s = b.op("dot_general", q, k, **batch, contract_lhs=(3,), contract_rhs=(3,))
+    s = b.op("mul", s, spread(Literal(tensor(F32), np.float32(0.25).tobytes())))
+    if masked:
+        rows, columns = (b.op("iota", shape=(m, n), dtype=SI32, axis=a) for a in (0, 1))
+        low = spread(Literal(tensor(F32), np.float32(-1e9).tobytes()))
+        s = b.op("select", spread(b.op("compare_ge", rows, columns)), s, low)
+    last = {"axes": (3,), "keepdims": True}
+    e = b.op("exp", b.op("sub", s, spread(b.op("reduce_max", s, **last))))
+    p = b.op("div", e, spread(b.op("reduce_sum", e, **last)))
+    b.results(b.op("dot_general", p, v, **batch, contract_lhs=(3,), contract_rhs=(2,)))
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(x.type.static_shape).astype(np.float32) for x in (q, k, v)]
+    options = RunOptions(engine="native", threads=workers)
+    executable = native.Executable(program, program.main, options)
+    assert max(map(len, executable.target.partition(program.main))) >= 8
+    assert masked or executable.own.peak == 0
+    (found,) = run(program, inputs, options).values()
+    wide = [a.astype(float) for a in inputs]
+    s = np.einsum("lhmd,lhnd->lhmn", *wide[:2]) / 4
+    s = np.where(np.arange(m)[:, None] >= np.arange(n), s, -1e9) if masked else s
+    e = np.exp(s - s.max(-1, keepdims=True))
+    np.testing.assert_allclose(found, e / e.sum(-1, keepdims=True) @ wide[2], rtol=1e-4, atol=1e-5)
 
 
 UNARY = {

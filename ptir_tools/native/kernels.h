@@ -5,6 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Long kernels ask now and then whether to stop, and return early when `stop` says so. */
+typedef struct {
+    int (*stop)(void *data);
+    void *data;
+    size_t done; /* element operations since it was asked */
+    int stopped;
+} ptir_watch;
+
 /* A matrix, or a stack of them: element (b, i, j) is at data[b * batch + i * rows + j * columns]. */
 typedef struct {
     const float *data;
@@ -15,7 +23,8 @@ typedef struct {
 size_t ptir_gemm_scratch(void);
 
 /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. */
-void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, size_t batch, size_t m, size_t n, size_t k, float *scratch);
+void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
+               ptir_watch *watch);
 
 /* A stack of matrices of four-byte items, one after the other along one axis, `step` apart along the other. */
 typedef struct {
@@ -56,7 +65,7 @@ typedef struct {
 void ptir_tile_shape(const ptir_program *p, size_t *rows, size_t *columns);
 
 /* Run rows [first, last) of `p`; `scratch` has register_count * rows * columns floats of a full tile. */
-void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch);
+void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch);
 
 /* Instructions by number; the names are the engine's and are given to it by the module. */
 #define PTIR_OPS(X)                                                                                                    \

@@ -13,6 +13,16 @@ static int fail(const char *message)
     return 0;
 }
 
+/* Let a signal's handler run while a kernel works; whether it raised. `saved` is the thread's state, put away meanwhile. */
+static int is_interrupted(void *saved)
+{
+    PyThreadState **state = saved;
+    PyEval_RestoreThread(*state);
+    int raised = PyErr_CheckSignals() != 0;
+    *state = PyEval_SaveThread();
+    return raised;
+}
+
 /* Take the buffer of `object`: `rank` axes of `format` ('f' f32, '?' i1), strides that are multiples of the item. */
 static int take(PyObject *object, Py_buffer *view, int rank, const char *formats, int writable)
 {
@@ -67,9 +77,11 @@ static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count
         held++;
     if (good && (good = multiplies(&view[0], &view[1], &view[2], &view[3]))) {
         const Py_ssize_t *a = view[1].shape, *b = view[2].shape;
-        Py_BEGIN_ALLOW_THREADS
-        ptir_gemm(view[0].buf, matrix(&view[1]), matrix(&view[2]), a[0], a[1], b[2], a[2], view[3].buf);
-        Py_END_ALLOW_THREADS
+        PyThreadState *saved = PyEval_SaveThread();
+        ptir_watch watch = {is_interrupted, &saved, 0, 0};
+        ptir_gemm(view[0].buf, matrix(&view[1]), matrix(&view[2]), a[0], a[1], b[2], a[2], view[3].buf, &watch);
+        PyEval_RestoreThread(saved);
+        good = !watch.stopped;
     }
     while (held)
         PyBuffer_Release(&view[--held]);
@@ -127,10 +139,11 @@ static int run_tiles(ptir_program *p, Py_buffer *scratch)
     ptir_tile_shape(p, &tall, &wide);
     if (!is_dense(scratch) || (size_t)scratch->len < p->register_count * tall * wide * sizeof(float))
         return fail("scratch is too small");
-    Py_BEGIN_ALLOW_THREADS
-    ptir_run(p, 0, p->rows, scratch->buf);
-    Py_END_ALLOW_THREADS
-    return 1;
+    PyThreadState *saved = PyEval_SaveThread();
+    ptir_watch watch = {is_interrupted, &saved, 0, 0};
+    ptir_run(p, 0, p->rows, scratch->buf, &watch);
+    PyEval_RestoreThread(saved);
+    return !watch.stopped;
 }
 
 PyDoc_STRVAR(turn_doc, "turn(out, x): copy x, [batch, m, n] in order along m, to out, in order along n. Items of four bytes.");

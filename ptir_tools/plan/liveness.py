@@ -170,7 +170,8 @@ class _Walk:
         out = self.found.places.get((op.result, ())) if op.results else None
         if out is None or out.parent is not None or out.usage == "constant":
             return
-        elementwise = len(step) > 1 or bool(op.defn.traits & ELEMENTWISE)
+        fused = len(step) > 1 and not any(o.name == "ptir.dot_general" for o in step)
+        elementwise = fused or bool(op.defn.traits & ELEMENTWISE)
         allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in _OVERWRITES.get(op.name, ())]
         read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
         for source in map(self.place, allowed):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import clusters, moves, threads
+from ptir_tools.engines.native import attention, clusters, moves, threads
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
@@ -70,12 +70,21 @@ _BUILDERS: dict[str, Builder] = {
 }
 
 
+def _partition(block: Region) -> list[tuple[Op, ...]]:
+    return attention.joined(block, clusters.partition(block))
+
+
+def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    make = attention.assemble if ops[0].name == "ptir.dot_general" else assemble
+    return make(ops, data, outs, shop)
+
+
 class Executable(numpy_engine.Executable):
     """A static PTIR program, planned for the kernels. Who observes ops sees them one by one."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         watched = options.observe is not None or options.clock is not None
         workers = threads.count(options.threads)
-        whole = Target(_BUILDERS, clusters.partition, assemble, moves.copied, workers)
+        whole = Target(_BUILDERS, _partition, _fuse, moves.copied, workers)
         target = Target(_BUILDERS, numpy_engine.one_by_one, None, moves.copied, workers) if watched else whole
         super().__init__(program, function, options, target)

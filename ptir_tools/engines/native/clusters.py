@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.core.dtypes import F32, I1
-from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import CONSTANT, operand_type
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.engines.numpy.movement import VIEWS
@@ -122,7 +122,12 @@ def partition(block: Region) -> list[tuple[Op, ...]]:
     """The ops of `block` in steps: clusters, and every other op alone."""
     steps: list[tuple[Op, ...]] = []
     cluster: Cluster | None = None
+    fixed: set[Value] = set()  # what no operand has a part in, such as a causal mask
     for op in block.body:
+        if _is_fixed(op, fixed):
+            fixed.update(op.results)
+            steps.append((op,))
+            continue
         if cluster is not None and cluster.accepts(op):
             continue
         if cluster is not None and _is_apart(op, cluster):
@@ -134,6 +139,12 @@ def partition(block: Region) -> list[tuple[Op, ...]]:
         if cluster is None:
             steps.append((op,))
     return steps if cluster is None else [*steps, tuple(cluster.ops)]
+
+
+def _is_fixed(op: Op, fixed: set[Value]) -> bool:
+    """Whether `op` computes the same on every run, from constants and counters."""
+    made = op.name == "ptir.iota" or (op.operands and all(isinstance(x, Literal) or x in fixed for x in op.operands))
+    return bool(op.defn.traits & CONSTANT) or bool(made and not op.regions and not op.defn.is_random)
 
 
 def _is_apart(op: Op, cluster: Cluster) -> bool:

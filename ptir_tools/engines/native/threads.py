@@ -47,10 +47,20 @@ def _pool() -> ThreadPoolExecutor:
 def _run(pool: ThreadPoolExecutor, helpers: int, parts: Sequence[Step]) -> None:
     queue = iter(parts)
     waiting = [pool.submit(_drain, queue) for _ in range(helpers)]
-    _drain(queue)
+    try:
+        _drain(queue)
+    except BaseException:
+        _drop(queue)
+        raise
     for helper in waiting:
         if not helper.cancel():
             helper.result()
+
+
+def _drop(queue: Iterator[Step]) -> None:
+    """Leave nothing for the helpers: an interrupted run is over."""
+    for _ in queue:
+        pass
 
 
 def _drain(queue: Iterator[Step]) -> None:

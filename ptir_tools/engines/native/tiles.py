@@ -66,10 +66,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     steps: list[Step] = []
     arrays = [_matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
     arrays += [a.reshape(rows, -1) for a in outs.values()]
-    program = Assembler()
-    program.scalar = [a.shape[1] == 1 for a in arrays]
-    _Lowering(program, cluster, outs).run()
-    count, code = len(program.scalar), bytes(program.code)
+    code, count = lowered(cluster, list(outs), [a.shape[1] == 1 for a in arrays])
     parts: list[Step] = []
     for piece in _pieces(arrays, columns, len(code) * rows * columns, cluster.reduces, shop.threads):
         height = len(piece[0])
@@ -78,6 +75,14 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
         call = (code, tuple(piece), len(cluster.inputs), count, height, width, cluster.reduces, room)
         parts.append((kernels().tiles, call))
     return [*steps, *threads.together(parts, shop.threads)]
+
+
+def lowered(cluster: clusters.Cluster, outs: Sequence[Value], scalar: Sequence[bool]) -> tuple[bytes, int]:
+    """The code of a cluster and its number of registers; `scalar` says which arrays, inputs first, have one element per row."""
+    program = Assembler()
+    program.scalar = list(scalar)
+    _Lowering(program, cluster, outs).run()
+    return bytes(program.code), len(program.scalar)
 
 
 def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:
@@ -104,7 +109,7 @@ def _matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]
 class _Lowering:
     """Ops to instructions: every value gets a register, free again after its last use."""
 
-    def __init__(self, program: Assembler, cluster: clusters.Cluster, outs: Mapping[Value, Array]) -> None:
+    def __init__(self, program: Assembler, cluster: clusters.Cluster, outs: Sequence[Value]) -> None:
         self.program = program
         self.cluster = cluster
         self.at = {v: i for i, v in enumerate(cluster.inputs)}
