@@ -17,7 +17,7 @@ exits = lazy("ptir_tools.cli.exits")
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
 COMMANDS = (
     "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "info", "explain", "ops",
-    "diff", "stats", "graph", "hash", "lit", "gen", "fix", "bisect", "targets", "completion",
+    "diff", "stats", "graph", "hash", "lit", "gen", "fix", "bisect", "reduce", "targets", "completion",
 )  # fmt: skip
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 

@@ -1,0 +1,183 @@
+"""Edits that make programs smaller, for `ptir reduce`: each works on a copy and says whether it changed anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.types import TensorType, TupleType, Type
+
+Edit = Callable[[Program], bool]
+Replace = Callable[[Rewriter, Op, Value], "Operand | None"]
+
+
+def numbered(program: Program, number: int) -> Region:
+    """The block with that number; copies have the same numbers."""
+    return next(block for i, block in enumerate(program.blocks()) if i == number)
+
+
+def without_functions(span: range) -> Edit:
+    """Drop the functions and shared regions with those numbers, the entry excepted; what refers to one is wrong then."""
+
+    def edit(program: Program) -> bool:
+        gone = {b for i, b in enumerate([*program.functions, *program.regions]) if i in span}
+        gone = {b for b in gone if not (isinstance(b, Function) and b.name == program.entry)}
+        used = {r for b in program.blocks() if b not in gone for op in b.body for r in op.regions}
+        gone -= used
+        program.functions = [f for f in program.functions if f not in gone]
+        program.regions = [r for r in program.regions if r not in gone]
+        return bool(gone)
+
+    return edit
+
+
+def without_hints(program: Program) -> bool:
+    """Drop all fusion hints."""
+    changed = any(f.hints for f in program.functions)
+    for f in program.functions:
+        f.hints.clear()
+    return changed
+
+
+def without_results(number: int, span: range) -> Edit:
+    """Drop results of a function, but not all."""
+
+    def edit(program: Program) -> bool:
+        block = numbered(program, number)
+        keep = [i for i in range(len(block.results)) if i not in span]
+        if not isinstance(block, Function) or not keep:
+            return False
+        names = block.attrs.get("output_names")
+        with Rewriter(block, program.dialect) as rw:
+            rw.set_results(block, [block.results[i] for i in keep])
+        if names:
+            block.attrs["output_names"] = [names[i] for i in keep]
+        if "outputs" in program.attrs:
+            program.attrs["outputs"] = True
+        return True
+
+    return edit
+
+
+def without_parameters(number: int, span: range) -> Edit:
+    """Drop parameters of a function that nothing uses."""
+
+    def edit(program: Program) -> bool:
+        block = numbered(program, number)
+        if not isinstance(block, Function):
+            return False
+        used = {v for op in block.ops() for v in op.values()} | {x.value if isinstance(x, Element) else x for x in block.results}
+        keep = [i for i, p in enumerate(block.params) if i not in span or p in used]
+        names = block.attrs.get("input_names")
+        if names:
+            block.attrs["input_names"] = [names[i] for i in keep]
+        changed = len(keep) < len(block.params)
+        block.params[:] = [block.params[i] for i in keep]
+        return changed
+
+    return edit
+
+
+def without_ops(number: int, span: range, replace: Replace) -> Edit:
+    """Drop the ops of a block in those places: what uses a result of one uses what `replace` finds, or else it stays."""
+
+    def edit(program: Program) -> bool:
+        block, changed = numbered(program, number), False
+        with Rewriter(block, program.dialect) as rw:
+            for op in reversed([op for i, op in enumerate(block.body) if i in span]):
+                try:
+                    changed |= _drop(rw, op, replace)
+                except (Violation, TypeError, KeyError):  # no such constant in the dialect, an element of an element
+                    continue
+        return changed
+
+    return edit
+
+
+def _drop(rw: Rewriter, op: Op, replace: Replace) -> bool:
+    for v in op.results:
+        if not rw.uses(v):
+            continue
+        if (by := replace(rw, op, v)) is not None:
+            rw.replace_all_uses(v, by)
+        elif not (isinstance(v.type, TupleType) and rw.replace_elements(v, _elements(rw, op, v.type, replace))):
+            return False
+    rw.erase(op)
+    return True
+
+
+def _elements(rw: Rewriter, op: Op, t: TupleType, replace: Replace) -> list[Operand]:
+    """Replacements of the elements of a tuple. Raises TypeError when there is none for one."""
+    found = [replace(rw, op, Value(e)) for e in t.elements]
+    if None in found:
+        raise TypeError(t)
+    return [x for x in found if x is not None]
+
+
+def by_operand(rw: Rewriter, op: Op, v: Value) -> Operand | None:
+    """An operand of the same type, or a parameter of the block."""
+    own = next((x for x in op.operands if isinstance(x, Value) and x.type is v.type), None)
+    return own if own is not None else next((p for p in rw.block.params if p.type is v.type), None)
+
+
+def by_constant(rw: Rewriter, op: Op, v: Value) -> Operand | None:
+    """Zeros; nothing in place of a constant."""
+    zeros = _zeros(v.type)
+    return None if zeros is None or op.defn.is_constant else rw.materialize_constant(op, zeros)
+
+
+def by_parameter(rw: Rewriter, op: Op, v: Value) -> Operand | None:
+    """A new parameter of the function; nothing in place of a constant."""
+    block = rw.block
+    if (
+        not isinstance(block, Function)
+        or rw.block_of(op) is not block
+        or op.defn.is_constant
+        or not isinstance(v.type, TensorType)
+    ):
+        return None
+    taken = {p.name for p in block.params} | {x.name for o in block.ops() for x in o.results}
+    name = next(str(k) for k in count(len(block.params)) if str(k) not in taken)
+    if "input_names" in block.attrs:
+        block.attrs["input_names"] = [*block.attrs["input_names"], f"in{name}"]
+    block.params.append(made := Value(v.type, name))
+    return made
+
+
+def zeroed(number: int, span: range) -> Edit:
+    """Zeros in the constants of a block in those places."""
+
+    def edit(program: Program) -> bool:
+        changed = False
+        for op in (op for i, op in enumerate(numbered(program, number).body) if i in span):
+            for i, x in enumerate(op.attrs):
+                zeros = _zeros(x.type) if isinstance(x, Literal) else None
+                if zeros is not None and zeros.key != x.key:
+                    op.attrs = (*op.attrs[:i], zeros, *op.attrs[i + 1 :])
+                    changed = True
+        return changed
+
+    return edit
+
+
+def _zeros(t: Type) -> Literal | None:
+    if not isinstance(t, TensorType) or not t.is_static or t.count == 0:
+        return None
+    return Literal(t, bytes(t.dtype.packed_bytes(1)), splat=t.count > 1)
+
+
+_INTEGER = re.compile(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s])|(?<![\w.%?^@-])[0-9]{1,9}(?=x)")
+
+
+def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
+    """(what, text) with one number, wherever it stands for an extent or the like, made smaller; the biggest first."""
+    found = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
+    for n in found:
+        for smaller in dict.fromkeys((1, 2, n // 2)):
+            if smaller < n:
+                made = _INTEGER.sub(lambda m, n=n, to=smaller: str(to) if int(m[0]) == n else m[0], text)  # type: ignore[misc]
+                yield f"{n} as {smaller}", made

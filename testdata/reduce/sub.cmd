@@ -1,0 +1,1 @@
+# RUN: ptir reduce testdata/opt/data/steps.ptir --check 'grep -q sub'

@@ -1,0 +1,72 @@
+"""`ptir reduce`: what comes out is interesting, verifies and cannot be made smaller by dropping an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Ran
+
+from ptir_tools import api
+from ptir_tools.cli import judging
+
+Ptir = Callable[..., Ran]
+SOURCES = {
+    "ptir": ("testdata/models/llama.ptir", "rsqrt("),
+    "ptir-dump": ("testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir", "DotGeneral("),
+    "mind": ("testdata/mind/02_mlp_relu.mind.ir", "Relu ("),
+    "tiny": ("testdata/tiny/04_gemm_no_permute.json", '"uop":"MUL"'),
+}
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_result_is_interesting_and_small(ptir: Ptir, form: str, tmp_path: Path) -> None:
+    path, needle = SOURCES[form]
+    ran = ptir("reduce", path, "--check", f"grep -qF '{needle}'", "-o", tmp_path / "small")
+    assert ran.status == 0, ran.err
+    text = (tmp_path / "small").read_text("utf-8")
+    assert text.count(needle) == 1 and ran.out == b""
+    program = api.read(tmp_path / "small", form)
+    ops = [op for block in program.blocks() for op in block.body]
+    assert sum(not op.defn.is_constant for op in ops) == 1
+    assert "ops, " in ran.err and " runs: without " in ran.err
+
+
+def test_same_program_and_judge_give_the_same_result(ptir: Ptir) -> None:
+    command = ("reduce", "testdata/ptir/dump/d07_scan_cumsum.json", "--check", "grep -q Scan")
+    first, second = ptir(*command), ptir(*command)
+    assert first == second and first.status == 0
+
+
+def test_numbers_shrink_where_the_program_stays_sound(ptir: Ptir) -> None:
+    text = b"func @f(%x: tensor<f32, 64x32>) -> tensor<f32, 64x32> {\n  %y = exp(%x) -> tensor<f32, 64x32>\n  return %y\n}\n"
+    assert "tensor<f32, 1x1>" in ptir("reduce", "--check", "grep -q exp", stdin=text).text
+
+
+def test_interrupted_it_prints_the_smallest_so_far(ptir: Ptir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    judge = judging.Judge.__call__
+
+    def interrupted(self: judging.Judge, text: str) -> bool:
+        if self.runs == 3:
+            raise KeyboardInterrupt
+        return judge(self, text)
+
+    monkeypatch.setattr(judging.Judge, "__call__", interrupted)
+    ran = ptir("reduce", "testdata/opt/data/steps.ptir", "--check", "grep -q mul", "-o", tmp_path / "small")
+    assert ran.status == 130
+    assert "mul" in (tmp_path / "small").read_text("utf-8")
+
+
+def test_judge_that_hangs_finds_nothing_interesting(ptir: Ptir) -> None:
+    ran = ptir("reduce", "testdata/opt/data/steps.ptir", "--check", "sh -c 'sleep 9'", "--timeout", "0.2")
+    assert ran.status == 2 and "not interesting" in ran.err
+
+
+def test_programs_that_do_not_verify_are_tried_only_when_asked(ptir: Ptir, tmp_path: Path) -> None:
+    text = "func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {\n  %a = exp(%x) -> tensor<f32, 4>\n  return %x\n}\n"
+    wrong = tmp_path / "wrong.ptir"
+    wrong.write_text(text, "utf-8")
+    assert ptir("reduce", wrong, "--check", "true").status == 1
+    ran = ptir("reduce", wrong, "--check", "grep -q 'f32, 4'", "--allow-invalid")
+    assert ran.status == 0 and "exp" in ran.text
