@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from ptir_tools.convert.naming import between, spelled
+from ptir_tools.convert.naming import Names, spelled
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -34,11 +34,11 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     values: dict[Value, Value] = {}
     for p, name in zip(function.params, names, strict=True):
         values[p] = builder.param(p.type, spelled(name))
-    taken = {p.name for p in new.main.params} | {spelled(op.result.name) for op in function.body}
+    fresh = Names([*(p.name for p in new.main.params), *(spelled(op.result.name) for op in function.body)])
     before = diagnostics.errors
     for op in function.body:
         builder.loc = op.loc
-        emit = Emit(builder, op, [values[x] for x in op.values()], taken)
+        emit = Emit(builder, op, [values[x] for x in op.values()], fresh)
         try:
             values[op.result] = RULES[op.defn.short](emit, **op.defn.named(op.attrs))
         except Violation as violation:
@@ -51,11 +51,11 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 class Emit:
     """Builds what one operation becomes. `last` makes its final instruction, which takes its name."""
 
-    def __init__(self, builder: Builder, op: Op, operands: list[Value], taken: set[str]) -> None:
+    def __init__(self, builder: Builder, op: Op, operands: list[Value], fresh: Names) -> None:
         self.builder = builder
         self.op = op
         self.operands = operands
-        self.taken = taken
+        self.fresh = fresh
         self.name = spelled(op.result.name)
         self.type: TensorType = op.result.type  # type: ignore[assignment]
 
@@ -66,7 +66,7 @@ class Emit:
 
     def __call__(self, name: str, *operands: Operand, **attrs: Any) -> Value:
         """An instruction before the last."""
-        return self.builder.op(name, *operands, name=between(self.name, self.taken), **attrs)
+        return self.builder.op(name, *operands, name=self.fresh.between(self.name), **attrs)
 
     def last(self, name: str, *operands: Operand, **attrs: Any) -> Value:
         """The instruction that gives the result."""

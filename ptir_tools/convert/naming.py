@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _BAD = re.compile(r"[^A-Za-z0-9_]")
 
@@ -13,10 +14,19 @@ def spelled(name: str) -> str:
     return f"_{plain}" if plain[:1].isdigit() and not plain.isdecimal() else plain
 
 
-def between(name: str, taken: set[str]) -> str:
-    """A fresh name for a value that stands between those of the source, on the way to `name`: `v5_0` for `5`. It is taken."""
-    stem, n = f"v{name}" if name.isdecimal() else name, 0
-    while (own := f"{stem}_{n}") in taken:
-        n += 1
-    taken.add(own)
-    return own
+class Names:
+    """Fresh names beside those that are taken."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+        self.next: dict[str, int] = {}
+
+    def between(self, name: str) -> str:
+        """A name for a value that stands between those of the source, on the way to `name`: `v5_0` for `5`. It is taken."""
+        stem = f"v{name}" if name.isdecimal() else name
+        n = self.next.get(stem, 0)
+        while (own := f"{stem}_{n}") in self.taken:
+            n += 1
+        self.next[stem] = n + 1
+        self.taken.add(own)
+        return own

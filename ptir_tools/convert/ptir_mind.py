@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from ptir_tools.convert.naming import between, spelled
+from ptir_tools.convert.naming import Names, spelled
 from ptir_tools.convert.ptir_mind_patterns import PATTERNS, Match
 from ptir_tools.core.arrays import numpy_dtype, pack, to_literal
 from ptir_tools.core.builder import single_function
@@ -76,7 +76,9 @@ class Translation:
         self.program.main.loc = self.function.loc
         self.values: dict[Value, Value | None] = {}
         self.narrow: dict[Value, Value] = {}
-        self.taken = {spelled(v.name) for v in (*self.function.params, *(v for op in self.function.body for v in op.results))}
+        self.fresh = Names(
+            spelled(v.name) for v in (*self.function.params, *(v for op in self.function.body for v in op.results))
+        )
 
     def refuse(self, message: str, loc: int, help: str | None = None) -> None:
         """Report what cannot be translated."""
@@ -192,7 +194,7 @@ class Emit:
 
     def __call__(self, opcode: str, *operands: Value, **attrs: Any) -> Value:
         """An instruction before the last."""
-        return self.to.builder.op(opcode, *operands, name=between(self.name, self.to.taken), **attrs)
+        return self.to.builder.op(opcode, *operands, name=self.to.fresh.between(self.name), **attrs)
 
     def last(self, opcode: str, *operands: Value, **attrs: Any) -> Value:
         """The instruction that gives the result."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import copysign
 from typing import Any
 
-from ptir_tools.convert.naming import between
+from ptir_tools.convert.naming import Names
 from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -57,7 +57,7 @@ class Translation:
         self.program, self.builder = single_function(load_dialect("tiny"))
         self.labels: list[str] = self.program.main.attrs.setdefault("input_names", [])
         blocks = list(program.blocks())
-        self.taken = {v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results))}
+        self.fresh = Names(v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results)))
         self.pool: dict[object, Value] = {}
         self.told: set[Op] = set()
         self.broken: set[Operand] = set()
@@ -80,7 +80,7 @@ class Translation:
             return list(data)
         if not isinstance(data, Literal):
             return [data]
-        name = x.name if isinstance(x, Value) else between("result", self.taken)
+        name = x.name if isinstance(x, Value) else self.fresh.between("result")
         t: Any = operand_type(x)
         if not t.shape:
             return [self.pooled(data, name=name)]
@@ -128,8 +128,10 @@ class Translation:
         if (found := self.pool.get(literal.key)) is not None:
             return found
         sayable(literal.type)
-        made = self.builder.param(literal.type, name or between(wish, self.taken))
-        label = made.name if made.name not in self.labels else between(made.name, set(self.labels) | self.taken)
+        made = self.builder.param(literal.type, name or self.fresh.between(wish))
+        label = made.name
+        while label in self.labels:
+            label = self.fresh.between(made.name)
         self.labels.append(label)
         self.program.main.attrs.setdefault("storage", {})[made.name] = CONST_POOL
         constants[label] = literal
@@ -316,7 +318,7 @@ class Emit:
 
     def __call__(self, uop: str, *operands: Operand, **attrs: Any) -> Value:
         """A node before the last."""
-        return self._node(between(self.name, self.to.taken), uop, operands, attrs)
+        return self._node(self.to.fresh.between(self.name), uop, operands, attrs)
 
     def last(self, uop: str, *operands: Operand, **attrs: Any) -> Value:
         """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.naming import Names, spelled
 from ptir_tools.convert.tiny_views import numbers, view
 from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import Builder, single_function
@@ -33,7 +33,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     new, builder = single_function(load_dialect("ptir"))
     function = program.main
     labels = function.attrs.get("input_names") or [p.name for p in function.params]
-    taken = {spelled(n) for n in labels} | {spelled(op.result.name) for op in function.body}
+    fresh = Names([*map(spelled, labels), *(spelled(op.result.name) for op in function.body)])
     values: dict[Value, Value] = {}
     pool, given = _const_pool(program), options.constants or {}
     kept: list[str] = []
@@ -46,7 +46,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     if kept != [p.name for p in new.main.params]:
         new.main.attrs["input_names"] = kept
     for op in function.body:
-        emit = Emit(builder, op, values, taken, diagnostics)
+        emit = Emit(builder, op, values, fresh, diagnostics)
         values[op.result] = emit.result()
     if diagnostics.errors > before:
         return None
@@ -74,12 +74,12 @@ def _with_dims(program: Program, diagnostics: Diagnostics) -> Program:
 class Emit:
     """Builds what one node becomes. `last` makes its final instruction, which takes the node's id."""
 
-    def __init__(self, builder: Builder, op: Op, values: dict[Value, Value], taken: set[str], diagnostics: Diagnostics) -> None:
+    def __init__(self, builder: Builder, op: Op, values: dict[Value, Value], fresh: Names, diagnostics: Diagnostics) -> None:
         self.builder = builder
         self.op = op
         self.values = values
         self.operands: list[Operand] = [values[x] if isinstance(x, Value) else x for x in op.operands]
-        self.taken = taken
+        self.fresh = fresh
         self.diagnostics = diagnostics
         self.type: TensorType = op.result.type  # type: ignore[assignment]
 
@@ -98,10 +98,7 @@ class Emit:
 
     def __call__(self, short: str, *operands: Operand | Sequence[Operand], **attrs: Any) -> Value:
         """An instruction before the last, under a name that no node has."""
-        n = 0
-        while (name := f"{spelled(self.op.result.name)}_{n}") in self.taken:
-            n += 1
-        self.taken.add(name)
+        name = self.fresh.between(spelled(self.op.result.name))
         return self.builder.op(short, *operands, name=name, **attrs)
 
     def last(self, short: str, *operands: Operand, **attrs: Any) -> Value:
