@@ -39,9 +39,10 @@ EXACT = (
     "sink",
     "simplify-regions",
     "elementwise-fusion",
+    "elementwise-fusion,decompose",
     "fusion-hints",
-    "inline-hints",
     "raise-strides",
+    "min-peak",
 )
 BOUNDED = ("raise-contractions", "recognize", "decompose", "lower-hints", "fusion-hints,lower-hints,decompose",
            "elementwise-fusion,decompose", "raise-contractions,canonicalize,recognize",
@@ -82,3 +83,11 @@ def test_random_loops_exercise_the_passes() -> None:
             run_pipeline(loops(seed), name, context)
             done.update(context.statistics[name])
     assert min(done["hoisted"], done["sunk into branches"], done["moved to first use"]) > 10
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_hints_go_as_they_came(seed: int) -> None:
+    for program in (loops(seed), generate(Seeded(seed), growers=ROWS)):
+        before = write(program)
+        run_pipeline(program, "fusion-hints,inline-hints")
+        assert write(program) == before
