@@ -182,3 +182,20 @@ def test_the_grammar_alone_reads_the_same_program(path, monkeypatch) -> None:
     slow, also_said = read(text, "ptir-dump")
     assert errors(said) == errors(also_said)
     assert write(slow) == write(fast)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    ["LayerNorm(LayerNormSpec { epsilon: 1e-5, feature_axis: -1 })", "LayerNorm { epsilon: 1e-5, feature_axis: -1 }"],
+)
+def test_layer_norm_and_clamp_are_read(spelled: str) -> None:
+    """The contract has them, as a struct and as a unit; gpt.rs does not."""
+    square, row = "tensor<F32 x 2x4>", "tensor<F32 x 4>"
+    text = (
+        "program @f (spec_version = ptir.v0.4) {\n  func @f {\n    params:\n"
+        f"      %0 : {square}\n      %1 : {row}\n    body:\n      %2 = {spelled}(%0, %1, %1) -> {square}\n"
+        f"      %3 = Clamp(%2, %0, %0) -> {square}\n    results:\n      %3 : {square}\n  }}\n}}\n"
+    )
+    program = clean(text, "ptir-dump")
+    assert [op.defn.short for op in program.main.body] == ["layer_norm", "clamp"]
+    assert program.main.body[0].attr("epsilon") == 1e-5 and program.main.body[0].attr("feature_axis") == -1

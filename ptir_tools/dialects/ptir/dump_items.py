@@ -160,6 +160,10 @@ class _Items:
     def payload(self, children: list[Any]) -> tuple[str, Any]:
         return "payload", children[0]
 
+    def fields(self, children: list[Any]) -> tuple[str, Any]:
+        """Of an operation that is a struct itself, as the contract writes LayerNorm."""
+        return "payload", dict(children)
+
     def number(self, children: list[Token]) -> int | float:
         text = str(children[0])
         try:
