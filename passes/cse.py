@@ -70,10 +70,9 @@ class _Merger:
             return None
         if d.commutes and (self.commute_floats or not has_floats(op)):
             operands = frozenset(operands)
-        types: Any = op.results[0].type if len(op.results) == 1 else tuple([v.type for v in op.results])
-        if op.attrs or op.regions:
-            return (d, d.key(op.attrs), operands, op.regions, types)
-        return (d, operands, types)
+        if op.attrs or op.regions or len(op.results) != 1:
+            return (d, d.key(op.attrs), operands, op.regions, tuple([v.type for v in op.results]))
+        return (d, operands, op.results[0].type)
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""

@@ -70,8 +70,11 @@ class Rewriter(Inspector):
 
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out. Raises as those two do."""
-        self._put(op.results[0], by)
-        self.erase(op)
+        v = op.results[0]
+        self._put(v, by)
+        if self.uses_of.entries[v]:
+            raise ValueError(f"{op.name} %{v.name} is replaced by what uses it")
+        self._forget(op)
 
     def replace_elements(self, v: Value, by: Sequence[Operand]) -> bool:
         """Let every use of element `i` of the tuple `v` use `by[i]`; False, and no change, when `v` is used whole."""
@@ -173,16 +176,20 @@ class Rewriter(Inspector):
 
     def _forget(self, op: Op) -> None:
         self.order.remove(op)
-        for r in op.regions:
-            if r in self.owner:
-                for inner in reversed(list(self.order.body(r))):
-                    self._forget(inner)
-                del self.owner[r], self.order.heads[r]
-                self._remove_uses(r, r.results)
+        if op.regions:
+            self._forget_blocks(op)
         self._remove_uses(op, op.operands)
         if self._hints:
             for v in op.results:
                 self._drop_hints(v, "was erased")
+
+    def _forget_blocks(self, op: Op) -> None:
+        for r in op.regions:
+            if r in self.owner:
+                for inner in list(self.order.backward(r)):
+                    self._forget(inner)
+                del self.owner[r], self.order.heads[r]
+                self._remove_uses(r, r.results)
 
     def erase_unused(self, op: Op) -> bool:
         """Take `op` out when it has no effect and no user; whether it has gone."""
@@ -261,11 +268,16 @@ class Rewriter(Inspector):
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
         """Take out the uses of `operands` by `user`, all before anybody is told."""
         rare = self.uses_of.remove(user, operands)
-        if self.listen is not None or self._journal is not None:
-            slots = self.order.slots
-            for v in rare:
-                if (op := v.op) is not None and op in slots:
-                    self._tell(op, FREED)
+        listen, journal = self.listen, self._journal
+        if listen is None and journal is None:
+            return
+        slots = self.order.slots
+        for v in rare:
+            if (op := v.op) is not None and op in slots:
+                if listen is not None:
+                    listen(op, FREED)
+                if journal is not None:
+                    journal.append(op)
 
     def _all_lost(self, v: Value) -> None:
         if (op := v.op) is not None and op in self.order.slots:

@@ -24,10 +24,16 @@ _AXES = {
 }
 
 
+_FOUND_NORMAL: set[object] = set()  # signatures: what is found is found once, however many ops have it
+
+
 @rewrites(*(f"ptir.{name}" for name in _AXES), benefit=4, depth=1)
 def normal_axes(op: OpView) -> bool:
     """Count every axis from the front, but let one that the default means be the default; sort the axes of a reduction."""
     root = op.root
+    signature = (root.defn, root.attrs, tuple([operand_type(x) for x in root.operands]))
+    if signature in _FOUND_NORMAL:
+        return False
     given = root.defn.named(root.attrs)
     normal = dict(given)
     for name, operand in _AXES[root.defn.short].items():
@@ -42,6 +48,7 @@ def normal_axes(op: OpView) -> bool:
             axes = helpers.axes(given[name], t.rank)
             normal[name] = tuple(sorted(axes)) if name == "axes" else axes
     if normal == given:
+        _FOUND_NORMAL.add(signature)
         return False
     groups = root.defn.split(root.attrs, root.operands)
     types = [v.type for v in root.results]
