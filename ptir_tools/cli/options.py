@@ -63,7 +63,9 @@ REPORTING = (
         callback=_set_form,
         help="Their form.",
     ),
-    click.option("--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file (20)."),
+    click.option(
+        "--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file, and notes of a code (20)."
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Show errors only."),
     click.option("-v", "--verbose", is_flag=True, help="Show notes, too."),
 )

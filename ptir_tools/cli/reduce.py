@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -88,11 +89,11 @@ class Reducer:
         def size(of: Callable[[Region], list[Any]]) -> Callable[[], int]:
             return lambda: 0 if (b := block()) is None else len(of(b))
 
-        self.sweep("outputs", size(lambda b: b.results), lambda span: shrinking.without_results(number, span))
+        self.sweep("outputs", size(lambda b: b.results), partial(shrinking.without_results, number))
         for replace in _REPLACEMENTS:
-            self.sweep("ops", size(lambda b: b.body), lambda span, by=replace: shrinking.without_ops(number, span, by))
-        self.sweep("inputs", size(lambda b: b.params), lambda span: shrinking.without_parameters(number, span))
-        self.sweep("values of constants", size(lambda b: b.body), lambda span: shrinking.zeroed(number, span))
+            self.sweep("ops", size(lambda b: b.body), partial(shrinking.without_ops, number, replace))
+        self.sweep("inputs", size(lambda b: b.params), partial(shrinking.without_parameters, number))
+        self.sweep("values of constants", size(lambda b: b.body), partial(shrinking.zeroed, number))
 
     def sweep(self, what: str, count: Callable[[], int], edit: Callable[[range], shrinking.Edit]) -> None:
         """Try `edit` on all, on halves, on quarters … on each of `count()` things, last to first."""

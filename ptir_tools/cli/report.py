@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TextIO
@@ -61,13 +62,20 @@ class Reporter:
         return int(any(d.severity is Severity.ERROR for d in found))
 
     def show(self, found: Iterable[Diagnostic]) -> None:
-        """Write those of `found` that the user wants to see, at most `max_errors` errors of them."""
+        """Write those of `found` that the user wants to see: at most `max_errors` errors, and, for people, as many notes and
+        warnings of each code."""
         wanted = [d for d in found if self._wanted(d)]
-        errors = sum(d.severity is Severity.ERROR for d in wanted)
-        for d in self._first(wanted):
-            self._write(d)
-        if errors > self.max_errors and self.form == "text":
-            self.say(f"{errors - self.max_errors} more errors; --max-errors {errors} shows them")
+        left: Counter[tuple[Severity, str]] = Counter()
+        for d in wanted:
+            kind = (d.severity, "" if d.severity is Severity.ERROR else d.code)
+            left[kind] += 1
+            if left[kind] <= self.max_errors or (kind[1] and self.form in ("json", "sarif")):
+                self._write(d)
+        for (severity, code), n in left.items():
+            if n > self.max_errors and self.form == "text" and not code:
+                self.say(f"{n - self.max_errors} more errors; --max-errors {n} shows them")
+            elif n > self.max_errors and self.form in ("text", "short") and code:
+                self.say(f"... and {n - self.max_errors} more {code} {severity}s")
 
     def fail(self, code: str, message: str, help: str | None = None) -> None:
         """Tell an error that is not of the program: usage, limits, files."""
@@ -101,13 +109,6 @@ class Reporter:
             return True
         shown = self.notes or self.verbose or d.severity is Severity.WARNING
         return shown and not self.quiet
-
-    def _first(self, wanted: list[Diagnostic]) -> Iterable[Diagnostic]:
-        left = self.max_errors
-        for d in wanted:
-            left -= d.severity is Severity.ERROR
-            if left >= 0 or d.severity is not Severity.ERROR:
-                yield d
 
     def _write(self, d: Diagnostic) -> None:
         if self.form == "sarif":

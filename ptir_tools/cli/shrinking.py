@@ -82,7 +82,7 @@ def without_parameters(number: int, span: range) -> Edit:
     return edit
 
 
-def without_ops(number: int, span: range, replace: Replace) -> Edit:
+def without_ops(number: int, replace: Replace, span: range) -> Edit:
     """Drop the ops of a block in those places: what uses a result of one uses what `replace` finds, or else it stays."""
 
     def edit(program: Program) -> bool:
