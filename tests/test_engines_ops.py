@@ -15,6 +15,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, compare, native, run
+from ptir_tools.engines.choose import prepare
 
 FAST = ["numpy", *["native"] * native.available()]
 ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -3e38, 0.5, -0.5, 1.5, 127.5, -128.5, 1e10], np.float32)
@@ -268,6 +269,27 @@ def test_draws_are_those_of_the_bodies_to_the_bit(name, dtype, shape):
     for engine in FAST:
         (a,), (e,) = run(program, [], RunOptions(engine=engine, seed=7)).values(), expected.values()
         assert np.array_equal(a.view(np.uint8) if shape else a, e.view(np.uint8) if shape else e)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "target,shapes,attrs",
+    [
+        ("ptir.softmax.v1", [(7, 33)], (("axis", ("I64", 1)),)),
+        ("ptir.gelu.v1", [(5, 40)], (("approximate", ("String", "tanh")),)),
+        ("gpt_rs.triton.fused_layer_norm.f32.v1", [(6, 50), (50,), (50,)], (("axis", ("I64", 1)), ("eps", ("F64", 1e-5)))),
+    ],
+)
+def test_known_custom_calls_are_expanded_unless_floats_are_strict(target, shapes, attrs, strict):
+    program, b = single_function(load_dialect("ptir"))
+    b.results(b.op("custom_call", [b.param(tensor(F32, s), f"p{i}") for i, s in enumerate(shapes)], target=target, attrs=attrs))
+    inputs = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in shapes]
+    expected, bounds = compare.reference_outputs(program, inputs, RunOptions())
+    seen = prepare(program, RunOptions(engine="numpy", strict_fp=strict), Diagnostics()).function.body
+    assert any(op.name == "ptir.custom_call" for op in seen) == strict
+    for engine in FAST:
+        actual = run(program, inputs, RunOptions(engine=engine, strict_fp=strict))
+        assert compare.compare(expected, actual, bounds) == []
 
 
 @pytest.mark.parametrize("name,code", [("gather", "GatherIndexOutOfBounds"), ("scatter_reduce", "ScatterIndexOutOfBounds")])

@@ -44,7 +44,8 @@ EXACT = (
     "raise-strides",
     "min-peak",
 )
-BOUNDED = ("raise-contractions", "recognize", "decompose", "lower-hints", "fusion-hints,lower-hints,decompose",
+BOUNDED = ("raise-contractions", "expand-calls", "elementwise-fusion,expand-calls",
+           "recognize", "decompose", "lower-hints", "fusion-hints,lower-hints,decompose",
            "elementwise-fusion,decompose", "raise-contractions,canonicalize,recognize",
            "recognize,decompose,canonicalize,recognize",
            "licm,canonicalize,cse,dce,sink")  # fmt: skip

@@ -64,7 +64,8 @@ def optimized(program: Program, options: RunOptions) -> Program:
     ready = clone(program)
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
-    run_pipeline(ready, PIPELINE, context)
+    calls = not options.strict_fp and any(op.name == "ptir.custom_call" for block in ready.blocks() for op in block.body)
+    run_pipeline(ready, f"expand-calls,{PIPELINE}" if calls else PIPELINE, context)
     return ready
 
 
