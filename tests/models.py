@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+import ml_dtypes
 import numpy as np
 from conftest import TESTDATA
 from safetensors.numpy import load_file
@@ -24,7 +25,8 @@ Arrays = dict[str, np.ndarray]
 MODULES: dict[str, ModuleType] = {
     name: module for module in (gpt2, llama, resnet, mobilenet, quantized_mlp) for name in module.PROGRAMS
 }
-UNITS = {"f32": 2.0**-24, "f64": 2.0**-53}  # roundoff
+UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}  # roundoff
+NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
 def program(name: str, dtype: str = "f32") -> ptir.Program:
@@ -36,7 +38,8 @@ def inputs(name: str, dtype: str = "f32") -> Arrays:
     """The stored inputs, floats in `dtype`."""
     wide = np.float64 if dtype == "f64" else np.float32
     return {
-        k: a.astype(wide) if a.dtype == np.float32 else a for k, a in load_file(FOLDER / f"{name}.inputs.safetensors").items()
+        k: a.astype(NUMPY[dtype]) if a.dtype == np.float32 else a
+        for k, a in load_file(FOLDER / f"{name}.inputs.safetensors").items()
     }
 
 
@@ -54,7 +57,7 @@ def hold(name: str, found: Arrays, dtype: str, wanted: Arrays | None = None) -> 
         if want.dtype.kind == "f":
             own = np.abs(single[key].astype(np.float64) - want).max()
             bound = 4 * own * UNITS[dtype] / UNITS["f32"]
-            assert found[key].dtype == (np.float64 if dtype == "f64" else np.float32)
+            assert found[key].dtype == NUMPY[dtype]
             assert np.abs(found[key].astype(np.float64) - want).max() <= bound, key
         else:
             np.testing.assert_array_equal(found[key], want)
