@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir.examples import Example
@@ -64,11 +65,25 @@ def recognize(form: Form, op: Op, rw: Rewriter) -> bool:
     """Let a kernel of `form` that ends at `op` be what stands for it."""
     for example in form.examples:
         match = example.match(op, rw)
-        if match is not None and match.closed and (made := form.build(Found(match, rw))) is not None:
-            rw.replace_all_uses(op.result, made)
-            rw.erase(op)
-            for inner in sorted(match.interior, key=rw.order.place, reverse=True):
-                if rw.unused(inner):
-                    rw.erase(inner)
-            return True
+        if match is None or not match.closed:
+            continue
+        found = Found(match, rw)
+        if (made := _built(form, found)) is None:
+            found.undo()
+            continue
+        rw.replace_all_uses(op.result, made)
+        rw.erase(op)
+        for inner in sorted(match.interior, key=rw.order.place, reverse=True):
+            if rw.unused(inner):
+                rw.erase(inner)
+        return True
     return False
+
+
+def _built(form: Form, found: Found) -> Value | None:
+    """What stands for a kernel; None when something else is computed, or when no target takes its operands."""
+    try:
+        made = form.build(found)
+    except Violation:
+        return None
+    return made if made is not None and made.type is found.root.result.type else None

@@ -29,8 +29,8 @@ def _side(dot: Op, index: int) -> _Side:
 
 
 def attention(found: Found) -> Value | None:
-    """A call of this toolkit's: queries, keys and values are laid as it wants them; keys and values that several heads share
-    get axes of extent 1; a mask is given as it was before it was repeated."""
+    """A call of this toolkit's, in the dtype of the softmax. Queries, keys and values are laid as it wants them; keys and values
+    that several heads share get axes of extent 1; a mask is given as it was before it was repeated."""
     q, k = (_side(found.op("scores"), i) for i in range(2))
     weights, v = (_side(found.root, i) for i in range(2))
     rank, n = helpers.rank(weights.operand), len(q.batch)
@@ -38,7 +38,9 @@ def attention(found: Found) -> Value | None:
     straight = weights.batch == tuple(range(n)) and weights.contract == (rank - 1,)
     over = dict(found.op("weights").attr("attrs"))["axis"][1]
     scale = _scale(found)
-    if not single or not straight or over not in (-1, rank - 1) or scale is None or not helpers.floating(found.root):
+    dtype = helpers.dtype(weights.operand)
+    wide = all(helpers.lossless(helpers.dtype(x.operand), dtype) for x in (q, k, v))
+    if not (single and straight and wide) or over not in (-1, rank - 1) or scale is None or not helpers.floating(found.root):
         return None
     shared = len(q.free) - 1
     operands = [
@@ -51,7 +53,9 @@ def attention(found: Found) -> Value | None:
         operands.append(_before_broadcast(found.input("mask")))
     if "low" in found.match.inputs:
         given["masked"] = ("F64", float(found.match.number("low")))
-    return found.call("ptir.attention.v1", *operands, **given)
+    operands[:3] = [found.cast(x, dtype) for x in operands[:3]]
+    made = found.call("ptir.attention.v1", *operands, dtype=dtype, **given)
+    return made if helpers.dtype(found.root) is dtype else found.build("cast", made, dtype=helpers.dtype(found.root))
 
 
 def _scale(found: Found) -> float | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ptir_tools.core.constants import scalar_of
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.opdef import ELEMENTWISE, OPS, create
 from ptir_tools.core.rewriter import Rewriter
@@ -25,6 +27,7 @@ class Found:
 
     match: Match
     rw: Rewriter
+    made: list[Op] = field(default_factory=list)
 
     @property
     def root(self) -> Op:
@@ -38,15 +41,30 @@ class Found:
         """What stands for an op of the kernel."""
         return self.match.ops[name]
 
-    def call(self, target: str, *operands: Operand, **given: Number) -> Value:
-        """A custom call of the type of the root."""
-        values = {"target": target, "attrs": attrs(**given)}
-        made = create(OPS["ptir.custom_call"], [operands], values, types=[self.root.result.type])
-        return self.rw.insert_before(self.root, made)
+    def call(self, target: str, *operands: Operand, dtype: DType | None = None, **given: Number) -> Value:
+        """A custom call of the type of the root, or of that in another dtype. Raises Violation when the target refuses it."""
+        t = helpers.tensor_type(self.root)
+        made = create(OPS["ptir.custom_call"], [operands], {"target": target, "attrs": attrs(**given)})
+        wanted = t if dtype is None else t.with_dtype(dtype)
+        require(made.result.type is wanted, "ResultTypeMismatch", f"{target} makes {made.result.type}, wanted is {wanted}")
+        return self._put(made)
 
     def build(self, name: str, *operands: Operand, **given: Any) -> Value:
-        """An op before the root."""
-        return self.rw.build(self.root, name, *operands, **given)
+        """An op before the root. Raises Violation when it is not well typed."""
+        return self._put(create(OPS[f"ptir.{name}"], operands, given))
+
+    def cast(self, x: Operand, dtype: DType) -> Operand:
+        """`x` in another dtype."""
+        return x if helpers.dtype(x) is dtype else self.build("cast", x, dtype=dtype)
+
+    def _put(self, op: Op) -> Value:
+        self.made.append(op)
+        return self.rw.insert_before(self.root, op)
+
+    def undo(self) -> None:
+        """Take out again what was made."""
+        for op in reversed(self.made):
+            self.rw.erase(op)
 
     def last(self, axis: int) -> int:
         """`axis` of the root, -1 where it is the last."""
