@@ -5,14 +5,18 @@ Always run are a few cases of each op and dtype; all of them are `slow`.
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from oracles.cases import DRAW, Case, cases
 from oracles.running import hold
 from oracles.table import REAL, ROWS, Row
-from ptir_oracle import ALL, DTYPES, FLOATS, INTEGERS, NUMPY, code, typed
+from ptir_oracle import ALL, COMPLEX, DTYPES, FLOATS, INTEGERS, NUMERIC, NUMPY, SIGNED, code, typed
+
+from ptir_tools.dialects.ptir import DIALECT
 
 SHARE = 3
 MATRIX = [(row, dtype) for row in ROWS if row.op in DRAW for dtype in row.dtypes]
@@ -89,3 +93,23 @@ def test_dtypes_that_attributes_may_name(op: str, attr: str) -> None:
         attrs = {**case.attrs, attr: DTYPES[dtype]}
         expected = None if dtype in RESULTS[op, attr] else "DTypeNotSupported"
         assert code(op, *map(typed, case.operands), **attrs) == expected, dtype
+
+
+def test_every_op_has_a_row() -> None:
+    """Those without cases are held to their oracles in test_oracle_special, custom calls in test_ptir_ops_custom."""
+    assert {row.op for row in ROWS} == {*DIALECT.ops} - {"custom_call"}
+    assert {row.op for row in ROWS} - DRAW.keys() == {"cond", "while", "scan", "rng_uniform", "rng_normal"}
+
+
+def test_the_table_is_the_one_of_the_documentation() -> None:
+    """docs/ptir.md says the same dtypes, word for word."""
+    words = {"int": INTEGERS, "float": FLOATS, "complex": COMPLEX, "signed": SIGNED, "all": ALL, "all but i1": NUMERIC}
+    page = (ROOT / "docs" / "ptir.md").read_text("utf-8")
+    said = {}
+    for ops, dtypes in re.findall(r"^\| [^|]* \| ((?:`\w+`[ ;]*)+) \| ([^|]*) \|$", page, re.MULTILINE):
+        for names, kinds in zip(ops.split(";"), dtypes.split(";")[: ops.count(";") + 1], strict=True):
+            found = [d for kind in kinds.split(",") for d in words.get(kind.strip(), ())]
+            said |= {op: set(found) for op in re.findall(r"\w+", names)}
+    rows = {row.op: set(row.dtypes) for row in ROWS if not row.attrs and row.op in said and said[row.op]}
+    assert len(rows) >= 45
+    assert {op: said[op] for op in rows} == rows
