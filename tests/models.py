@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from types import ModuleType
 
 import ml_dtypes
@@ -29,20 +30,20 @@ UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}  # 
 NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
+@cache
 def program(name: str, dtype: str = "f32") -> ptir.Program:
-    """The program `name` as its module builds it."""
+    """The program `name` as its module builds it; nobody changes it."""
     return MODULES[name].PROGRAMS[name](dtype)
 
 
+@cache
 def inputs(name: str, dtype: str = "f32") -> Arrays:
     """The stored inputs, floats in `dtype`."""
-    wide = np.float64 if dtype == "f64" else np.float32
-    return {
-        k: a.astype(NUMPY[dtype]) if a.dtype == np.float32 else a
-        for k, a in load_file(FOLDER / f"{name}.inputs.safetensors").items()
-    }
+    stored = load_file(FOLDER / f"{name}.inputs.safetensors")
+    return {k: a.astype(NUMPY[dtype]) if a.dtype == np.float32 else a for k, a in stored.items()}
 
 
+@cache
 def torch(name: str, dtype: str = "f64") -> Arrays:
     """What torch gives in `dtype`."""
     return load_file(FOLDER / f"{name}.expect{'64' if dtype == 'f64' else ''}.safetensors")
