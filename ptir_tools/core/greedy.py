@@ -227,7 +227,7 @@ class _Driver:
         if (model := self.config.cost_model) is not None:
             patterns = tuple(sorted(patterns, key=lambda p: -model(op, p, self.rw)))
         for p in patterns:
-            if p.depth > distance and self.attempt(op, p):
+            if p.depth > distance and (p.match_and_rewrite(op, self.rw) if self.watch is None else self.watched(op, p)):
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
                 self.did(p.name)
@@ -237,10 +237,8 @@ class _Driver:
                 return True
         return found.folds and distance < FOLD_DEPTH and self.fold(op)
 
-    def attempt(self, op: Op, p: Pattern) -> bool:
-        if self.watch is None:
-            return p.match_and_rewrite(op, self.rw)
-        return self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
+    def watched(self, op: Op, p: Pattern) -> bool:
+        return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
 
     def fold(self, op: Op) -> bool:
         """Replace `op` by what it folds to: an operand that equals its result, or a constant."""

@@ -76,6 +76,16 @@ class Order:
             yield op
             at = self.next[at] if op in self.slots else following
 
+    def listed(self, block: Region) -> list[Op]:
+        """The ops of `block` in order."""
+        found: list[Op] = []
+        ops, following = self.ops, self.next
+        at = following[self.heads[block]]
+        while (op := ops[at]) is not None:
+            found.append(op)
+            at = following[at]
+        return found
+
     def backward(self, block: Region) -> Iterator[Op]:
         """The ops of `block`, last to first. The op just yielded may be removed."""
         at = self.prev[self.heads[block]]

@@ -107,10 +107,18 @@ class FrozenPatternSet:
             if found is None:
                 found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None or foldable(d))
             return found
-        origins = [v.defn if x.__class__ is Value and (v := x.op) else origin(x) for x in operands]
-        key = (d, *origins)
+        if len(operands) == 2:  # the usual case, without a list
+            x, y = operands
+            key = (
+                d,
+                v.defn if x.__class__ is Value and (v := x.op) is not None else origin(x),
+                v.defn if y.__class__ is Value and (v := y.op) is not None else origin(y),
+            )
+        else:
+            key = (d, *map(origin, operands))
         found = self._memo.get(key)
         if found is None:
+            origins = key[1:]
             patterns = [p for p in self.by_root.get(d, ()) if p.admits(origins)]
             constants = [i for i, o in enumerate(origins) if is_constant(o)]
             found = self._memo[key] = Candidates(patterns, may_fold(d, origins), constants)

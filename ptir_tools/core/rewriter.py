@@ -193,23 +193,25 @@ class Rewriter(Inspector):
 
     def erase_unused(self, op: Op) -> bool:
         """Take `op` out when it has no effect and no user; whether it has gone."""
-        if not op.defn.is_pure:
+        if not op.defn.is_pure or not self.unused(op):
             return False
-        entries = self.uses_of.entries
-        for v in op.results:
-            if entries.get(v):
-                return False
         self.edits += 1
         self._forget(op)
         return True
 
     def erase_dead(self) -> int:
         """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops."""
-        before, erase = self.edits, self.erase_unused
+        before, entries = self.edits, self.uses_of.entries
         for block in self.blocks():
             if block is self.block or block in self.owner:  # else it went with its op
                 for op in self.order.backward(block):
-                    erase(op)
+                    if op.defn.is_pure:
+                        for v in op.results:
+                            if entries.get(v):
+                                break
+                        else:
+                            self.edits += 1
+                            self._forget(op)
         return self.edits - before
 
     def insert_before(self, at: Op, op: Op) -> Value:
@@ -330,7 +332,7 @@ class Rewriter(Inspector):
         if self.edits == self._written:
             return
         for block in self.order.heads:
-            block.body[:] = self.order.body(block)
+            block.body[:] = self.order.listed(block)
         if naming:
             self._name_new()
         self._written = self.edits
