@@ -21,30 +21,32 @@ else:
 _REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
 
 
-def _through(side: OpView, batch: Sequence[int], contract: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Batch and contracted axes before the transpose `side`; None when its free axes change order."""
-    perm = helpers.axes(side.perm, len(side.perm))
+def _through(
+    perm: Sequence[int], batch: Sequence[int], contract: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Batch and contracted axes before a transpose; None when its free axes change order."""
     free = [perm[a] for a in range(len(perm)) if a not in batch and a not in contract]
     if free != sorted(free):
         return None
     return tuple(perm[a] for a in batch), tuple(perm[a] for a in contract)
 
 
-@rewrites("ptir.dot_general", operands=["ptir.transpose"])
+@rewrites("ptir.dot_general", operands=["ptir.transpose", "ptir.reshape"])
 def dot_of_transpose(op: OpView) -> bool:
     """A transposed operand is read through the dimension numbers."""
     sides = {"lhs": op.lhs, "rhs": op.rhs}
     attrs = op.root.defn.named(op.root.attrs)
     changed = False
     for side, x in sides.items():
-        view = op.defined_by(x, "transpose")
-        if view is None:
+        view = x.op if isinstance(x, Value) else None
+        perm = helpers.as_transpose(view)
+        if view is None or perm is None:
             continue
         rank = helpers.rank(x)
-        found = _through(view, helpers.axes(attrs[f"batch_{side}"], rank), helpers.axes(attrs[f"contract_{side}"], rank))
+        found = _through(perm, helpers.axes(attrs[f"batch_{side}"], rank), helpers.axes(attrs[f"contract_{side}"], rank))
         if found is not None:
             attrs[f"batch_{side}"], attrs[f"contract_{side}"] = found
-            sides[side] = view.x
+            sides[side] = view.operands[0]
             changed = True
     return changed and op.replace(op.rw.build(op.root, "dot_general", sides["lhs"], sides["rhs"], **attrs))
 

@@ -178,6 +178,18 @@ def unit_origins(before: Shape, after: Shape) -> list[int | None] | None:
     return [None if d == 1 else next(source) for d in after]
 
 
+def as_transpose(op: Op | None) -> tuple[int, ...] | None:
+    """The permutation that `op` does: a transpose, or a reshape that only moves extents 1."""
+    if op is None or op.defn.name not in ("ptir.transpose", "ptir.reshape"):
+        return None
+    before, after = shape(op.operands[0]), shape(op)
+    if op.defn.name == "ptir.transpose":
+        return axes(op.attr("perm"), len(after))
+    origins = unit_origins(before, after) if len(before) == len(after) else None
+    units = iter([i for i, d in enumerate(before) if d == 1])
+    return None if origins is None else tuple(next(units) if o is None else o for o in origins)
+
+
 def sums(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     """Elementwise sums."""
     return tuple(x + y for x, y in zip(a, b, strict=True))

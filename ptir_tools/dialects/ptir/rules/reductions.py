@@ -131,7 +131,10 @@ def _of_reshape(op: OpView) -> bool:
             axes += left
         elif gone.intersection(wide):
             return False
-    kept = tuple(d for a, d in enumerate(helpers.shape(inner.x)) if a not in axes)
+    extents = helpers.shape(inner.x)
+    if axes and tuple(1 if a in axes else d for a, d in enumerate(extents)) == helpers.shape(op.root):
+        return op.replace(_rebuilt(op, inner.x, axes, True))
+    kept = tuple(d for a, d in enumerate(extents) if a not in axes)
     if not axes or (kept != helpers.shape(op.root) and not helpers.alone(op.rw, op.x, op.root)):
         return False
     return op.replace(_reshaped(op, _rebuilt(op, inner.x, axes, False)))

@@ -8,7 +8,7 @@ from ptir_tools.core.folding import uniform
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.ptir.rules.helpers import insert, splat, static
+from ptir_tools.dialects.ptir.rules.helpers import alone, insert, rank, splat, static
 
 _ORIGINS = ("ptir.broadcast_to", "ptir.constant")
 _FAMILIES = ("ptir.elementwise_unary", "ptir.elementwise_binary", "ptir.compare", "ptir.select", "ptir.cast", "ptir.clamp")
@@ -38,9 +38,14 @@ def uniform_operands(op: OpView) -> bool:
     return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
-@rewrites("ptir.reshape", "ptir.transpose", "ptir.slice", "ptir.tile", "ptir.concat", operands=_ORIGINS, every=True, benefit=3)
+_REARRANGING = ("reshape", "transpose", "slice", "tile", "concat", "broadcast_to")
+
+
+@rewrites(*(f"ptir.{name}" for name in _REARRANGING), operands=_ORIGINS, every=True, benefit=3)
 def rearranged_equal_elements(op: OpView) -> bool:
-    """Equal elements that are rearranged or joined are as many equal elements."""
+    """Equal elements that are rearranged, joined or repeated are as many equal elements; a scalar that is broadcast stays so."""
+    if op.root.defn.short == "broadcast_to" and not rank(op.x):
+        return False
     elements = [element_of(x) for x in op.root.operands]
     first, t = elements[0], op.result.type
     if first is None or any(e is None or not e.same(first) for e in elements):
@@ -48,6 +53,8 @@ def rearranged_equal_elements(op: OpView) -> bool:
     if not isinstance(t, TensorType) or not t.is_static or not static(*op.root.operands):
         return False
     ops = splat(t, arrays.from_literal(first))
+    if len(ops) > 1 and not all(alone(op.rw, x, op.root) for x in op.root.operands):
+        return False
     return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
