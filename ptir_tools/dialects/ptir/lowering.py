@@ -11,6 +11,7 @@ from ptir_tools.core.ir import Function, Hint, Op, Operand, Program, Region, Val
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.kinds import NOT_UPSTREAM, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.ops.quantize import scaled
 
@@ -34,18 +35,24 @@ class Block:
 
 def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list[Block]] | None:
     """(functions, regions) as they are to be written, or None after reporting every op that gpt.rs does not have."""
-    program = decomposed(program, diagnostics)
-    if refuse(program, diagnostics):
+    smaller = decomposed(program, diagnostics)
+    if smaller is None or refuse(smaller, diagnostics):
         return None
+    program = smaller
     note_streams(program, diagnostics)
     functions = [_block(f, diagnostics) for f in program.functions]
     return functions, [_block(r, diagnostics) for r in program.regions]
 
 
-def decomposed(program: Program, diagnostics: Diagnostics) -> Program:
-    """`program`, or a copy of it in which the composite ops that gpt.rs does not have are decomposed, with a note."""
+def decomposed(program: Program, diagnostics: Diagnostics) -> Program | None:
+    """`program`, or a copy of it in which the composite ops that gpt.rs does not have are decomposed, with a note.
+
+    Only what verifies can be decomposed: None after reporting why a program that holds such ops does not.
+    """
     if not any(op.defn.short in NOT_UPSTREAM for b in program.blocks() for op in b.body):
         return program
+    if not verify(program, diagnostics):
+        return None
     program = clone(program)
     for name in rules.decompose(program):
         diagnostics.note("Decomposed", f"gpt.rs has no {name}: it is written as smaller ops (the pass decompose)")
