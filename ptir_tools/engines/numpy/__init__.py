@@ -79,13 +79,12 @@ class Bound:
 
 def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     """The arrays to return, and the steps that copy into them: parameters, constants, views, and what is returned twice."""
-    owned = set(map(id, frame.handed.values()))
+    owned = {id(_base(raw)): raw.nbytes for raw in frame.handed.values()}
     results: list[Array] = []
     copies: list[Step] = []
     for array in frame.results:
-        base = _base(array)
-        if id(base) in owned and array.flags.c_contiguous and array.nbytes == base.nbytes:
-            owned.remove(id(base))
+        if array.flags.c_contiguous and owned.get(id(_base(array))) == array.nbytes:
+            del owned[id(_base(array))]
             results.append(array)
             continue
         fresh = np.empty(array.shape, array.dtype)

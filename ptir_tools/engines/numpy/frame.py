@@ -145,7 +145,7 @@ class Frame:
         dtype = arrays.numpy_dtype(t.dtype)
         if root.offset is None:
             if root not in self.handed:
-                self.handed[root] = np.empty(root.nbytes, np.uint8)
+                self.handed[root] = aligned(root.nbytes)
             raw = self.handed[root]
         else:
             raw = self.arena[root.offset : root.offset + root.nbytes]
