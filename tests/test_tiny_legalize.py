@@ -1,15 +1,24 @@
 """What a graph leaves implicit: EXPAND, broadcast_dimensions, implicit operands, in both profiles; pieces."""
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_graphs import codes, good, graph, inputs_of, node, printed, read, run, sample, source
 
+from ptir_tools.core.choices import Seeded, some
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import BF16, F16, F32, I1
+from ptir_tools.core.ir import Program, Value
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
+from ptir_tools.dialects.tiny.generate import Growing, generate
 from ptir_tools.dialects.tiny.pieces import Pieces, count
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -82,6 +91,18 @@ def test_reduced_axes_come_back_through_unary_ops_and_immediates() -> None:
 def test_two_alignments_are_refused() -> None:
     assert codes(graph(*reduced(4, 4, axes=[1]), node("SUB", "x", "s"))) == ["BroadcastMismatch"]
     assert codes(graph(*reduced(4, 4, axes=[0]), node("SUB", "x", "s"))) == []  # both alignments agree
+
+
+def test_alignments_that_are_the_same_are_no_choice() -> None:
+    text = graph(source([1, 4]), node("REDUCE", id="m", op="MAX", axes=[1], dtype="fp32"), node("SUB", "x", "m"))
+    assert codes(text) == []
+
+
+def test_a_column_and_its_largest_elements_are_a_choice() -> None:
+    """[M, 1] and [M] would align from the right to [M, M]."""
+    for shape, axis in ((["M", 1], 1), ([4, 1], 1), ([1, 3, 3], 2)):
+        text = graph(source(shape), node("REDUCE", id="m", op="MAX", axes=[axis], dtype="fp32"), node("SUB", "x", "m"))
+        assert codes(text) == ["BroadcastMismatch"]
 
 
 def test_numbers_never_make_an_alignment() -> None:
@@ -187,3 +208,73 @@ def test_the_limit_is_128_and_an_option() -> None:
     two = ("VIEW", {"result_shape": [8, 8], "index_map": {"map": ["i0//2+i0%2", "i1//2+i1%2"]}})
     assert codes(graph(source((2, 2)), *chain(*three, view))) == ["ExcessivePiecewise"]
     assert codes(graph(source((2, 2)), *chain(*three, two))) == ["ExcessivePiecewise"]
+
+
+class Implicit:
+    """Steps of a generator whose EXPAND, CAST and RESHAPE a person would leave out; `left_out` has the sources of these."""
+
+    def __init__(self) -> None:
+        self.left_out: dict[str, str] = {}
+
+    def hidden(self, g: Growing, source: Value, uop: str, **attrs: Any) -> Value:
+        made = g.b.op(uop, source, **attrs)
+        self.left_out[made.name] = source.name
+        return made
+
+    def part(self, g: Growing, x: Value) -> Value | None:
+        """`x` and a part of it that aligns from the right."""
+        shape = x.type.static_shape
+        if 0 in shape or x.type.dtype is I1:
+            return None
+        cut = [g.choices.flag() for _ in shape]
+        part = g.b.op("SHRINK", x, lo=(0,) * len(shape), hi=tuple(1 if c else d for c, d in zip(cut, shape, strict=True)))
+        lead = g.choices.number(0, cut.index(False) if False in cut else len(cut))
+        small = g.b.op("RESHAPE", part, result_shape=part.type.shape[lead:])
+        whole = self.hidden(g, small, "EXPAND", result_shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
+        return g.b.op("ADD", x, whole) if g.choices.flag() else g.b.op("SUB", whole, x)
+
+    def reduced(self, g: Growing, x: Value) -> Value | None:
+        """`x` without its largest elements along some axes."""
+        shape = x.type.static_shape
+        if 0 in shape or x.type.dtype is not F32:
+            return None
+        axes = tuple(sorted(some(g.choices, range(len(shape)))))
+        best = g.b.op("NEG", g.b.op("REDUCE", x, op="MAX", axes=axes, dtype=F32))
+        ones = tuple(1 if i in axes else d for i, d in enumerate(shape))
+        kept = self.hidden(g, best, "RESHAPE", result_shape=ones)
+        whole = self.hidden(g, kept, "EXPAND", result_shape=shape, broadcast_dimensions=tuple(range(len(shape))))
+        return g.b.op("ADD", x, whole)
+
+    def narrow(self, g: Growing, x: Value) -> Value | None:
+        """`x` and half of it in fewer bits."""
+        if x.type.dtype is not F32:
+            return None
+        half = g.b.op("CAST", g.b.op("MUL", x, x), to=g.choices.one((F16, BF16)))
+        return g.b.op("MAX", x, self.hidden(g, half, "CAST", to=F32))
+
+    def text(self, program: Program) -> str:
+        """The program without what is left out."""
+        value = json.loads(printed(program))
+        value["uops"] = [n for n in value["uops"] if n["id"] not in self.left_out]
+        for n in value["uops"]:
+            while any(s in self.left_out for s in n.get("src", [])):
+                n["src"] = [self.left_out.get(s, s) for s in n["src"]]
+        return json.dumps(value)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_what_is_left_out_comes_back(seed: int) -> None:
+    """A graph without its EXPANDs, CASTs and RESHAPEs is mended, or refused as ambiguous; normalized, strict accepts it."""
+    steps = Implicit()
+    before = generate(Seeded(seed), size=6, growers=[steps.part, steps.reduced, steps.narrow])
+    before.attrs["outputs"] = True
+    text = steps.text(before)
+    if set(codes(text)) == {"BroadcastMismatch"}:
+        assert any("ambiguous" in d.message for d in read(text)[1])
+        return
+    after = good(explicit(text), "strict")
+    inputs = inputs_of(before, seed)
+    with np.errstate(all="ignore"):
+        for x, y in zip(run(before, inputs), run(after, inputs), strict=True):
+            np.testing.assert_array_equal(x.astype(float), y.astype(float))

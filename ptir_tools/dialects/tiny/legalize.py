@@ -171,7 +171,7 @@ class _Legalizer:
                 continue
             right = aligned([x.type.shape, target]) == target
             axes = _reduced_axes(x, target)
-            if right and axes not in (None, tuple(range(len(axes or ())))):
+            if right and any(_elsewhere(x, x.type.shape, other) for other in shapes):
                 message = f"{x.name} {shape_text(x.type.shape)} fits {shape_text(target)} aligned from the right and at the axes"
                 raise Violation("BroadcastMismatch", f"{message} that its REDUCE removed: ambiguous", help="EXPAND it")
             if not right and axes is None:
@@ -217,6 +217,12 @@ def _typed(x: Operand, dtype: DType) -> Operand:
 
 def _with_ones(target: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axes else d for i, d in enumerate(target))
+
+
+def _elsewhere(x: Value, shape: Shape, other: Shape) -> bool:
+    """Whether `x`, of this shape, reduces a value of the shape `other` and so belongs elsewhere in it than at the right."""
+    axes = _reduced_axes(x, other)
+    return axes is not None and _with_ones(other, axes) != (1,) * (len(other) - len(shape)) + shape
 
 
 def _reduced_axes(x: Value, target: Shape) -> tuple[int, ...] | None:
