@@ -86,9 +86,9 @@ def write(program: Program, format: str | None = None, *, weights: str | os.Path
 
 
 def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
-    if form != "ptir" or not path.endswith((".safetensors", ".npz")):
-        raise UsageError("weights stand in a .safetensors or .npz file beside text PTIR")
-    references, arrays = external.outside(program, os.path.basename(path))
+    if form != "ptir":
+        raise UsageError(f"weights stand beside text PTIR; {form} holds its constants itself")
+    references, arrays = external.outside(program, path)
     with open(path, "wb") as file:
         arrayfiles.save(path, file, arrays)
     return references

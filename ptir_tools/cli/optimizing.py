@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from ptir_tools.cli import checking
+from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.report import Reporter
@@ -49,6 +49,7 @@ class Flags:
     strict_fp: bool
     fast_math: bool
     elide_constants_larger: int | None
+    weights: str | None
     check: bool
     check_runs: int
 
@@ -75,6 +76,7 @@ pass_options = (
     click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
     *float_options,
     click.option("--elide-constants-larger", type=int, metavar="N", help="Print constants of more than N elements as dense<?>."),
+    weights.weights_option,
     *checking.check_options,
 )
 
@@ -89,10 +91,12 @@ def optimize_command(session: Session, file: str, output: str | None, pipeline: 
     with _context(session, program, diagnostics, flags) as context:
         _run(session, program, text, context, flags)
     _summaries(session.reporter, context, flags)
+    arrays = weights.taken_out(session, program, form, flags.weights)
     pieces = program_text(program, form, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if before is not None:
         checking.check(session, before, program, flags.check_runs)
+    weights.write(flags.weights, arrays)
     write_text(output, pieces)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ptir_tools.cli import checking
+from ptir_tools.cli import weights as weights_file
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import assignment, file_argument, output_option, subcommand
 from ptir_tools.cli.output import program_text, write_text
@@ -33,6 +34,7 @@ symbols = lazy("ptir_tools.core.symbols")
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
     ),
     click.option("--elide-constants-larger", type=int, metavar="N", help="Write constants of more than N elements as dense<?>."),
+    weights_file.weights_option,
     *checking.check_options,
 )
 def command(
@@ -45,6 +47,7 @@ def command(
     target: str | None,
     placeholders: tuple[tuple[str, str], ...],
     elide_constants_larger: int | None,
+    weights: str | None,
     check: bool,
     check_runs: int,
 ) -> None:
@@ -75,6 +78,7 @@ def command(
     if between:
         program = _sized(session, program, FORMATS[to].dialect) if check else program
         after = _convert(session, program, FORMATS[to].dialect, diagnostics)
+    arrays = weights_file.taken_out(session, after, to, weights)
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:
@@ -83,6 +87,7 @@ def command(
         checking.check(session, program, after, check_runs)
     if constants is not None and after.dialect.name == "tiny":
         constants_file.write(constants, session.options.constants)
+    weights_file.write(weights, arrays)
     write_text(output, pieces)
 
 

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import UsageError, Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.lazy import lazy
@@ -83,16 +83,21 @@ def _npz(path: str, key: str, t: TensorType) -> bytes:
     return arrays.pack(array, t.dtype)
 
 
-def outside(program: Program, file: str, larger: int = SMALL) -> tuple[dict[Literal, str], dict[str, Array]]:
-    """What `Options.outside` takes to write the constants of more than `larger` elements as arrays of `file` (beside the text),
-    and those arrays by key: the name of the first constant that has the payload. Splats, and what the file cannot name, stay.
+def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, Array]]:
+    """What `Options.outside` takes to write the constants of more than SMALL elements as arrays of the file at `path`, which
+    stands beside the text, and those arrays by key: the name of the first constant that has the payload.
+
+    Splats, and what .safetensors cannot name, stay in the text. Raises UsageError for another kind of file.
     """
+    file = os.path.basename(path)
+    if os.path.splitext(file)[1] not in (".safetensors", ".npz"):
+        raise UsageError(f"{path}: weights are kept in .safetensors and .npz files")
     references: dict[Literal, str] = {}
     found: dict[str, Array] = {}
     keys: dict[object, str] = {}
     for op in (op for block in program.blocks() for op in block.body if op.defn.is_constant):
         x = op.attr("value")
-        if x.data is None or x.splat or x.type.count <= larger or x.type.dtype not in _SAFETENSORS:
+        if x.data is None or x.splat or x.type.count <= SMALL or x.type.dtype not in _SAFETENSORS:
             continue
         if x.key not in keys:
             keys[x.key] = key = _free(op.result.name, found)

@@ -1,0 +1,1 @@
+# RUN: ptir opt testdata/models/mobilenet.ptir --check --weights %t/w.npz -o %t/m.ptir | ptir translate %t/m.ptir --to ptir --weights %t/v.safetensors -o %t/n.ptir | ptir run %t/n.ptir --inputs testdata/models/mobilenet.inputs.safetensors --expect testdata/models/mobilenet.expect.safetensors --rtol 0 --atol 5e-6
