@@ -92,3 +92,16 @@ def test_hints_go_as_they_came(seed: int) -> None:
         before = write(program)
         run_pipeline(program, "fusion-hints,inline-hints")
         assert write(program) == before
+
+
+@pytest.mark.parametrize("name", ["licm", "sink", "elementwise-fusion", "decompose", "fusion-hints,lower-hints", "recognize"])
+def test_every_prefix_of_the_steps_leaves_the_same_meaning(name: str) -> None:
+    for seed in range(4):
+        for program in (loops(seed), generate(Seeded(seed), growers=ROWS)):
+            log: list[dict[str, object]] = []
+            run_pipeline(clone(program), name, whole := PassContext(log=log.append))
+            assert whole.steps == len(log)
+            for limit in range(0, whole.steps, max(whole.steps // 3, 1)):
+                after = clone(program)
+                run_pipeline(after, name, part := PassContext(step_limit=limit))
+                assert part.steps == limit and not check(program, after, runs=1).diverged

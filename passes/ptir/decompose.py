@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
-from ptir_tools.dialects.ptir.expansion import expand
+from ptir_tools.dialects.ptir.expansion import EXPANSIONS, expand
 from ptir_tools.dialects.ptir.rules.decompose import DECOMPOSED
 from ptir_tools.passes import PassContext
 
@@ -12,9 +12,9 @@ def run(program: Program, context: PassContext) -> None:
     """Express layer_norm, clamp and the custom calls that are known in the ops that gpt.rs has."""
     for rw in context.rewriters(program):
         for op in [op for op in rw.body() if op.defn.name == "ptir.custom_call"]:
-            if expand(op, rw):
-                context.count("expand-call")
+            if op.attr("target") in EXPANSIONS and context.step("expand-call", op):
+                context.count("expand-call", expand(op, rw))
         for op in list(rw.body()):
             for pattern in DECOMPOSED.by_root.get(op.defn, ()):
-                pattern.match_and_rewrite(op, rw)
-                context.count(pattern.name)
+                if context.step(pattern.name, op):
+                    context.count(pattern.name, pattern.match_and_rewrite(op, rw))

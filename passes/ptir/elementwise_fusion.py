@@ -28,15 +28,18 @@ def run(program: Program, context: PassContext) -> None:
     """Make one custom call of each greatest group of f32 elementwise ops that computes one value."""
     for rw in context.rewriters(program):
         for group in list(elementwise_groups(rw, lambda op: True, lambda op: True)):
-            _fuse(rw, group, context.options["backend"])
-            context.count("fused")
+            context.count("fused", _fuse(rw, group, context))
 
 
-def _fuse(rw: Rewriter, group: Group, backend: Backend) -> None:
+def _fuse(rw: Rewriter, group: Group, context: PassContext) -> bool:
+    backend = context.options["backend"]
     attrs = group.payload if backend is Backend.C else tuple(sorted((*group.payload, *fusion_kind("elementwise_dag_v1"))))
     given = {"target": f"gpt_rs.{backend}.fused_elementwise.f32.v1", "attrs": attrs}
     result: Value = group.root.result
     call = create(OPS["ptir.custom_call"], [group.inputs], given, types=[result.type])
+    if not context.step("fuse", group.root, call):
+        return False
     rw.replace_all_uses(result, rw.insert_before(group.root, call))
     for op in reversed(group.ops):
         rw.erase(op)
+    return True

@@ -29,7 +29,7 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         for op in list(rw.body()):
             if op.defn.name in LOOPS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
-                context.count("hoisted", _Loop(op, rw, sharing).hoist())
+                context.count("hoisted", _Loop(op, rw, sharing).hoist(context))
 
 
 @dataclass(slots=True)
@@ -93,13 +93,13 @@ class _Loop:
             and all(p.region.results[p.skip + k] is p.region.params[k] for p in self.parts)
         ]
 
-    def hoist(self) -> int:
+    def hoist(self, context: PassContext) -> int:
         """Move out what can leave; how many ops left."""
         invariant = self.invariant()
         leaving = [part.leaving(invariant) for part in self.parts]
         carried = [part.carried(ops) for part, ops in zip(self.parts, leaving, strict=True)]
         kept = [v for values in carried for v in values]
-        if not kept:
+        if not kept or not context.step("hoist", self.op, *(v.op for v in kept if v.op is not None)):
             return 0
         outside: dict[Value, Operand] = {p.region.params[k]: self.op.operands[k] for p in self.parts for k in invariant}
         for op in _needed([op for ops in leaving for op in ops], kept):

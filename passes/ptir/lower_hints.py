@@ -20,7 +20,7 @@ _TARGETS = {"elementwise_dag_v1": "gpt_rs.triton.fused_elementwise.f32.v1", _DOT
 def run(program: Program, context: PassContext) -> None:
     """Make of each fusion hint with a payload the custom call that it describes."""
     for function in program.functions:
-        calls = {h: call for h in function.hints if (call := _call(h, context.floats)) is not None}
+        calls = {h: call for h in function.hints if (call := _call(h, context)) is not None}
         function.hints[:] = [h for h in function.hints if h not in calls]
         with context.rewriter(program, function) as rw:
             made: dict[Operand, Operand] = {}
@@ -32,25 +32,26 @@ def run(program: Program, context: PassContext) -> None:
         context.count("lowered", len(calls))
 
 
-def _call(hint: Hint, floats: Floats) -> Op | None:
+def _call(hint: Hint, context: PassContext) -> Op | None:
     """The custom call that stands for `hint`; None when it stays."""
     kind = dict(hint.attrs).get("fusion_kind", ("", ""))[1]
     target = _TARGETS.get(kind if isinstance(kind, str) else "")
-    if target is None or len(hint.exports) != 1 or (kind == _DOT and floats is Floats.STRICT):
+    if target is None or len(hint.exports) != 1 or (kind == _DOT and context.floats is Floats.STRICT):
         return None
     known = TARGETS[target].attrs | TARGETS[target].optional
     given = {"target": target, "attrs": tuple(a for a in hint.attrs if a[0] in known)}
     try:
-        return create(OPS["ptir.custom_call"], [hint.inputs], given, types=[hint.exports[0].type])
+        call = create(OPS["ptir.custom_call"], [hint.inputs], given, types=[hint.exports[0].type])
     except Violation:
         return None
+    root = hint.exports[0].op
+    return call if root is not None and context.step("lower", root, call) else None
 
 
 def _replace(rw: Rewriter, hint: Hint, call: Op) -> None:
     (result,) = hint.exports
     ops = [copy.result.op for copy in hint.body]
-    if result.op is None:
-        return
+    assert result.op is not None
     rw.replace_all_uses(result, rw.insert_before(result.op, call))
     for op in reversed(ops):
         if op is not None and rw.alive(op) and rw.unused(op):

@@ -54,6 +54,8 @@ def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, 
         for op in rw.body():
             computed.add(op)
         for op in [op for op in rw.body() if computed.leaves(op, rw)]:
+            if not context.step("fold", op):
+                break
             v, array = op.result, computed.values[op.result]
             context.count("folded")
             if constants:

@@ -19,7 +19,7 @@ def run(program: Program, context: PassContext) -> None:
         for form in forms():
             roots = {example.root.defn for example in form.examples}
             for op in [op for op in rw.body() if op.defn in roots]:
-                if rw.alive(op) and recognize(form, op, rw):
+                if rw.alive(op) and recognize(form, op, rw, context.step):
                     context.count(form.build.__name__.replace("_", "-"))
                     found += 1
         context.count("erased", rw.erase_dead() if found else 0)

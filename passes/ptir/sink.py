@@ -26,9 +26,9 @@ def run(program: Program, context: PassContext) -> None:
     for rw in _outermost_first(program, context):
         for op in reversed(list(rw.body())):
             if op.defn.name == "ptir.cond":
-                context.count("sunk into branches", _Branch(rw, op, sharing).sink())
+                context.count("sunk into branches", _Branch(rw, op, sharing).sink(context))
     for rw in context.rewriters(program):
-        context.count("moved to first use", _to_first_use(rw))
+        context.count("moved to first use", _to_first_use(rw, context))
 
 
 def _outermost_first(program: Program, context: PassContext) -> Iterator[Rewriter]:
@@ -60,11 +60,11 @@ class _Branch:
         self.sunk: dict[Op, set[int]] = {}
         self.reads = len(op.operands)  # how many uses the `cond` and what moves make
 
-    def sink(self) -> int:
+    def sink(self, context: PassContext) -> int:
         """Move what can move; how many ops did."""
         self._choose()
         kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not (isinstance(x, Value) and x.op in self.sunk)]
-        if len(kept) == len(self.arguments):
+        if len(kept) == len(self.arguments) or not context.step("sink", self.op, *self.sunk):
             return 0
         ops = list(self.sunk)[::-1]
         given = {self.arguments[j] for j in kept}
@@ -146,7 +146,7 @@ def _mapped(x: Operand, values: dict[Value, Value]) -> Operand:
     return values.get(x, x) if isinstance(x, Value) else x
 
 
-def _to_first_use(rw: Rewriter) -> int:
+def _to_first_use(rw: Rewriter, context: PassContext) -> int:
     """Move what is bigger than its operands down to its first use; how many ops moved.
 
     What stands before an op because that op, or something there, uses it first is one group; the next goes to its front.
@@ -162,6 +162,8 @@ def _to_first_use(rw: Rewriter) -> int:
         last = home.get(first, first)
         place = front.get(last, last)
         if rw.order.following(op) is not place:
+            if not context.step("move", op, op):
+                break
             rw.move_before(place, op)
             moved += 1
         home[op], front[last] = last, op

@@ -61,14 +61,15 @@ def _examples(name: str, skip: tuple[str, ...]) -> list[Example]:
     return [example for t in texts for example in Example.read(t, skip=skip).values()]
 
 
-def recognize(form: Form, op: Op, rw: Rewriter) -> bool:
-    """Let a kernel of `form` that ends at `op` be what stands for it."""
+def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], bool]) -> bool:
+    """Let a kernel of `form` that ends at `op` be what stands for it, if `may(name, op, what stands for it)` says so."""
     for example in form.examples:
         match = example.match(op, rw)
         if match is None or not match.closed:
             continue
         found = Found(match, rw)
-        if (made := _built(form, found)) is None:
+        made = _built(form, found)
+        if made is None or made.op is None or not may(example.kernel.name.replace("_", "-"), op, made.op):
             found.undo()
             continue
         rw.replace_all_uses(op.result, made)

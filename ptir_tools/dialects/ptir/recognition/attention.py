@@ -54,7 +54,7 @@ def attention(found: Found) -> Value | None:
     if "low" in found.match.inputs:
         given["masked"] = ("F64", float(found.match.number("low")))
     operands[:3] = [found.cast(x, dtype) for x in operands[:3]]
-    made = found.call("ptir.attention.v1", *operands, dtype=dtype, **given)
+    made = found.call_in(dtype, "ptir.attention.v1", *operands, **given)
     return made if helpers.dtype(found.root) is dtype else found.build("cast", made, dtype=helpers.dtype(found.root))
 
 

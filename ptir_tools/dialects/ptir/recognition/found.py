@@ -41,11 +41,14 @@ class Found:
         """What stands for an op of the kernel."""
         return self.match.ops[name]
 
-    def call(self, target: str, *operands: Operand, dtype: DType | None = None, **given: Number) -> Value:
-        """A custom call of the type of the root, or of that in another dtype. Raises Violation when the target refuses it."""
-        t = helpers.tensor_type(self.root)
+    def call(self, target: str, *operands: Operand, **given: Number) -> Value:
+        """A custom call of the type of the root. Raises Violation when the target refuses it."""
+        return self.call_in(helpers.dtype(self.root), target, *operands, **given)
+
+    def call_in(self, dtype: DType, target: str, *operands: Operand, **given: Number) -> Value:
+        """A custom call of the type of the root, but in `dtype`. Raises Violation when the target refuses it."""
+        wanted = helpers.tensor_type(self.root).with_dtype(dtype)
         made = create(OPS["ptir.custom_call"], [operands], {"target": target, "attrs": attrs(**given)})
-        wanted = t if dtype is None else t.with_dtype(dtype)
         require(made.result.type is wanted, "ResultTypeMismatch", f"{target} makes {made.result.type}, wanted is {wanted}")
         return self._put(made)
 
