@@ -102,10 +102,14 @@ def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int]) -> Arr
 def widen(array: Array) -> Array:
     """`array` in the precision in which the reference computes: floats in float64, complex in complex128, integers as
     they are (they wrap in their own dtype), 4-bit integers in int8 or uint8."""
-    if (wide := _wide_dtype(array.dtype)) is None:
-        return array
     with np.errstate(invalid="ignore"):  # a signaling NaN
-        return array.astype(wide, copy=False)
+        return widened(array)
+
+
+def widened(array: Array) -> Array:
+    """`widen` where errors are ignored already."""
+    wide = _wide_dtype(array.dtype)
+    return array if wide is None else array.astype(wide, copy=False)
 
 
 @cache

@@ -77,8 +77,8 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
     for name, region in zip(d.regions, op.regions, strict=True):
         keywords[name] = _callable(region, context, env)
     for name, wanted in d.wants.items():
-        types = tuple(v.type for v in op.results)
-        keywords[name] = context if wanted == "Context" else types if len(types) != 1 else types[0]
+        types = op.results[0].type if len(op.results) == 1 else tuple(v.type for v in op.results)
+        keywords[name] = context if wanted == "Context" else types
     before, context.op = context.op, op
     try:
         answer = d.body(*d.split(op.attrs, operands), **keywords)

@@ -147,6 +147,8 @@ class OpDef:
 
         Raises Violation("OperandCountMismatch") when the count is wrong.
         """
+        if len(items) == len(self.places) == len(self.groups):
+            return list(items)
         if (lengths := self.lengths(attrs, len(items))) is None:
             raise Violation("OperandCountMismatch", f"{self.short} takes {self.arity_text()}, got {len(items)}")
         arguments: list[Any] = []
@@ -168,6 +170,8 @@ class OpDef:
 
     def named(self, attrs: tuple[Any, ...]) -> dict[str, Any]:
         """The attributes by name, without the implicit one."""
+        if not attrs:
+            return {}
         return {a.name: v for a, v in zip(self.attrs, attrs, strict=True) if a.name != SEGMENTS}
 
     def fill(self, given: dict[str, Any], types: tuple[Type, ...] = ()) -> tuple[Any, ...]:

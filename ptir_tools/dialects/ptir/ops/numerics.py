@@ -26,7 +26,7 @@ else:
 def compute(result: TensorType, function: Callable[..., Any], *operands: Array) -> Array:
     """`function` of the operands in float64 (integers in their own dtype), rounded once to the dtype of `result`."""
     with np.errstate(all="ignore"):
-        return arrays.narrow(np.asarray(function(*map(arrays.widen, operands))), result.dtype)
+        return arrays.narrow(np.asarray(function(*map(arrays.widened, operands))), result.dtype)
 
 
 def ufunc(kind: str) -> Any:
