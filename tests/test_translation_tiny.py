@@ -105,6 +105,7 @@ PTIR_TO_TINY: list[Row] = [
     ("Y", "constant of equal elements", ptir("add(%x, dense<2.0> : tensor<f32, 2x3>)"), None),
     ("C", "constant", CONSTANT, CONSTANT),
     ("C", "iota", ptir("iota() axis[1]"), ptir("iota() axis[1]")),
+    ("N", "iota of a symbol", None, ptir("iota() axis[0]", "f32, ?N", "f32, ?N")),
     ("C", "an op of constants", TANH_2, TANH_2),
     ("C", "exp", ptir("exp(%x)"), ptir("exp(%x)", "f64, 2", "f64, 2")),
     ("C", "tanh", ptir("tanh(%x)"), ptir("tanh(%x)", "f64, 2", "f64, 2")),

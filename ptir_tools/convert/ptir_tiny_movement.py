@@ -111,6 +111,7 @@ def _extent(x: Value, axis: int) -> Dim:
 
 def _iota(emit: Emit) -> Operand:
     """The elements written out, as an INPUT."""
+    require(emit.type.is_static, NOT_TRANSLATABLE, f"{emit.type} has symbolic extents", help="give them with --bind")
     small = emit.type.nbytes <= emit.to.options.limits.literal_bytes
     require(small, NOT_TRANSLATABLE, "the constant would be too big")
     return constant(emit.to, to_literal(evaluate(emit.op, (), Context())[0], emit.type), emit.own_name)
