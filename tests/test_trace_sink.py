@@ -135,8 +135,11 @@ def test_a_traced_run_is_read_as_a_program(tmp_path: Path) -> None:
         (found,) = ptir.run(ptir.read(path), [X]).values()
         np.testing.assert_array_equal(found, want)
         assert run_ptir("verify", path).status == 0
-    ptir.run(built, [X], trace=sink)
-    with pytest.raises(ptir.UsageError, match="a trace of 2 runs"):
+    ptir.run(built, [X], trace=sink)  # the same program again: the trace is still of one
+    np.testing.assert_array_equal(ptir.run(ptir.read(tmp_path / "trace"), [X])["2"], want)
+    g = ptir.Graph()
+    ptir.run(g.returns(g.input("x", "f32", (3,)) * 3), [X], trace=sink)
+    with pytest.raises(ptir.UsageError, match="a trace of several programs; name one"):
         ptir.read(tmp_path / "trace")
     ran = run_ptir("verify", tmp_path / "trace")
     assert ran.status == 2 and "name one" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from filecmp import cmp
 from glob import escape, glob
 from typing import TYPE_CHECKING
 
@@ -25,18 +26,25 @@ BOM = "\ufeff"
 
 
 def program_file(path: str) -> str:
-    """The file of the program at `path`: in the folder of a traced run, its structure; in that of a trace, that of its only run.
+    """The file of the program at `path`: in the folder of a traced run, its structure; in that of a trace, that of its runs.
 
-    Raises UsageError for a trace of several runs.
+    Raises UsageError for a trace of several programs.
     """
     if not os.path.isdir(path):
         return path
     if os.path.exists(inside := os.path.join(path, trace.STRUCTURE)):
         return inside
     runs = sorted(glob(os.path.join(escape(path), "*", trace.STRUCTURE)))
-    if len(runs) > 1:
-        raise UsageError(f"{path} is a trace of {len(runs)} runs; name one: {', '.join(map(os.path.dirname, runs[:5]))}")
+    if not all(_same_program(runs[0], other) for other in runs[1:]):
+        raise UsageError(f"{path} is a trace of several programs; name one: {', '.join(map(os.path.dirname, runs[:5]))}")
     return runs[0] if runs else path
+
+
+def _same_program(first: str, second: str) -> bool:
+    """Whether two traced runs are of one program: structure and payloads are the same, byte for byte."""
+    payloads = [os.path.join(os.path.dirname(p), trace.PAYLOADS) for p in (first, second)]
+    there = [os.path.exists(p) for p in payloads]
+    return cmp(first, second, shallow=False) and there[0] == there[1] and (not there[0] or cmp(*payloads, shallow=False))
 
 
 def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> Source | None:
