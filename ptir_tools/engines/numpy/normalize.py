@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-BLOCK = 1 << 14  # elements
+BLOCK = 1 << 16  # elements
 NEGLIGIBLE = 2.0**-24  # beside deviations of 1
 
 
