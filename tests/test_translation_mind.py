@@ -6,6 +6,8 @@ import pytest
 from legality_rows import COND, NOWHERE, SCAN, SUM, F, Row, check_row, ids, mind, ptir
 from translations import parse, text, translated
 
+from ptir_tools.core.diagnostics import Severity
+
 X4 = "f32[2, 5, 6, 3]"
 MIND_TO_PTIR: list[Row] = [
     ("=", "Input, outputs", "%x = Input {name=x} : tensor<f32[2]>\noutputs: %x\n", None),
@@ -124,3 +126,21 @@ def test_ptir_to_mind(row: Row) -> None:
         assert there.program is not None
         row = (kind, "", text(there.program), refused)
     check_row(row, "ptir", "mind")
+
+
+HINTED = """func @main(%x: tensor<f32, 2>) -> tensor<f32, 2> {{
+  %y = neg(%x) -> tensor<f32, 2>
+  return %y
+  hint 0 ElementwiseDag {} inputs[%x] exports[%y] {{
+    %y = neg(%x) -> tensor<f32, 2>
+  }}
+}}
+""".format
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny"])
+def test_hints_are_dropped_and_told(target: str) -> None:
+    for policy, severity in (("Preferred", Severity.NOTE), ("Required", Severity.WARNING)):
+        there = translated(parse(HINTED(policy), "ptir"), target)
+        assert there.program is not None
+        assert [(d.code, d.severity) for d in there.diagnostics] == [("HintDropped", severity)]

@@ -112,6 +112,8 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
         diagnostics.error(NOT_TRANSLATABLE, f"no conversion leads from {source} to {target} (there are: {known})")
         return None
     named = _names(program) if len(steps) > 1 else {}
+    if steps:
+        _drop_hints(program, target, diagnostics)
     with collector_paused():
         for step in steps:
             report = Diagnostics(program.source)
@@ -123,6 +125,13 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
             converted.source = program.source
             program = converted
     return program
+
+
+def _drop_hints(program: Program, target: str, diagnostics: Diagnostics) -> None:
+    """Report the fusion hints of the entry, which no other IR has: a warning for one that is required."""
+    for hint in program.main.hints:
+        report = diagnostics.warning if hint.policy == "Required" else diagnostics.note
+        report("HintDropped", f"hint {hint.id} is dropped: {target} has no fusion hints", hint.loc)
 
 
 def _names(program: Program) -> dict[Span, str]:
