@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
+from inspect import cleandoc
 from time import perf_counter
 from types import ModuleType
 from typing import Any
@@ -186,6 +187,12 @@ def lookup(name: str, dialect: str) -> ModuleType:
 def help_of(name: str, dialect: str) -> str:
     """The first line of the pass's docstring."""
     return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
+
+
+def manual(name: str, dialect: str) -> str:
+    """What the pass says of itself: its docstring and that of its module."""
+    module = lookup(name, dialect)
+    return "\n\n".join(cleandoc(text) for text in (module.run.__doc__, module.__doc__) if text)
 
 
 def options_of(name: str, dialect: str) -> dict[str, Any]:

@@ -61,11 +61,17 @@ def test_reproducer_of_a_mended_pass_prints_what_the_pass_makes(
     left.unlink()
 
 
-@pytest.mark.parametrize("file", ["testdata/mind/02_mlp_relu.mind.ir", "testdata/tiny/04_gemm_no_permute.json",
-                                  "testdata/ptir/dump/d04_gpt2_block_prefill.json"])  # fmt: skip
-def test_reproducer_is_a_program_of_its_own_format(ptir: Ptir, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "file"),
+    [
+        ("mind", "testdata/mind/02_mlp_relu.mind.ir"),
+        ("tiny", "testdata/tiny/04_gemm_no_permute.json"),
+        ("ptir", "testdata/ptir/dump/d04_gpt2_block_prefill.json"),
+    ],
+)
+def test_reproducer_is_a_program_of_its_own_format(ptir: Ptir, monkeypatch: pytest.MonkeyPatch, dialect: str, file: str) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(lookup("dce", "ptir"), "run", lambda program, context: [][0])
+        patched.setattr(lookup("dce", dialect), "run", lambda program, context: [][0])
         left = reproducer(ptir("opt", "-p", "cse,dce", file))
     assert ptir("opt", "--run-reproducer", left).out == ptir("opt", "-p", "cse,dce", file).out
     left.unlink()
@@ -135,6 +141,8 @@ def test_list_of_passes_tells_their_options(ptir: Ptir) -> None:
     listed = ptir("opt", "--list-passes").text
     assert re.search(r"^mind  canonicalize .*\[fold-floats=false\]$", listed, re.MULTILINE)
     assert re.search(r"^all   fixpoint .*\[n=4\]$", listed, re.MULTILINE)
+    whole = ptir("opt", "--list-passes", "-v").text
+    assert "mind canonicalize [fold-floats=false]\n    Canonical form of Core v1" in whole and len(whole) > 2 * len(listed)
 
 
 def test_print_names_are_those_of_passes(ptir: Ptir) -> None:

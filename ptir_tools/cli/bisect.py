@@ -130,7 +130,10 @@ class Trial:
         made = self.run(steps)
         if made is None:
             return None
-        return "".join(program_text(made, made.format, Diagnostics(), self.session.options))
+        found = Diagnostics(made.source)
+        pieces = program_text(made, made.format, found, self.session.options)
+        found.raise_if_errors()
+        return "".join(pieces)
 
     def good(self, steps: int) -> bool:
         """What the judge says of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,14 @@ def _replay(session: Session, file: str, pipeline: str | None, flags: dict[str, 
 
 
 def _list(session: Session) -> None:
-    """Every pass with its IR, its help and its options."""
+    """Every pass with its IR, its help and its options; all that it says of itself with -v."""
+    if session.reporter.verbose:
+        for dialect in DIALECTS:
+            for name in passes.names(dialect):
+                options = _options(name, dialect)
+                manual = textwrap.indent(passes.manual(name, dialect), "    ")
+                sys.stdout.write(f"{dialect} {name}{f' [{options}]' if options else ''}\n{manual}\n\n")
+        return
     rows = [(d, name, passes.help_of(name, d), _options(name, d)) for d in DIALECTS for name in passes.names(d)]
     fixpoint = "Run the passes in parentheses again until they change nothing, at most n times each."
     rows += [("all", passes.FIXPOINT, fixpoint, _options(passes.FIXPOINT, "ptir"))]

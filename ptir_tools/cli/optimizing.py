@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -107,6 +107,8 @@ def pipeline_text(given: str | None, program: Program) -> str:
     if not given.startswith("@"):
         return given
     path = given[1:]
+    if not path:
+        raise UsageError("-p @FILE needs the name of the file")
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -128,7 +130,8 @@ def _run(session: Session, program: Program, pipeline: str, context: PassContext
         raise
     except Exception:
         if program.source is not None:
-            session.reporter.reproducer = describe(session, program.source, pipeline, position, context, flags)
+            with suppress(Exception):  # the crash itself matters more
+                session.reporter.reproducer = describe(session, program.source, pipeline, position, context, flags)
         raise
 
 

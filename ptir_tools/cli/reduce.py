@@ -11,7 +11,7 @@ import click
 from ptir_tools.cli import shrinking
 from ptir_tools.cli.judging import Judge, timeout_option
 from ptir_tools.cli.options import file_argument, output_option, subcommand
-from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.output import program_text, to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Program, Region, clone
@@ -38,7 +38,8 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
 
     Functions, outputs, ops and inputs are dropped, many at a time at first; what needs a dropped op gets one of its operands,
     zeros or a new input instead. Then constants become zeros and numbers smaller. What does not verify is not tried, unless
-    --allow-invalid. The same program and judge give the same result. Interrupted, the smallest so far is printed.
+    --allow-invalid. The same program and judge give the same result. The smallest so far is always in the -o FILE; without one,
+    it is printed at the end, or when the command is interrupted.
 
     \b
     Examples:
@@ -46,32 +47,33 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
       ptir reduce model.ptir --check 'sh -c "! ptir run {} --random 0 --compare reference"'
     """
     program, _ = session.load(file, verify=not allow_invalid)
-    reducer = Reducer(session, program, Judge(check, program.format, timeout), allow_invalid)
+    reducer = Reducer(session, program, Judge(check, program.format, timeout), allow_invalid, output)
     if not reducer.judge(reducer.text):
         raise UsageError("the program is not interesting: CMD does not exit with 0 for it (as ptir prints it)")
     try:
         reducer.run()
-    except KeyboardInterrupt:
-        write_text(output, [reducer.text])
-        raise
-    write_text(output, [reducer.text])
+    finally:
+        if to_stdout(output):
+            write_text(output, [reducer.text])
 
 
 class Reducer:
     """A program on its way down."""
 
-    def __init__(self, session: Session, program: Program, judge: Judge, allow_invalid: bool) -> None:
-        self.session, self.program, self.judge, self.allow_invalid = session, program, judge, allow_invalid
+    def __init__(self, session: Session, program: Program, judge: Judge, allow_invalid: bool, output: str | None) -> None:
+        self.session, self.program, self.judge = session, program, judge
+        self.allow_invalid, self.output = allow_invalid, output
         self.text = self.written(program) or ""
         self.judged, self.read = {self.text}, {self.text}
 
     def run(self) -> None:
         """Make it smaller until nothing helps."""
+        self.save()
         before = ""
         while before != self.text:
             before = self.text
-            self.sweep("functions", self.blocks, shrinking.without_functions)
-            self.attempt("no hints", shrinking.without_hints)
+            self.sweep("without functions", self.blocks, shrinking.without_functions)
+            self.attempt("without hints", shrinking.without_hints)
             for number in reversed(range(len(list(self.program.blocks())))):
                 self.block(number)
             self.numbers()
@@ -89,11 +91,11 @@ class Reducer:
         def size(of: Callable[[Region], list[Any]]) -> Callable[[], int]:
             return lambda: 0 if (b := block()) is None else len(of(b))
 
-        self.sweep("outputs", size(lambda b: b.results), partial(shrinking.without_results, number))
+        self.sweep("without outputs", size(lambda b: b.results), partial(shrinking.without_results, number))
         for replace in _REPLACEMENTS:
-            self.sweep("ops", size(lambda b: b.body), partial(shrinking.without_ops, number, replace))
-        self.sweep("inputs", size(lambda b: b.params), partial(shrinking.without_parameters, number))
-        self.sweep("values of constants", size(lambda b: b.body), partial(shrinking.zeroed, number))
+            self.sweep("without ops", size(lambda b: b.body), partial(shrinking.without_ops, number, replace))
+        self.sweep("without inputs", size(lambda b: b.params), partial(shrinking.without_parameters, number))
+        self.sweep("zeros in", size(lambda b: b.body), partial(shrinking.zeroed, number))
 
     def sweep(self, what: str, count: Callable[[], int], edit: Callable[[range], shrinking.Edit]) -> None:
         """Try `edit` on all, on halves, on quarters … on each of `count()` things, last to first."""
@@ -146,10 +148,16 @@ class Reducer:
         if not self.judge(text):
             return False
         self.program, self.text = made, text
+        self.save()
         if not self.session.reporter.quiet:
             ops = sum(len(b.body) for b in made.blocks())
-            self.session.reporter.say(f"{ops:>8} ops, {len(text)} bytes after {self.judge.runs} runs: without {what}")
+            self.session.reporter.say(f"{ops:>8} ops, {len(text)} bytes after {self.judge.runs} runs: {what}")
         return True
+
+    def save(self) -> None:
+        """Write the program to the file that is its place. Raises OSError."""
+        if not to_stdout(self.output):
+            write_text(self.output, [self.text])
 
     def written(self, made: Program) -> str | None:
         """The text of `made`; None when its format cannot say it."""

@@ -1,7 +1,8 @@
 """Offsets for intervals of known size: dynamic storage allocation.
 
 Greedy: intervals in some order, each at the lowest (or the tightest) gap between those that live at the same time; the best
-of several orders wins. Beyond `PAIRS` overlapping pairs only one order is tried, in which the live set is all that is scanned.
+of several orders wins, as many as can be tried with `PAIRS` looks at overlapping pairs. Where there are more pairs, only one order
+is tried, in which the live set is all that is scanned.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 PAIRS = 4_000_000
 
@@ -47,13 +49,14 @@ def place(intervals: Sequence[Interval]) -> list[int]:
     lowest = peak(intervals, best)
     if lowest == bound or (neighbors := overlapping(intervals, PAIRS)) is None:
         return best
-    for order in _orders(intervals, neighbors):
-        for fit in (_first_fit, _best_fit):
-            offsets = _greedy(intervals, neighbors, order, fit)
-            if (found := peak(intervals, offsets)) < lowest:
-                best, lowest = offsets, found
-            if lowest == bound:
-                return best
+    tries = PAIRS // max(1, sum(map(len, neighbors)) // 2)
+    attempts = ((order, fit) for order in _orders(intervals, neighbors) for fit in (_first_fit, _best_fit))
+    for order, fit in islice(attempts, tries):
+        offsets = _greedy(intervals, neighbors, order, fit)
+        if (found := peak(intervals, offsets)) < lowest:
+            best, lowest = offsets, found
+        if lowest == bound:
+            break
     return best
 
 
