@@ -113,6 +113,14 @@ def test_a_hint_that_agrees_with_its_body():
         {"rhs": ("I64Array", (-1, -1, 9))},
         {"ops_code": ("I64Array", (0, 2, 77))},
         {"lhs": ("String", "no")},
+        {"rhs": ("I64Array", (-1, 0, 0))},  # exp has no second operand
+        # A node more, which the body does not compute.
+        {
+            "ops_kind": ("I64Array", (0, 0, 0, 1)),
+            "ops_code": ("I64Array", (3, 0, 2, 0)),
+            "lhs": ("I64Array", (0, 0, 2, 3)),
+            "rhs": ("I64Array", (-1, -1, -1, 0)),
+        },
         {"fusion_kind": ("String", "dot_epilogue_v1")},
     ],
     ids=str,
@@ -130,6 +138,21 @@ def test_hint_bodies_that_are_no_copies():
     p, _ = hinted()
     p.main.hints[0].inputs = (Value(ty("f32", 4), "z"),)
     assert verdict(p) == ["HintMismatch"]
+
+
+def test_hints_that_say_nothing_sensible():
+    p, _ = hinted()
+    p.main.hints[0].kind = "Elementwise"
+    assert verdict(p) == ["InvalidAttributeValue"]
+    p, _ = hinted()
+    p.main.hints[0].policy = "Never"
+    assert verdict(p) == ["InvalidAttributeValue"]
+    p, _ = hinted()
+    p.main.hints[0].exports = p.main.hints[0].inputs
+    assert verdict(p) == ["HintMismatch"]
+    p, _ = hinted()
+    p.main.hints.append(p.main.hints[0])
+    assert verdict(p) == ["HintMismatch"] * 2
 
 
 def dotted(**change):

@@ -108,6 +108,7 @@ ATTRS = {
     "bool is no integer": (("a", ("I64", True)),),
     "array": (("a", ("I64Array", 1)),),
     "element": (("a", ("F64Array", (1.0, 2))),),
+    "no key": (("", ("I64", 1)),),
     "twice": (("a", ("I64", 1)), ("a", ("I64", 2))),
 }
 

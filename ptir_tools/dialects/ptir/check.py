@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -11,17 +12,22 @@ from ptir_tools.dialects.ptir.ops.kinds import AttrValue
 from ptir_tools.dialects.ptir.targets import NODES
 
 PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}
+KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
+POLICIES = ("Optional", "Preferred", "Required")
 MISMATCH = "HintMismatch"
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Report what is wrong with `program` as a whole: "UnknownFunction", "UnknownRegion", "CyclicRegion", "HintMismatch"."""
+    """Report what is wrong with `program` as a whole: "UnknownFunction", "UnknownRegion", "CyclicRegion", "HintMismatch",
+    "InvalidAttributeValue" for a kind or policy of hints that there is not."""
     if program.function(program.entry) is None:
         diagnostics.error("UnknownFunction", f"there is no function @{program.entry}, which is the entry")
     check_regions(program, diagnostics)
     for function in program.functions:
+        numbers = Counter(hint.id for hint in function.hints)
         for hint in function.hints:
             try:
+                require(numbers[hint.id] == 1, MISMATCH, f"{numbers[hint.id]} hints of @{function.name} have the id {hint.id}")
                 check_hint(function, hint)
             except Violation as violation:
                 diagnostics.violation(violation, hint.loc)
@@ -61,19 +67,32 @@ def check_regions(program: Program, diagnostics: Diagnostics) -> None:
 
 
 def check_hint(function: Function, hint: Hint) -> None:
-    """A hint's body is a copy of ops of the function, and its payload says what they do. Raises Violation("HintMismatch")."""
-    known = set(function.params) | {v for op in function.body for v in op.results}
-    for role, values in (("input", hint.inputs), ("export", hint.exports)):
-        for v in values:
-            require(v in known, MISMATCH, f"{role} %{v.name} of hint {hint.id} is no value of @{function.name}")
-    for op in hint.body:
-        require(copied(op), MISMATCH, f"hint {hint.id}: its {op.defn.short} is not the op of the function that it copies")
+    """A hint's body is a copy of ops of the function, and its payload says what they do.
+
+    Raises Violation: "HintMismatch", "InvalidAttributeValue".
+    """
+    for name, value, known in (("kind", hint.kind, KINDS), ("policy", hint.policy, POLICIES)):
+        message = f"the {name} of a hint is one of {', '.join(known)}; got {value}"
+        require(value in known, "InvalidAttributeValue", message, at=value)
+    check_values(function, hint)
     attrs = {key: value for key, (_, value) in hint.attrs}
     payload = attrs.get("fusion_kind")
     if payload is None or not isinstance(payload, str) or payload not in PAYLOADS:
         return
     require(PAYLOADS[payload] == hint.kind, MISMATCH, f"hint {hint.id} is {hint.kind}, its payload is {payload}")
     {"ElementwiseDag": check_dag, "DotEpilogue": check_dot}[hint.kind](hint, attrs)
+
+
+def check_values(function: Function, hint: Hint) -> None:
+    """Inputs are values of the function, the body copies ops of it and computes what is exported."""
+    known = set(function.params) | {v for op in function.body for v in op.results}
+    made = {v for op in hint.body for v in op.results}
+    for v in hint.inputs:
+        require(v in known, MISMATCH, f"input %{v.name} of hint {hint.id} is no value of @{function.name}", at=f"%{v.name}")
+    for op in hint.body:
+        require(copied(op), MISMATCH, f"hint {hint.id}: its {op.defn.short} is not the op of the function that it copies")
+    for v in hint.exports:
+        require(v in made, MISMATCH, f"hint {hint.id} exports %{v.name}, which its body does not compute", at="exports")
 
 
 def copied(op: Op) -> bool:
@@ -113,6 +132,7 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
     require(sized, MISMATCH, f"hint {hint.id}: ops_kind, ops_code, lhs and rhs are not lists of one length")
     require(len(hint.exports) == 1, MISMATCH, f"hint {hint.id}: an elementwise payload computes one value", at="exports")
     body = {v: op for op in hint.body for v in op.results}
+    unread = set(range(len(kinds)))
     pending: list[tuple[Operand, int]] = [(hint.exports[0], len(hint.inputs) + len(kinds) - 1)]
     seen: set[tuple[Operand, int]] = set()
     while pending:
@@ -133,7 +153,13 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
             raise Violation(
                 MISMATCH, f"hint {hint.id}: node {node} of the payload is {want}, the body has {found}", at="ops_code"
             )
-        pending.extend(zip(op.operands, (lhs[node], rhs[node]), strict=False))
+        unread.discard(node)
+        reads = (lhs[node], rhs[node])[: len(op.operands)]
+        binary = len(op.operands) == 2 or rhs[node] == -1
+        require(binary, MISMATCH, f"hint {hint.id}: node {node} is {want}, which has no rhs; it is -1, not {rhs[node]}", at="rhs")
+        pending.extend(zip(op.operands, reads, strict=True))
+    message = f"hint {hint.id}: the body does not compute the payload's node {min(unread, default=0)}"
+    require(not unread, MISMATCH, message, at="ops_code")
 
 
 def node_name(kind: int, code: int) -> str:

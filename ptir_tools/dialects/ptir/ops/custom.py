@@ -22,6 +22,7 @@ def well_formed(attrs: Attrs) -> None:
     """Raise Violation("InvalidAttributeValue") unless keys are sorted and distinct and values of their kinds."""
     keys = [key for key, _ in attrs]
     attribute(keys == sorted(set(keys)), "the keys of attrs are not distinct", "attrs")
+    attribute("" not in keys, "attrs has a value without a key", "attrs")
     for key, (kind, value) in attrs:
         attribute(kind in ATTR_KINDS, f"attrs.{key} has the unknown kind {kind}", "attrs")
         many = isinstance(value, tuple)
