@@ -81,3 +81,10 @@ def test_every_kernel_is_recognized_equal_and_decomposed_back(name: str, i: int)
 def test_what_is_recognized_runs_on_every_engine(name: str, engine: str) -> None:
     before, program = recognized(kernels(name)[0])
     assert not check(before, program, runs=1, options=RunOptions(engine=engine)).diverged
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_kernels_are_recognized_in_canonical_form(name: str) -> None:
+    for text in kernels(name):
+        for pipeline in ("canonicalize,cse,dce,recognize", "raise-contractions,canonicalize,cse,dce,recognize"):
+            assert FOUND[name] in names(recognized(text, pipeline)[1])

@@ -7,7 +7,8 @@ The kernel's ops, from the one that makes its result up, are sought in the progr
   left to whoever uses the match, as in gpt.rs; `same` names some that must be equal, axes counted from either end.
 * Types do not count, so one kernel serves every dtype and shape.
 * A parameter binds an operand, the same one wherever it stands. A parameter of rank 0 binds a number: a constant all of whose
-  elements are equal. A constant of the kernel is a number, too, equal in the narrower of the two dtypes.
+  elements are equal. A constant of the kernel is a number, too, equal in the narrower of the two dtypes. Whether and from which
+  shape a number is broadcast does not count.
 * Operands of commutative ops are tried in both orders.
 * Ops that `skip` names (of `reshape`, `transpose`, `broadcast_to`) are optional in program and kernel alike, except where the
   kernel begins.
@@ -15,7 +16,7 @@ The kernel's ops, from the one that makes its result up, are sought in the progr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-SKIP = ("reshape", "transpose", "broadcast_to")
+_SPREADS = ("ptir.broadcast_to",)
 _STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
 
 Bound = Mapping[Value, Operand]  # what stands for a parameter, or for the result of an op, of the kernel
@@ -151,8 +152,9 @@ class Example:
 
     def _ways(self, wanted: Operand, found: Operand, bound: Bound) -> Ways:
         """The ways in which `found` can stand for `wanted`: what then is to match, and what is bound."""
-        while isinstance(wanted, Value) and wanted.op is not None and wanted.op.defn.name in self.skip:
-            wanted = wanted.op.operands[0]
+        wanted = _through(wanted, self.skip)
+        if _is_number(number := _through(wanted, _SPREADS)):
+            wanted = number
         if isinstance(wanted, Element):
             fits = isinstance(found, Element) and found.index == wanted.index
             return [([(wanted.value, found.value)], bound)] if fits and isinstance(found, Element) else []
@@ -171,8 +173,8 @@ class Example:
         return []
 
     def _parameter(self, wanted: Value, found: Operand, bound: Bound) -> Ways:
-        known, t = bound.get(wanted), wanted.type
-        if isinstance(t, TensorType) and t.rank == 0:
+        known = bound.get(wanted)
+        if _is_number(wanted):
             number = scalar_of(found)
             fits = number is not None and (known is None or exact(scalar_of(known)) == exact(number))
         else:
@@ -231,6 +233,20 @@ class _ExamplePattern(Pattern):
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         found = self.example.match(root, rw)
         return found is not None and self.rewrite(found, rw)
+
+
+def _through(x: Operand, names: Container[str]) -> Operand:
+    """What `x` comes from through ops of those names."""
+    while isinstance(x, Value) and x.op is not None and x.op.defn.name in names:
+        x = x.op.operands[0]
+    return x
+
+
+def _is_number(x: Operand) -> bool:
+    """Whether `x`, of a kernel, stands for a number: a constant of equal elements, or a parameter of rank 0."""
+    if isinstance(x, Value) and x.op is None:
+        return isinstance(x.type, TensorType) and x.type.rank == 0
+    return scalar_of(x) is not None
 
 
 def _interior(root: Op, inputs: Iterable[Operand]) -> frozenset[Op]:
