@@ -9,6 +9,7 @@ from __future__ import annotations
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
@@ -17,7 +18,7 @@ from importlib import import_module
 from inspect import cleandoc
 from time import perf_counter
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import streams
@@ -148,6 +149,9 @@ class PassContext:
         return rewriter
 
 
+Run = Callable[[Program, PassContext], None]
+
+
 def innermost_first(program: Program) -> list[Region]:
     """The functions and shared regions, each after the shared regions that its ops run."""
     if not program.regions:
@@ -274,14 +278,40 @@ def run_pipeline(program: Program, pipeline: str, context: PassContext | None = 
     """
     context = context or PassContext()
     steps = parse_pipeline(pipeline, program.dialect.name)
+    with _running(program, context):
+        _run_steps(program, steps, context)
+    return context
+
+
+class Pass(Protocol):
+    """A pass as an object: what `PassManager` runs (`ptir_tools.rewriting`)."""
+
+    @property
+    def name(self) -> str:
+        """What statistics and messages call it."""
+
+    def run(self, program: Program, context: PassContext) -> None:
+        """Transform `program`."""
+
+
+def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | None = None) -> PassContext:
+    """Run passes in turn, as `run_pipeline` runs those of a text. Raises PassFailure when one breaks the program."""
+    context = context or PassContext()
+    with _running(program, context):
+        for p in passes:
+            _run_pass(program, Step(p.name, 0), {}, p.run, context)
+    return context
+
+
+@contextmanager
+def _running(program: Program, context: PassContext) -> Iterator[None]:
     with collector_paused():
         context.kept.clear()
         try:
             _write_streams(program, context)
-            _run_steps(program, steps, context)
+            yield
         finally:
             context.kept.clear()
-    return context
 
 
 def _write_streams(program: Program, context: PassContext) -> None:
@@ -314,15 +344,18 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
 
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:
+    dialect = program.dialect.name
+    _run_pass(program, step, _options(step, dialect), lookup(step.name, dialect).run, context)
+
+
+def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, context: PassContext) -> None:
     if context.steps_left == 0:
         return
-    context.running = step.name
-    context.options = _options(step, program.dialect.name)
+    context.running, context.options = step.name, options
     for hook in context.hooks:
         hook.before(step, program)
-    module = lookup(step.name, program.dialect.name)
     edits, steps, start = context.edits, context.steps, perf_counter()
-    module.run(program, context)
+    run(program, context)
     context.timings.append((step.name, perf_counter() - start))
     if context.edits != edits and context.steps == steps:
         context.took(1)

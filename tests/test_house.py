@@ -28,7 +28,7 @@ MAX_FUNCTION = 40
 
 def _files() -> list[tuple[str, Path]]:
     found = [(room, path) for room, folder in ROOMS.items() for path in sorted(folder.rglob("*.py"))]
-    return [*found, ("api", ROOT / "ptir_tools" / "api.py")]
+    return [*found, *(("api", ROOT / "ptir_tools" / name) for name in ("api.py", "rewriting.py"))]
 
 
 FILES = _files()

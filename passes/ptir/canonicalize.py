@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patterns import Effect
 from ptir_tools.core.patternset import FrozenPatternSet
@@ -22,11 +22,11 @@ def run(program: Program, context: PassContext) -> None:
         apply(program, context, CANONICALIZATION)
 
 
-def apply(program: Program, context: PassContext, patterns: FrozenPatternSet) -> None:
-    """Drive `patterns` with folding over every function and region, as the context asks."""
+def apply(program: Program, context: PassContext, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> None:
+    """Drive `patterns` with folding over every function and region, by default as the context asks."""
     for rw in context.rewriters(program):
-        config = context.greedy(effect=EFFECTS[context.floats])
-        count(apply_patterns_and_fold_greedily(rw, patterns, config), context)
+        chosen = config or context.greedy(effect=EFFECTS[context.floats])
+        count(apply_patterns_and_fold_greedily(rw, patterns, chosen), context)
 
 
 def count(stats: GreedyStats, context: PassContext) -> None:

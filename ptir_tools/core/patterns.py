@@ -4,11 +4,12 @@ system". Rules written as text are in `core.rules`, sets of patterns in `core.pa
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import MANY, OPS, OpDef, operand_type
@@ -68,10 +69,12 @@ class Pattern(ABC):
 class OpView:
     """A typed view of an op: operands by group name, attributes by name.
 
-    `view.x` is the operand `x` (a tuple for a variadic group), `view.perm` the attribute `perm`.
+    `view.x` is the operand `x` (a tuple for a variadic group), `view.perm` the attribute `perm`. A subclass says in `of` what it
+    is a view of, and annotates what it names.
     """
 
     __slots__ = ("root", "rw")
+    of: ClassVar[tuple[str, ...]] = ()  # ops or families, as the roots of a pattern
 
     def __init__(self, root: Op, rw: Rewriter) -> None:
         self.root = root
@@ -88,6 +91,16 @@ class OpView:
             if group.name == name:
                 return part
         raise AttributeError(f"{d.name} has no operand or attribute `{name}`")
+
+    @classmethod
+    def covers(cls, op: Op) -> bool:
+        """Whether this is a view of ops like `op`."""
+        return not cls.of or any(op.defn in named(name) for name in cls.of)
+
+    @property
+    def kind(self) -> str:
+        """The short name of the op: `add`."""
+        return self.root.defn.short
 
     @property
     def result(self) -> Value:
@@ -121,20 +134,38 @@ class OpView:
         return True
 
 
-class OpRewritePattern(Pattern):
-    """A pattern over the view of its root: a cheap `may_match`, then `rewrite`."""
+V = TypeVar("V", bound=OpView)
 
-    def may_match(self, op: OpView) -> bool:
+
+class OpRewritePattern(Pattern, Generic[V]):
+    """A pattern over the view of its root, `OpRewritePattern[CastView]`: a cheap `may_match`, then `rewrite`. The roots are what
+    the view is of, unless it names others."""
+
+    view: type[OpView] = OpView
+
+    def __init_subclass__(cls) -> None:
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_origin(base) is OpRewritePattern and isinstance(view := get_args(base)[0], type) and issubclass(view, OpView):
+                cls.view = view
+                cls.roots = cls.__dict__.get("roots", view.of)
+        cls.name = cls.__dict__.get("name", _hyphened(cls.__name__))
+
+    def may_match(self, op: V) -> bool:
         """Whether it is worth trying."""
         return True
 
     @abstractmethod
-    def rewrite(self, op: OpView) -> bool:
+    def rewrite(self, op: V) -> bool:
         """Rewrite, or change nothing and return False."""
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
-        view = OpView(root, rw)
+        view: Any = self.view(root, rw)
         return self.may_match(view) and self.rewrite(view)
+
+
+def _hyphened(name: str) -> str:
+    """`RemoveNoOpCast` as `remove-no-op-cast`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -109,7 +109,7 @@ class FrozenPatternSet:
             return found
         if len(operands) == 2:  # the usual case, without a list
             x, y = operands
-            key = (
+            key: tuple[Any, ...] = (
                 d,
                 v.defn if x.__class__ is Value and (v := x.op) is not None else origin(x),
                 v.defn if y.__class__ is Value and (v := y.op) is not None else origin(y),

@@ -1,0 +1,93 @@
+"""The rewrite system as a Python API, by the names of its specification: rewriter, patterns, folding, driver, passes.
+
+    from ptir_tools.rewriting import *
+
+    patterns = PatternSet().add(RemoveNoOpCast(), FuseUnaryThroughBroadcast()).freeze()
+    manager = PassManager().add(CanonicalizePass(GreedyConfig(expensive_checks=True), patterns)).add(CSEPass()).add(DCEPass())
+    manager.run(program)
+
+These are the very objects that `ptir opt` is made of; docs/rules-for-rules.md shows how to write one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ptir_tools.core.folding import NOTHING, FoldResult, Materialize, Nothing, ReplacedBy, try_fold
+from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.core.ir import Program
+from ptir_tools.core.patterns import Effect, OpRewritePattern, OpView, Pattern, rewrites
+from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.rules import rules
+from ptir_tools.core.watching import BrokenPattern
+from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION, populate_canonicalization
+from ptir_tools.dialects.ptir.views import BinaryView, BroadcastView, CastView, OpRef, ReshapeView, TransposeView, UnaryView
+from ptir_tools.passes import Pass, PassContext, cse, dce, run_passes
+from ptir_tools.passes.ptir import canonicalize
+
+__all__ = [
+    "CANONICALIZATION", "NOTHING", "BinaryView", "BroadcastView", "BrokenPattern", "CSEPass", "CanonicalizePass", "CastView",
+    "DCEPass", "Effect", "FoldResult", "FrozenPatternSet", "GreedyConfig", "GreedyStats", "Materialize", "Nothing", "OpRef",
+    "OpRewritePattern", "OpView", "Pass", "PassContext", "PassManager", "Pattern", "PatternSet", "ReplacedBy", "ReshapeView",
+    "Rewriter", "TransposeView", "UnaryView", "apply_patterns_and_fold_greedily", "default_pipeline",
+    "populate_canonicalization", "rewrites", "rules", "try_fold",
+]  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True)
+class CanonicalizePass:
+    """Drive `patterns`, with folding, over every function and region of a PTIR program. Without a `config` the context of the
+    run says how."""
+
+    config: GreedyConfig | None = None
+    patterns: FrozenPatternSet = CANONICALIZATION
+    name: str = "canonicalize"
+
+    def run(self, program: Program, context: PassContext) -> None:
+        """Rewrite to a fixpoint."""
+        canonicalize.apply(program, context, self.patterns, self.config)
+
+
+@dataclass(slots=True, frozen=True)
+class CSEPass:
+    """Merge ops that compute the same value."""
+
+    name: str = "cse"
+
+    def run(self, program: Program, context: PassContext) -> None:
+        """Merge them."""
+        cse.run(program, context)
+
+
+@dataclass(slots=True, frozen=True)
+class DCEPass:
+    """Drop ops whose results nobody reads."""
+
+    name: str = "dce"
+
+    def run(self, program: Program, context: PassContext) -> None:
+        """Drop them."""
+        dce.run(program, context)
+
+
+@dataclass(slots=True)
+class PassManager:
+    """Passes to run one after the other: ours, or any object with a `name` and `run(program, context)`."""
+
+    passes: list[Pass] = field(default_factory=list)
+
+    def add(self, *passes: Pass) -> PassManager:
+        """Add passes at the end."""
+        self.passes.extend(passes)
+        return self
+
+    def run(self, program: Program, context: PassContext | None = None) -> PassContext:
+        """Run them on `program`, which verifies; the context has the statistics. Raises PassFailure when one breaks it."""
+        return run_passes(program, self.passes, context)
+
+
+def default_pipeline() -> Sequence[Pass]:
+    """What the specification ships: canonicalize, then cse, then dce."""
+    return (CanonicalizePass(), CSEPass(), DCEPass())
