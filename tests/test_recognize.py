@@ -18,12 +18,16 @@ NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25", "low"
 FOUND = {
     "softmax": "gpt_rs.triton.fused_softmax_last_axis.f32.v1",
     "layer_norm": "layer_norm",
+    "layer_norm_unshifted": "layer_norm",
+    "layer_norm_bare": "layer_norm",
     "rms_norm": "ptir.rms_norm.v1",
+    "rms_norm_bare": "ptir.rms_norm.v1",
     "gelu": "ptir.gelu.v1",
     "gelu_tanh": "ptir.gelu.v1",
     "silu": "ptir.silu.v1",
     "attention": "ptir.attention.v1",
     "convolution": "gpt_rs.c.conv2d.nhwc.f32.v1",
+    "matrix_convolution": "gpt_rs.c.conv2d.nhwc.f32.v1",
     "grouped_convolution": "ptir.conv2d.nhwc.v1",
     "depthwise_convolution": "gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1",
 }

@@ -16,7 +16,13 @@ from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir.examples import Example
 from ptir_tools.dialects.ptir.recognition.attention import attention
-from ptir_tools.dialects.ptir.recognition.convolution import biased, convolution, depthwise_convolution, grouped_convolution
+from ptir_tools.dialects.ptir.recognition.convolution import (
+    biased,
+    convolution,
+    depthwise_convolution,
+    grouped_convolution,
+    matrix_convolution,
+)
 from ptir_tools.dialects.ptir.recognition.found import Found
 from ptir_tools.dialects.ptir.recognition.rows import gelu, layer_norm, rms_norm, silu, softmax
 
@@ -40,13 +46,17 @@ def forms() -> Sequence[Form]:
     """The forms, in the order in which they are to be sought."""
     table: Sequence[tuple[str, Build, tuple[str, ...]]] = (
         ("layer_norm", layer_norm, _ROWS),
+        ("layer_norm_unshifted", layer_norm, _ROWS),
         ("rms_norm", rms_norm, _ROWS),
+        ("layer_norm_bare", layer_norm, _ROWS),
+        ("rms_norm_bare", rms_norm, _ROWS),
         ("softmax", softmax, _ROWS),
         ("gelu", gelu, ()),
         ("gelu_tanh", gelu, ()),
         ("silu", silu, ()),
         ("attention", attention, ()),
         ("convolution", convolution, ("reshape",)),
+        ("matrix_convolution", matrix_convolution, ()),
         ("grouped_convolution", grouped_convolution, ()),
         ("depthwise_convolution", depthwise_convolution, ()),
         ("bias", biased, ()),

@@ -17,11 +17,27 @@ def convolution(found: Found) -> Value | None:
     taps = _taps(dot, 3)
     if geometry is None or taps is None or dot.attr("batch_lhs") or helpers.rank(dot.operands[1]) != len(taps) + 1:
         return None
+    return _ungrouped(found, dot, taps, geometry)
+
+
+def _ungrouped(found: Found, dot: Op, taps: Sequence[int], geometry: dict[str, Number]) -> Value:
     outputs = next(i for i in range(len(taps) + 1) if i not in taps)
-    weight = _packed(found, dot.operands[1], (*taps, outputs), helpers.tensor_type(dot).static_shape[3])
+    weight = _packed(found, dot.operands[1], (*taps, outputs), helpers.tensor_type(found.root).static_shape[3])
     if helpers.dtype(dot) is F32:
         return found.call("gpt_rs.c.conv2d.nhwc.f32.v1", found.input("x"), weight, **geometry)
     return found.call("ptir.conv2d.nhwc.v1", found.input("x"), weight, **geometry, groups=("I64", 1))
+
+
+def matrix_convolution(found: Found) -> Value | None:
+    """A convolution whose places are the rows of a matrix."""
+    patches, dot = found.op("patches"), found.op("product")
+    whole, taps = helpers.shape(patches), _taps(dot, 1)
+    rows = helpers.shape(dot.operands[0])
+    right = helpers.rank(dot.operands[1])
+    if taps is None or dot.attr("batch_lhs") or len(rows) != 2 or rows[1] != whole[-1] or right != len(taps) + 1:
+        return None
+    geometry = _window(found) if helpers.rank(found.root) == 4 and helpers.shape(found.root)[:3] == whole[:3] else None
+    return None if geometry is None else _ungrouped(found, dot, taps, geometry)
 
 
 def grouped_convolution(found: Found) -> Value | None:
@@ -66,15 +82,24 @@ def depthwise_convolution(found: Found) -> Value | None:
 
 
 def _geometry(found: Found, dot: Op, channels: int) -> dict[str, Number] | None:
-    """The attributes of a convolution, when `dot` contracts patches of two axes, padded with zeros, whose elements are laid by
-    tap up to its axis `channels`, or all as one; None for anything else."""
+    """The attributes of a convolution, when `dot` contracts patches whose elements are laid by tap up to its axis `channels`, or
+    all as one; None for anything else."""
     patches = found.op("patches")
-    pads, laid, whole = patches.attr("padding"), helpers.shape(dot.operands[0]), helpers.shape(patches)
-    zero = not any(map(any, pads)) or patches.attr("pad_value").value == 0
-    same = helpers.dtype(found.root) is helpers.dtype(patches) and helpers.floating(patches)
-    if not (zero and same and helpers.static(found.root, patches, *dot.operands) and len(whole) == 4 and laid[:3] == whole[:3]):
+    laid, whole = helpers.shape(dot.operands[0]), helpers.shape(patches)
+    if not helpers.static(*dot.operands) or laid[:3] != whole[:3]:
         return None
     if channels > 3 and prod(helpers.tensor_type(dot.operands[0]).static_shape[3:channels]) != prod(patches.attr("window")):
+        return None
+    return _window(found)
+
+
+def _window(found: Found) -> dict[str, Number] | None:
+    """The attributes of a convolution over the patches, when they are of two axes and padded with zeros."""
+    patches = found.op("patches")
+    pads = patches.attr("padding")
+    zero = not any(map(any, pads)) or patches.attr("pad_value").value == 0
+    same = helpers.dtype(found.root) is helpers.dtype(patches) and helpers.floating(patches)
+    if not (zero and same and helpers.static(found.root, patches) and helpers.rank(patches) == 4):
         return None
     lists = {name: ("I64Array", tuple(patches.attr(name))) for name in ("window", "strides", "dilation")}
     return {**lists, "padding": ("I64Array", tuple(n for pair in pads for n in pair))}

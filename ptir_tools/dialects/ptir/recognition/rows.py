@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import TYPE_CHECKING
 
+from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Value
+from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.examples import close
 from ptir_tools.dialects.ptir.recognition.found import Found, feature_axis, vector
 from ptir_tools.dialects.ptir.rules import helpers
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 
 def averages(found: Found, axis: int) -> bool:
@@ -34,21 +43,30 @@ def softmax(found: Found) -> Value | None:
 
 
 def layer_norm(found: Found) -> Value | None:
-    """The op of the contract."""
+    """The op of the contract; a scale that is not there is 1, a shift 0."""
     if (axis := feature_axis(found)) is None or not averages(found, axis):
         return None
-    gamma, beta = (vector(found, name, axis) for name in ("gamma", "beta"))
+    gamma, beta = (_weights(found, name, axis, missing) for name, missing in (("gamma", 1.0), ("beta", 0.0)))
     if gamma is None or beta is None:
         return None
     epsilon = float(found.match.number("epsilon"))
     return found.build("layer_norm", found.input("x"), gamma, beta, epsilon=epsilon, feature_axis=found.last(axis))
 
 
+def _weights(found: Found, name: str, axis: int, missing: float) -> Operand | None:
+    """The vector along `axis` that binds the parameter `name`; when the kernel has none, one of `missing`."""
+    if name in found.match.inputs:
+        return vector(found, name, axis)
+    t = tensor(helpers.dtype(found.root), (helpers.shape(found.root)[axis],))
+    number = arrays.to_literal(np.asarray(missing, arrays.numpy_dtype(t.dtype)), tensor(t.dtype))
+    return found.build("constant", value=Literal(t, number.data, splat=t.count > 1))
+
+
 def rms_norm(found: Found) -> Value | None:
-    """A call of this toolkit's."""
+    """A call of this toolkit's; a scale that is not there is 1."""
     if (axis := feature_axis(found)) is None or not averages(found, axis):
         return None
-    if (gamma := vector(found, "gamma", axis)) is None:
+    if (gamma := _weights(found, "gamma", axis, 1.0)) is None:
         return None
     epsilon = float(found.match.number("epsilon"))
     return found.call("ptir.rms_norm.v1", found.input("x"), gamma, axis=("I64", found.last(axis)), eps=("F64", epsilon))
