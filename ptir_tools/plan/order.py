@@ -119,11 +119,21 @@ class _Model:
             came[done] = before, last
             if done == everything:
                 return _path(came, done)
-            for i in self.ready(done):
-                after, during = self.run(_State(done, live), i)
+            for i, after, during in self.moves(_State(done, live), peak):
                 if after.done not in came:
                     heapq.heappush(queue, (max(peak, during), left - 1, after.done, after.live, i, done))
         return None
+
+    def moves(self, state: _State, peak: int) -> list[tuple[int, _State, int]]:
+        """(op, state after it, bytes while it runs) of what may run next. One that leaves no more alive than there is, and needs no
+        more than `peak` meanwhile, is the only one: whatever comes later is no worse for it."""
+        found = []
+        for i in self.ready(state.done):
+            after, during = self.run(state, i)
+            if during <= peak and after.live <= state.live:
+                return [(i, after, during)]
+            found.append((i, after, during))
+        return found
 
     def greedy(self, key: Callable[[_State, int], tuple[int, ...]]) -> list[int]:
         """Whatever has the least key next."""
