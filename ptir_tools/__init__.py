@@ -6,7 +6,8 @@
     print(ptir.write(ptir.optimize(program)))
     print(ptir.run(program, {"x": x}))
 
-`Graph` builds PTIR from Python, `tracing` watches what runs: docs/builder.md. Everything is loaded when it is first used. What is wrong with a program raises `Rejected`, whose `diagnostics` tell where.
+`Graph` builds PTIR from Python, `tracing` watches what runs: docs/builder.md. Everything is loaded when it is first used. What is
+wrong with a program raises `Rejected`, whose `diagnostics` tell where.
 """
 
 import os
