@@ -293,30 +293,16 @@ def _take(g: Growing, x: Value) -> Value | None:
     extent = _type(x).static_shape[0] if _type(x).rank else 0
     if not extent:
         return None
-    rows = [g.choices.number(0, extent - 1) for _ in range(g.choices.number(1, 3))]
+    rows = list(g.choices.shuffled(range(extent)))[: g.choices.number(1, 3)]
     literal = Literal(tensor(SI32, (len(rows),)), struct.pack(f"<{len(rows)}i", *rows))
     return g.b.op("take", x, g.b.op("constant", value=literal))
 
 
 # What a step may be, as often as it is likely; ROWS keep to what clusters of the native engine are made of.
 GROWERS: tuple[Grow, ...] = (
-    _unary,
-    _unary,
-    _unary,
-    _binary,
-    _binary,
-    _binary,
-    _select,
-    _clamp,
-    _cast,
-    _reduce,
-    _reduce,
-    _argmax,
-    _movement,
-    _movement,
-    _dot,
-    _scan,
-)
+    _unary, _unary, _unary, _binary, _binary, _binary, _select, _clamp, _cast, _reduce, _reduce, _argmax, _movement, _movement,
+    _dot, _scan, _softmax, _window, _patches, _cond, _layer_norm, _iota, _take,
+)  # fmt: skip
 ROWS: tuple[Grow, ...] = (_unary, _unary, _binary, _binary, _select, _clamp, _reduce, _softmax, _normalize, _movement)
 
 # What MIND and what Tiny can mostly say.
