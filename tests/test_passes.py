@@ -317,6 +317,16 @@ def test_sum_of_a_product_of_repeated_operands_is_a_contraction():
     assert "dot_general" not in contracted(MATMUL, floats=Floats.STRICT)[0]
 
 
+@pytest.mark.parametrize("order", ["%p, %k", "%k, %p"])
+def test_a_scale_of_the_product_is_one_of_the_smaller_factor(order: str) -> None:
+    scaled = ["%k = broadcast_to(%scale) result_shape[2, 4, 3] -> tensor<f32, 2x4x3>", PRODUCT[0],
+              f"%q = mul({order}) -> tensor<f32, 2x4x3>", "%s = reduce_sum(%q) axes[2] -> tensor<f32, 2x4>",
+              "return %s"]  # fmt: skip
+    text = f(*SPREAD, *scaled, params="%x: tensor<f32, 2x3>, %y: tensor<f32, 4x3>, %scale: tensor<f32>", ret="tensor<f32, 2x4>")
+    found, error = contracted(text)
+    assert "dot_general" in found and "reduce_sum" not in found and error < 1e-6
+
+
 @pytest.mark.parametrize(
     ("axes", "keepdims", "result"), [("[1]", "true", "2x1x3"), ("[0]", "false", "4x3"), ("[0, 1]", "false", "3")]
 )

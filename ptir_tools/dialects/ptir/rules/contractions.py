@@ -68,7 +68,7 @@ def raise_contraction(op: OpView) -> bool:
     product = _product(op)
     if product is None:
         return False
-    left, right = map(trace, product.operands)
+    left, right, scale = _factors(op, product)
     summed = set(helpers.axes(op.axes, helpers.rank(op.x)))
     kept = [i for i in range(helpers.rank(op.x)) if i not in summed]
     extents = helpers.shape(op.x)
@@ -78,6 +78,10 @@ def raise_contraction(op: OpView) -> bool:
     free = [i for i in kept if left.reads(i) != right.reads(i)]
     if not contracted or not free or any(extents[i] != 1 and not left.reads(i) for i in summed):
         return False
+    if scale is not None and helpers.count(left.source) <= helpers.count(right.source):
+        left = _scaled(op, left, scale)
+    elif scale is not None:
+        right = _scaled(op, right, scale)
     if right.reads(free[0]):  # the result then has its axes in order more often
         left, right = right, left
     return op.replace(_dot(op, left, right, contracted, kept))
@@ -93,6 +97,23 @@ def _product(op: OpView) -> Op | None:
     if mul is None or (helpers.integer(x) and accum is not helpers.dtype(x)):
         return None
     return mul.root
+
+
+def _factors(op: OpView, product: Op) -> tuple[Factor, Factor, Operand | None]:
+    """Both factors, and the one number by which `mul(mul(a, b), c)` scales the product of a and b."""
+    for inner, other in (product.operands, reversed(product.operands)):
+        mul, scale = op.defined_by(inner, "mul"), trace(other).source
+        if mul is not None and all(d == 1 for d in helpers.shape(scale)):
+            a, b = map(trace, mul.root.operands)
+            return a, b, scale
+    x, y = product.operands
+    return trace(x), trace(y), None
+
+
+def _scaled(op: OpView, factor: Factor, scale: Operand) -> Factor:
+    number = op.rw.build(op.root, "reshape", scale, new_shape=())
+    spread = op.rw.build(op.root, "broadcast_to", number, result_shape=helpers.shape(factor.source))
+    return Factor(op.rw.build(op.root, "mul", factor.source, spread), factor.axes)
 
 
 def _squeezed(op: OpView, factor: Factor) -> tuple[Operand, list[int | None]]:
