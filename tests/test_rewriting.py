@@ -1,0 +1,160 @@
+"""The rewrite system by its names, as docs/rules-for-rules.md shows it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import ROOT
+
+import ptir_tools as ptir
+from ptir_tools import rewriting
+from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.passes import PassContext, PassFailure
+from ptir_tools.rewriting import (
+    NOTHING,
+    CanonicalizePass,
+    CSEPass,
+    DCEPass,
+    FoldResult,
+    GreedyConfig,
+    Materialize,
+    OpRef,
+    PassManager,
+    PatternSet,
+    ReplacedBy,
+    Rewriter,
+    TransposeView,
+    try_fold,
+)
+
+PAGE = ROOT / "docs" / "rules-for-rules.md"
+
+
+def test_the_page_runs_from_top_to_bottom() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    space: dict[str, object] = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), space)
+    assert len(blocks) == 4
+
+
+def test_all_names_are_there_and_documented() -> None:
+    for name in rewriting.__all__:
+        found = getattr(rewriting, name)
+        assert getattr(found, "__doc__", None), name
+
+
+TEXT = """
+func @f(%x: tensor<si32, 2>, %y: tensor<si32, 2>) -> (tensor<si32, 2>, tensor<si32, 2>) {
+  %one = constant() value[dense<1>] -> tensor<si32, 2>
+  %two = add(%one, %one) -> tensor<si32, 2>
+  %a = mul(%x, %two) -> tensor<si32, 2>
+  %b = mul(%two, %x) -> tensor<si32, 2>
+  %dead = sub(%x, %y) -> tensor<si32, 2>
+  return %a, %b
+}
+"""
+
+
+def shorts(program: Program) -> list[str]:
+    return [op.defn.short for op in program.main.body]
+
+
+def test_the_manager_runs_its_passes_in_order_and_counts() -> None:
+    program = ptir.read(TEXT)
+    context = PassManager(list(rewriting.default_pipeline())).run(program)
+    assert shorts(program) == ["constant", "mul"]
+    assert [name for name, _ in context.timings] == ["canonicalize", "cse", "dce"]
+    assert context.statistics["canonicalize"]["folds"] == 1 and context.statistics["cse"]["merged"] == 1
+
+
+def test_passes_alone_do_their_part() -> None:
+    for chosen, left in (
+        (CanonicalizePass(GreedyConfig(enable_constant_fold=False, enable_dce=False), PatternSet().freeze()), 5),
+        (CanonicalizePass(GreedyConfig(enable_dce=False), PatternSet().freeze()), 5),
+        (CanonicalizePass(), 3),
+        (CSEPass(), 4),
+        (DCEPass(), 4),
+    ):
+        program = ptir.read(TEXT)
+        PassManager().add(chosen).run(program)
+        assert len(shorts(program)) == left, chosen
+
+
+def test_a_pass_that_breaks_the_program_is_named() -> None:
+    class Breaks:
+        name = "breaks"
+
+        def run(self, program: Program, context: PassContext) -> None:
+            program.main.body.reverse()
+
+    with pytest.raises(PassFailure, match="after pass `breaks`"):
+        PassManager().add(Breaks()).run(ptir.read(TEXT))
+
+
+def test_what_another_rewriter_did_between_passes_is_seen() -> None:
+    class Swaps:
+        name = "swaps"
+
+        def run(self, program: Program, context: PassContext) -> None:
+            with Rewriter(program.main, program.dialect) as rw:  # not the context's
+                a = rw.op(program.main.results[0])
+                assert a is not None
+                rw.set_results(program.main, [a.operands[0], a.operands[0]])
+
+    program = ptir.read(TEXT)
+    PassManager().add(CanonicalizePass(), Swaps(), DCEPass()).run(program)
+    assert shorts(program) == [] and program.main.results == [program.main.params[0]] * 2
+
+
+def fold(text: str, limits: Limits = LIMITS) -> FoldResult:
+    """What the last op folds to."""
+    program = ptir.read(text)
+    return try_fold(program.main.body[-1], Rewriter(program.main, program.dialect), limits)
+
+
+def test_fold_results_say_what_became_of_it() -> None:
+    head = "func @f(%x: tensor<si32, 2>) -> tensor<si32, 2> {\n  %c = constant() value[dense<[7, -7]>] -> tensor<si32, 2>\n"
+    found = fold(head + "  %r = div(%c, dense<2> : tensor<si32, 2>) -> tensor<si32, 2>\n  return %r\n}")
+    assert isinstance(found, Materialize) and found.literal.data == bytes([3, 0, 0, 0, 253, 255, 255, 255])
+    assert fold(head + "  %r = add(%c, %x) -> tensor<si32, 2>\n  return %r\n}") is NOTHING
+    assert isinstance(ReplacedBy(found.literal).operand, Literal)
+
+
+def test_what_fails_at_run_time_is_not_put_where_the_program_says_so() -> None:
+    program = ptir.read("""
+func @f(%x: tensor<si32, 2>) -> tensor<si32, 2> {
+  %c = constant() value[dense<[7, 1]>] -> tensor<si32, 2>
+  %z = sub(%c, dense<[7, 0]> : tensor<si32, 2>) -> tensor<si32, 2>
+  %r = div(%x, %z) -> tensor<si32, 2>
+  return %r
+}
+""")
+    PassManager().add(CanonicalizePass()).run(program)
+    assert shorts(program) == ["constant", "sub", "div"]  # a constant divisor with a zero would not verify
+
+
+def test_nothing_is_folded_that_grows_the_program_or_takes_long() -> None:
+    wide = "func @f() -> tensor<f32> {{\n  %c = constant() value[dense<1.0>] -> tensor<f32, {n}>\n"
+    wide += "  %s = reduce_sum(%c) axes[0] -> tensor<f32>\n  return %s\n}}"
+    assert isinstance(fold(wide.format(n=1000)), Materialize)
+    assert fold(wide.format(n=10**12)) is NOTHING
+    pad = "func @f() -> tensor<f32, 5> {\n  %c = constant() value[dense<[1.0, 2.0]>] -> tensor<f32, 2>\n"
+    pad += "  %p = concat(%c, %c, dense<[3.0]> : tensor<f32, 1>) axis[0] -> tensor<f32, 5>\n  return %p\n}"
+    assert isinstance(fold(pad), Materialize) and fold(pad, Limits(fold_bytes=4)) is NOTHING
+
+
+def test_op_refs_tell_what_an_op_is() -> None:
+    program = ptir.read(
+        "func @f(%x: tensor<f32, 3>) -> tensor<f32, 2x3> {\n  %b = broadcast_to(%x) result_shape[2, 3] -> tensor<f32, 2x3>\n"
+        "  %e = exp(%b) -> tensor<f32, 2x3>\n  return %e\n}"
+    )
+    rw = Rewriter(program.main, program.dialect)
+    e = OpRef(program.main.body[1], rw)
+    unary = e.as_unary()
+    assert unary is not None and unary.kind == "exp" and e.as_broadcast() is None and e.as_view(TransposeView) is None
+    b = e.definition(unary.x)
+    assert b is not None and (broadcast := b.as_broadcast()) is not None and broadcast.result_shape == (2, 3)
+    assert b.definition(broadcast.x) is None and b.result_tensor is b.result.type
