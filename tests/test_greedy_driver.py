@@ -1,0 +1,268 @@
+"""The greedy driver, sentence by sentence of its specification; what it does beyond is in test_greedy.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ptir_tools as ptir
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.core.patterns import OpView, Pattern, rewrites
+from ptir_tools.core.patternset import PatternSet
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.rules import rules
+from ptir_tools.core.types import tensor
+from ptir_tools.core.watching import BrokenPattern
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
+from ptir_tools.passes import PassContext, run_pipeline
+
+T, N = tensor(F32, (3,)), tensor(SI32, (3,))
+
+
+def chain(*names: str) -> Program:
+    """Unary ops one after the other on `x`; the last is returned."""
+    program, b = single_function(DIALECT)
+    v = b.param(T, "x")
+    for name in names:
+        v = b.op(name, v)
+    b.results(v)
+    return program
+
+
+def shorts(program: Program) -> list[str]:
+    return [op.defn.short for op in program.main.body]
+
+
+def rule(text: str, benefit: int = 1) -> list[Pattern]:
+    return rules(text, DIALECT, HELPERS, splat, benefit)
+
+
+def drive(target: Program | Rewriter, *patterns: Pattern, **config: Any) -> GreedyStats:
+    frozen = PatternSet(list(patterns)).freeze()
+    if isinstance(target, Rewriter):
+        return apply_patterns_and_fold_greedily(target, frozen, GreedyConfig(**config))
+    with Rewriter(target.main, DIALECT) as rw:
+        return apply_patterns_and_fold_greedily(rw, frozen, GreedyConfig(**config))
+
+
+def recorder(*roots: str, depth: int = 1) -> tuple[Pattern, list[Op]]:
+    """A pattern that never matches, and the ops it was tried on."""
+    tried: list[Op] = []
+
+    @rewrites(*roots, depth=depth, benefit=9)
+    def never(op: OpView) -> bool:
+        tried.append(op.root)
+        return False
+
+    return never, tried
+
+
+ALL = ("ptir.constant", "ptir.elementwise_unary", "ptir.elementwise_binary")
+
+
+def test_the_worklist_has_all_ops_but_constants_and_is_popped_bottom_up() -> None:
+    program, b = single_function(DIALECT)
+    one = splat(T, 1.0)[0]
+    b.block.body.append(one)
+    b.results(b.op("neg", b.op("add", b.op("exp", b.param(T)), one.results[0])))
+    never, tried = recorder(*ALL)
+    drive(program, never)
+    assert [op.defn.short for op in tried] == ["neg", "add", "exp"]
+
+
+def test_another_order_of_the_worklist_gives_the_same() -> None:
+    orders = set()
+    for seed in range(8):
+        never, tried = recorder(*ALL)
+        program = chain("exp", "neg", "neg", "log", "neg", "neg", "abs")
+        drive(program, never, *rule("double: neg(neg(x)) => x"), seed=seed)
+        assert shorts(program) == ["exp", "log", "abs"]
+        orders.add(tuple(op.defn.short for op in tried))
+    assert len(orders) > 1
+
+
+def test_a_change_puts_back_users_as_far_up_as_patterns_look_and_no_further() -> None:
+    program = chain("exp", "neg", "abs", "tanh", "log")
+    tried: dict[str, list[Op]] = {}
+    watchers: list[Pattern] = []
+    for name, depth in (("neg", 2), ("abs", 3), ("tanh", 3), ("log", 3)):
+        never, tried[name] = recorder(f"ptir.{name}", depth=depth)
+        watchers.append(never)
+    drive(program, *watchers, *rule("turn: exp(x) => erf(x)"))
+    assert {name: len(ops) for name, ops in tried.items()} == {"neg": 2, "abs": 2, "tanh": 2, "log": 1}
+
+
+def test_a_lost_use_puts_back_what_asks_who_uses_its_operand() -> None:
+    program, b = single_function(DIALECT)
+    e = b.op("exp", b.param(T))
+    b.results(b.op("neg", e), b.op("abs", b.op("neg", b.op("neg", b.op("log", e)))))
+    lonely = rule("lonely: neg(e := exp(x)) => tanh(x) if alone(rw, e, root)")
+    dies = rule("dies: log(exp(x)) => x")
+    drive(program, *lonely, *dies)
+    assert shorts(program) == ["tanh", "neg", "neg", "abs"]
+
+
+def test_a_pattern_that_failed_is_tried_again_only_when_what_it_looks_at_has_changed() -> None:
+    program = chain("log", "neg", "neg", "exp", "neg", "neg", "abs")
+    shallow, once = recorder("ptir.exp", depth=1)
+    deeper, again = recorder("ptir.exp", depth=2)
+    drive(program, shallow, deeper, *rule("double: neg(neg(x)) => x"))
+    assert len(once) == 2  # its operand was replaced: its own version changed
+    program = chain("log", "exp", "neg", "neg", "abs")
+    shallow, once = recorder("ptir.exp", depth=1)
+    drive(program, shallow, *rule("double: neg(neg(x)) => x\nturn: log(x) => tanh(x)"))
+    assert len(once) == 2 and len(again) == 2
+    program = chain("log", "tanh", "exp")
+    shallow, once = recorder("ptir.exp", depth=1)
+    drive(program, shallow, *rule("turn: log(x) => erf(x)"))
+    assert len(once) == 1  # what changed is below its operand
+
+
+def test_the_root_is_folded_after_each_rewrite_before_other_patterns_see_it() -> None:
+    program, b = single_function(DIALECT)
+    two = splat(N, 2)[0]
+    b.block.body.append(two)
+    b.results(b.op("add", b.param(N), two.results[0]))
+
+    @rewrites("ptir.add", benefit=2)
+    def constant_operands(op: OpView) -> bool:
+        if not isinstance(op.x, Value) or op.x.op is not None:
+            return False
+        op.rw.set_operands(op.root, (op.y, op.y))
+        return True
+
+    never, tried = recorder("ptir.add")
+    stats = drive(program, never, constant_operands)
+    assert len(tried) == 1 and (stats.rewrites, stats.folds) == (1, 1)
+    assert shorts(program) == ["constant"]
+
+
+@pytest.mark.parametrize(("fold", "left"), [(True, ["constant"]), (False, ["constant", "constant", "add"])])
+def test_constants_are_folded_unless_told_not_to(fold: bool, left: list[str]) -> None:
+    program, b = single_function(DIALECT)
+    ops = [splat(N, n)[0] for n in (1, 2)]
+    b.block.body += ops
+    b.results(b.op("add", ops[0].results[0], ops[1].results[0]))
+    stats = drive(program, enable_constant_fold=fold)
+    assert shorts(program) == left and stats.folds == fold
+
+
+@pytest.mark.parametrize("dce", [True, False])
+def test_dead_ops_and_what_only_they_used_go_unless_told_not_to(dce: bool) -> None:
+    program, b = single_function(DIALECT)
+    x = b.param(T)
+    b.op("exp", b.op("neg", b.op("abs", x)))  # dead from the start
+    b.results(b.op("log", b.op("tanh", b.op("erf", x))))
+    stats = drive(program, *rule("cut: log(tanh(y)) => tanh(y)"), enable_dce=dce)
+    assert shorts(program) == (["erf", "tanh"] if dce else ["abs", "neg", "exp", "erf", "tanh", "tanh"])
+    assert stats.erased == (4 if dce else 0)
+
+
+def test_max_iterations_bounds_rewrites_and_folds_and_the_rest_is_done_later() -> None:
+    program = chain(*["neg"] * 8)
+    double = rule("double: neg(neg(x)) => x")
+    with Rewriter(program.main, DIALECT) as rw:
+        assert drive(rw, *double, max_iterations=2).rewrites == 2
+        assert drive(rw, *double).rewrites == 2
+    assert shorts(program) == []
+
+
+REGIONS = """program @f (spec_version = ptir.v0.4) {
+  func @f(%p: tensor<i1>, %x: tensor<f32, 3>) -> tensor<f32, 3> {
+    %a = cond(%p, %x) true_region[^r0] false_region[^r1] -> tensor<f32, 3>
+    return %a
+  }
+  region ^r0(%a: tensor<f32, 3>) -> tensor<f32, 3> {
+    %b = neg(%a) -> tensor<f32, 3>
+    %c = neg(%b) -> tensor<f32, 3>
+    return %c
+  }
+  region ^r1(%a: tensor<f32, 3>) -> tensor<f32, 3> {
+    return %a
+  }
+}
+"""
+
+
+def test_regions_are_driven_too() -> None:
+    program = ptir.read(REGIONS)
+    run_pipeline(program, "canonicalize")
+    assert [len(r.body) for r in program.regions] == [0, 0]
+
+
+def test_a_settled_block_is_looked_at_again_only_where_it_was_edited() -> None:
+    program = chain("exp", "log", "abs", "tanh", "erf")
+    never, tried = recorder(*ALL)
+    frozen = PatternSet([never]).freeze()
+    rw = Rewriter(program.main, DIALECT)
+    apply_patterns_and_fold_greedily(rw, frozen)
+    assert len(tried) == 5
+    apply_patterns_and_fold_greedily(rw, frozen)
+    assert len(tried) == 5
+    abs_op = program.main.body[2]
+    rw.replace(abs_op, rw.build(abs_op, "neg", abs_op.operands[0]))
+    apply_patterns_and_fold_greedily(rw, frozen)
+    assert sorted(op.defn.short for op in tried[5:]) == ["log", "neg", "tanh"]  # `log` has another user
+
+
+def test_the_default_pipeline_ends_when_each_pass_was_quiet() -> None:
+    program = ptir.read(REGIONS.replace("neg(%b)", "abs(%b)"))
+    context = PassContext()
+    run_pipeline(program, "fixpoint(canonicalize,cse,dce)", context)
+    assert [name for name, _ in context.timings] == ["canonicalize", "cse", "dce", "canonicalize"]
+    assert context.kept == {}  # nothing is held when it is over
+
+
+def test_a_wide_op_waits_until_its_operands_are_done() -> None:
+    program, b = single_function(DIALECT)
+    x = b.param(T)
+    b.results(b.op("concat", [b.op("neg", b.op("neg", x)) for _ in range(200)], axis=0))
+    tried: list[Op] = []
+
+    @rewrites("ptir.concat")
+    def never(op: OpView) -> bool:
+        tried.append(op.root)
+        return False
+
+    drive(program, never, *rule("double: neg(neg(x)) => x"))
+    assert shorts(program) == ["concat"] and len(tried) == 2
+
+
+def test_replacing_by_another_type_is_the_fault_of_the_pattern() -> None:
+    @rewrites("ptir.reshape")
+    def wrong(op: OpView) -> bool:
+        op.rw.replace(op.root, op.x)
+        return True
+
+    program, b = single_function(DIALECT)
+    b.results(b.op("reshape", b.param(T), new_shape=(3, 1)))
+    with pytest.raises(BrokenPattern, match="`wrong`: replacement of"):
+        drive(program, wrong, expensive_checks=True)
+
+
+@pytest.mark.parametrize(("number", "fires"), [("0", "00"), ("0.0", "0"), ("-0.0", "-"), ("1", "")])
+def test_numbers_of_rules_tell_the_zeros_apart(number: str, fires: str) -> None:
+    for kind, value in (("0", 0.0), ("-", -0.0)):
+        program, b = single_function(DIALECT)
+        c = splat(T, value)[0]
+        b.block.body.append(c)
+        b.results(b.op("add", b.param(T), c.results[0]))
+        stats = drive(program, *rule(f"r: add(x, {number}) => x"))
+        assert stats.rewrites == (kind in fires or fires == "00"), kind
+
+
+def test_the_step_log_tells_rewrites_and_folds_in_order() -> None:
+    program, b = single_function(DIALECT)
+    one = splat(N, 1)[0]
+    b.block.body.append(one)
+    y = b.op("add", one.results[0], one.results[0])
+    b.results(b.op("neg", b.op("neg", b.op("mul", b.param(N), y))))
+    steps: list[dict[str, Any]] = []
+    drive(program, *rule("double: neg(neg(x)) => x"), log=steps.append)
+    assert [s["pattern"] for s in steps] == ["fold", "double"]
+    assert "constant" in steps[0]["after"][0] and steps[1]["before"].startswith("%")
