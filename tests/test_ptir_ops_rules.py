@@ -4,9 +4,10 @@ import pytest
 from ptir_oracle import DTYPES, code, program, ty
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.symbols import specialize
-from ptir_tools.core.types import UNKNOWN, sym, tuple_of
+from ptir_tools.core.types import UNKNOWN, sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.scalars import Scalar
 
@@ -64,11 +65,13 @@ REFUSED = [
     (("select", (ty("i1"), A, A), {}), SHAPE),
     (("select", (ty("i1", 2, 3), A, B), {}), SHAPE),
     (("cast", (ty("cf32", 2),), {"dtype": D["f32"]}), SUPPORT),
+    (("stop_gradient", (tensor(INDEX, (2,)),), {}), SUPPORT),  # a dtype of another dialect
     # constant, iota, rng
     (("constant", (), {"value": Literal(ty("f32", 2), b"\0" * 4)}), "LiteralSizeMismatch"),
     (("constant", (), {"value": Literal(ty("si4", 3), b"\0" * 3)}), "LiteralSizeMismatch"),
     (("constant", (), {"value": Literal(ty("f32", 2), b"\0" * 8, splat=True)}), "LiteralSizeMismatch"),
     (("constant", (), {"value": Literal(ty("f32", N), b"\0" * 4)}), DYNAMIC),
+    (("constant", (), {"value": Literal(ty("f32", -2), b"")}), NEGATIVE),
     (("iota", (), {"shape": (2, 3), "dtype": D["f32"], "axis": 2}), ATTRIBUTE),
     (("iota", (), {"shape": (), "dtype": D["f32"], "axis": 0}), ATTRIBUTE),
     (("iota", (), {"shape": (2,), "dtype": D["i1"], "axis": 0}), SUPPORT),

@@ -31,6 +31,11 @@ def plain(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return x
 
 
+def others(dtype: str, shape: tuple[int, ...], k: int = 1) -> np.ndarray:
+    """Elements for a further operand: its special values do not stand where the first one's do."""
+    return np.roll(sample(dtype, shape, k).reshape(-1), k).reshape(shape)
+
+
 def nonzero(x: np.ndarray) -> np.ndarray:
     """`x` with ones for its zeros."""
     return np.where(x.astype(np.bool_), x, np.ones((), x.dtype))
@@ -73,7 +78,7 @@ def one(dtype: str) -> Drawn:
 @draws("add sub mul div maximum minimum compare_eq compare_ne compare_lt compare_le compare_ge compare_gt")
 def two(dtype: str) -> Drawn:
     for shape in SHAPES:
-        x, y = sample(dtype, shape), sample(dtype, shape, 1)
+        x, y = sample(dtype, shape), others(dtype, shape)
         if shape:
             y[-1:] = x[-1:]
         yield (x, y), {}
@@ -82,7 +87,7 @@ def two(dtype: str) -> Drawn:
 @draws("clamp")
 def three(dtype: str) -> Drawn:
     for shape in SHAPES:
-        yield tuple(sample(dtype, shape, k) for k in range(3)), {}
+        yield tuple(others(dtype, shape, k) for k in range(3)), {}
 
 
 @draws("select")

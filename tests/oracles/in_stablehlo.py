@@ -58,6 +58,14 @@ class Body:
         """An op whose operands and result have one type."""
         return self.op(f"{name} {', '.join(x.name for x in xs)} : {xs[0].type}", xs[0].dtype, xs[0].shape)
 
+    def generic(self, text: str, operands: list[Value], attrs: str, dtype: str, shape: Any) -> Value:
+        """An op in MLIR's generic form: its name and, behind a blank, its region if it has one."""
+        value = Value(f"%{len(self.lines)}", dtype, tuple(shape))
+        name, _, body = text.partition(" ")
+        names, types = (", ".join(part) for part in zip(*((x.name, x.type) for x in operands), strict=True))
+        self.lines.append(f'{value.name} = "stablehlo.{name}"({names}) {body} {{{attrs}}} : ({types}) -> {value.type}')
+        return value
+
     def constant(self, x: np.ndarray) -> Value:
         """An array, by its bytes, or listed where an element has less than one."""
         dtype = NAME[x.dtype]
@@ -223,9 +231,8 @@ def reduce(
     x = b.convert(x, str(accum_dtype)) if accum_dtype and source in INTEGERS else precise(b, x)
     start = initial(b, kind, source, x.dtype)
     kept = [n for i, n in enumerate(x.shape) if i not in gone]
-    text = f'"stablehlo.reduce"({x.name}, {start.name}) {region(kind, x.dtype)} {{dimensions = array<i64{_list(gone)}>}}'
-    value = Value(f"%{len(b.lines)}", x.dtype, tuple(kept))
-    b.lines.append(f"{value.name} = {text} : ({x.type}, {start.type}) -> {value.type}")
+    attrs = f"dimensions = array<i64{_list(gone)}>"
+    value = b.generic(f"reduce {region(kind, x.dtype)}", [x, start], attrs, x.dtype, kept)
     if keepdims:
         shape = [1 if i in gone else n for i, n in enumerate(x.shape)]
         value = b.op(f"reshape {value.name} : ({value.type}) ->", value.dtype, shape)
@@ -265,10 +272,7 @@ def reduce_window(
             x.shape, window_dims, strides, padding, base_dilation, window_dilation, strict=True
         )
     ]
-    value = Value(f"%{len(b.lines)}", x.dtype, tuple(shape))
-    text = f'"stablehlo.reduce_window"({x.name}, {start.name}) {region(reduce, x.dtype)} {{{attrs}}}'
-    b.lines.append(f"{value.name} = {text} : ({x.type}, {start.type}) -> {value.type}")
-    return value
+    return b.generic(f"reduce_window {region(reduce, x.dtype)}", [x, start], attrs, x.dtype, shape)
 
 
 @means("dot_general")

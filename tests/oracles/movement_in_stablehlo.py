@@ -94,15 +94,6 @@ def dynamic_update_slice(b: Body, x: Value, update: Value, start: Value, *, size
     return b.op(f"dynamic_update_slice {names} : ({types}) ->", x.dtype, x.shape)
 
 
-def generic(b: Body, text: str, operands: list[Value], attrs: str, dtype: str, shape: Any) -> Value:
-    """An op in MLIR's generic form; `text` holds its region, if it has one."""
-    value = Value(f"%{len(b.lines)}", dtype, tuple(shape))
-    name, _, body = text.partition(" ")
-    names, types = (", ".join(part) for part in zip(*((x.name, x.type) for x in operands), strict=True))
-    b.lines.append(f'{value.name} = "stablehlo.{name}"({names}) {body} {{{attrs}}} : ({types}) -> {value.type}')
-    return value
-
-
 @means("take")
 def take(b: Body, x: Value, indices: Value) -> Value:
     """A gather of rows."""
@@ -111,7 +102,7 @@ def take(b: Body, x: Value, indices: Value) -> Value:
     numbers = f"offset_dims = {offsets}, collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = {rank}"
     sizes = ", ".join(map(str, [1, *rest]))
     attrs = f"dimension_numbers = #stablehlo.gather<{numbers}>, slice_sizes = array<i64: {sizes}>"
-    return generic(b, "gather", [x, indices], attrs, x.dtype, [*indices.shape, *rest])
+    return b.generic("gather", [x, indices], attrs, x.dtype, [*indices.shape, *rest])
 
 
 def coordinates(b: Body, indices: Value, axis: int) -> Value:
@@ -132,7 +123,7 @@ def gather(b: Body, x: Value, indices: Value, *, axis: int) -> Value:
     every = list(range(rank))
     numbers = f"offset_dims = [], collapsed_slice_dims = {every}, start_index_map = {every}, index_vector_dim = {rank}"
     attrs = f"dimension_numbers = #stablehlo.gather<{numbers}>, slice_sizes = array<i64: {', '.join('1' * rank)}>"
-    return generic(b, "gather", [x, coordinates(b, indices, axis)], attrs, x.dtype, indices.shape)
+    return b.generic("gather", [x, coordinates(b, indices, axis)], attrs, x.dtype, indices.shape)
 
 
 @means("scatter_reduce")
@@ -149,7 +140,7 @@ def _scatter(b: Body, x: Value, indices: Value, updates: Value, numbers: dict[st
     combine = region({"add": "sum"}.get(kind, kind), x.dtype) if kind != "replace" else _newer(x.dtype)
     text = ", ".join(f"{k} = {v}" for k, v in numbers.items() if v != [])
     attrs = f"scatter_dimension_numbers = #stablehlo.scatter<{text}>"
-    return generic(b, f"scatter {combine}", [x, indices, updates], attrs, x.dtype, x.shape)
+    return b.generic(f"scatter {combine}", [x, indices, updates], attrs, x.dtype, x.shape)
 
 
 def _newer(dtype: str) -> str:

@@ -12,7 +12,7 @@ from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
-from ptir_tools.dialects.ptir.ops.typerules import ANY, BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
+from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,6 @@ def compared(x: TensorType, y: TensorType) -> TensorType:
 @rule
 def equated(x: TensorType, y: TensorType) -> TensorType:
     """Two operands of one type, of any dtype."""
-    want(x.dtype, ANY)
     return compared(x, y)
 
 
