@@ -127,6 +127,15 @@ def dot_of_zeros(op: OpView) -> bool:
     return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, 0)))
 
 
+@rewrites("ptir.dot_general", depth=1)
+def dot_of_nothing(op: OpView) -> bool:
+    """A contraction over no element is zero."""
+    t = helpers.tensor_type(op.root)
+    if not any(helpers.shape(op.lhs)[a] == 0 for a in op.contract_lhs) or not t.is_static or not t.count:
+        return False
+    return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, 0)))
+
+
 DOTS: list[Pattern] = [
     dot_of_transpose,
     ordered_contraction,
@@ -134,4 +143,5 @@ DOTS: list[Pattern] = [
     cast_of_accumulator,
     dot_of_identity,
     dot_of_zeros,
+    dot_of_nothing,
 ]

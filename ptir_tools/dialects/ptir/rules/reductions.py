@@ -13,6 +13,7 @@ from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.core.types import Shape
+from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rules import helpers
 
@@ -197,7 +198,47 @@ def sum_of_broadcast(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "mul", inner.x, helpers.insert(op.rw, op.root, helpers.splat(t, n))))
 
 
+@rewrites(_SUM, *_EXTREMES, depth=1)
+def reduce_of_nothing(op: OpView) -> bool:
+    """A reduction over no element is what it begins with."""
+    t = helpers.tensor_type(op.root)
+    if 0 not in helpers.shape(op.x) or not t.is_static or not t.count or helpers.dtype(op.x) is not t.dtype:
+        return False
+    start = numerics.identity(op.root.defn.short.removeprefix("reduce_"), t.dtype)
+    return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, start)))
+
+
+@rewrites("ptir.argmax", depth=1)
+def argmax_of_one(op: OpView) -> bool:
+    """The largest of one element is the first."""
+    t = helpers.tensor_type(op.root)
+    if helpers.shape(op.x)[op.axis] != 1 or not t.is_static or not t.count:
+        return False
+    ops = helpers.splat(t, 0)
+    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(helpers.insert(op.rw, op.root, ops))
+
+
+@rewrites("ptir.reduce_window", depth=1, effect=Effect.ZERO_SIGN)
+def window_of_one(op: OpView) -> bool:
+    """Windows of one element, one after the other, are the elements."""
+    lists = (op.window_dims, op.strides, op.base_dilation)
+    alike = operand_type(op.x) is op.result.type and op.accum_dtype in (None, default_accum(helpers.dtype(op.x)))
+    plain = all(n == 1 for ns in lists for n in ns) and not any(n for pair in op.padding for n in pair)
+    return alike and plain and op.replace(op.x)
+
+
+@rewrites("ptir.extract_patches", depth=1)
+def patches_of_one(op: OpView) -> bool:
+    """Patches of one pixel, one after the other, are the pixels."""
+    plain = all(n == 1 for n in (*op.window, *op.strides)) and not any(n for pair in op.padding for n in pair)
+    return plain and operand_type(op.x) is op.result.type and op.replace(op.x)
+
+
 REDUCTIONS: list[Pattern] = [
+    reduce_of_nothing,
+    argmax_of_one,
+    window_of_one,
+    patches_of_one,
     reduce_of_one,
     reduce_of_reduce,
     sum_of_sum,
