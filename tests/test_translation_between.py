@@ -117,3 +117,12 @@ def graph_with_dims(text: str, **dims: int):
     body = text.rstrip().removesuffix("}")
     listed = ", ".join(f'"{name}": {n}' for name, n in dims.items())
     return parse(f'{body}, "dims": {{{listed}}}}}', "tiny")
+
+
+def test_a_refused_input_is_shown_where_it_stands() -> None:
+    found = translated(parse(one("NEG", inputs=(X, source([2], "fp16", "w"))).replace('"y"', '"w0"'), "tiny"), "mind")
+    (error,) = found.diagnostics
+    assert error.span is not None and error.source is not None
+    assert '"tensor_id": "w"' in error.source.text[slice(*error.span)]
+    (error,) = translated(parse(mind("Neg (%x)", "f32[2]", "i64[2]"), "mind"), "tiny").diagnostics
+    assert error.where[1:] == (2, 1)

@@ -30,6 +30,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     function = program.main
     new, builder = single_function(load_dialect("ptir"))
     new.main.loc = function.loc
+    new.main.attrs["input_locs"] = {spelled(name): loc for name, loc in function.attrs.get("input_locs", {}).items()}
     names = function.attrs.get("input_names") or [p.name for p in function.params]
     values: dict[Value, Value] = {}
     for p, name in zip(function.params, names, strict=True):

@@ -87,12 +87,13 @@ class Translation:
     def parameters(self) -> None:
         """An Input for each parameter, under its name."""
         names = self.function.attrs.get("input_names") or [p.name for p in self.function.params]
-        for p in self.function.params:
+        places = self.function.attrs.get("input_locs", {})
+        for p, name in zip(self.function.params, names, strict=True):
             reason = unfit(p.type) or ("an extent is 0" if 0 in p.type.shape else "")  # type: ignore[attr-defined]
             made = self.builder.param(p.type, spelled(p.name))
             self.values[p] = None if reason else made
             if reason:
-                self.refuse(f"parameter %{p.name}: {reason}", self.function.loc)
+                self.refuse(f"parameter %{p.name}: {reason}", places.get(name, self.function.loc))
         self.program.main.attrs["input_names"] = list(names)
 
     def body(self) -> None:

@@ -96,8 +96,8 @@ class Translation:
             try:
                 found.append(self.builder.param(sayable(p.type), p.name))
             except Violation as violation:
-                message = f"parameter {name}: {violation.message}"
-                self.diagnostics.error(NOT_TRANSLATABLE, message, self.function.loc, help=violation.help)
+                at = self.function.attrs.get("input_locs", {}).get(name, self.function.loc)
+                self.diagnostics.error(NOT_TRANSLATABLE, f"parameter {name}: {violation.message}", at, help=violation.help)
                 found.append(self.placeholder(p.type))
         return found
 

@@ -43,6 +43,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         else:
             values[p] = builder.param(p.type, spelled(label))
             kept.append(label)
+    new.main.attrs["input_locs"] = function.attrs.get("input_locs", {})
     if kept != [p.name for p in new.main.params]:
         new.main.attrs["input_names"] = kept
     for op in function.body:

@@ -102,7 +102,7 @@ class Reader:
                 self.statement(line)
         if not self.outputs:
             self.no_outputs(pack(len(self.source.text), len(self.source.text)))
-        self.function.attrs = {"input_names": list(self.names)}
+        self.function.attrs = {"input_names": list(self.names), "input_locs": dict(self.names)}
         if self.extra:
             self.function.attrs["extra"] = self.extra
         return Program(DIALECT, [self.function], entry="main", source=self.source, format="mind")

@@ -187,6 +187,7 @@ class _Reader:
         value = Value(tensor(dtype, shape), node.id)
         self.names.append(name)
         self.function.params.insert(len(self.names) - 1, value)
+        self.function.attrs.setdefault("input_locs", {})[name] = node.loc
         if storage:
             self.function.attrs.setdefault("storage", {})[node.id] = storage
         return value
