@@ -8,7 +8,7 @@ from array import array
 
 import pytest
 
-from ptir_tools.plan import exact, search
+from ptir_tools.plan import exact, placement, search
 from ptir_tools.plan.exact import Budget, improve
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.search import Outcome
@@ -93,6 +93,27 @@ def test_target_ends_the_search() -> None:
     assert improve(given, greedy, Budget(0)).offsets == greedy
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_first_fit_is_that_of_the_greedy_placement(seed: int) -> None:
+    pytest.importorskip("ptir_tools._native")
+    rng = random.Random(seed)
+    given = sorted(drawn(rng, 300, 200, 50), key=lambda x: x.lower)
+    order, offsets = rng.sample(range(300), 300), array("q", bytes(8 * 300))
+    for start in (0, 120, 240):
+        search.first_fit(exact._sections(given, 1), order, start, min(start + 120, 300), offsets)
+    neighbors = placement.overlapping(given, 10**6)
+    assert neighbors is not None and list(offsets) == placement._greedy(given, neighbors, order, placement._first_fit)
+
+
+def test_many_intervals_are_placed_by_first_fit() -> None:
+    given = drawn(random.Random(1), exact.LARGEST + 100, 40, 64)
+    given = [Interval(40 * (i // 100) + x.lower, 40 * (i // 100) + x.upper, x.size) for i, x in enumerate(given)]
+    greedy = [at + 1 for at in place(given)]
+    found = improve(given, greedy, Budget(100_000, 5.0))
+    assert peak(given, found.offsets) <= peak(given, greedy) and conflicts(given, found.offsets) == []
+    assert (peak(given, found.offsets) < peak(given, greedy)) == (search.kernel() is not None)
+
+
 def test_sections_are_the_largest_sets_alive_at_once() -> None:
     found = exact._sections([Interval(0, 4, 2), Interval(1, 2, 4), Interval(2, 9, 6), Interval(5, 6, 2)], 2)
     assert list(zip(found.lower, found.upper, found.size, strict=True)) == [(0, 2, 1), (0, 1, 2), (1, 3, 3), (2, 3, 1)]
@@ -105,3 +126,7 @@ def test_kernel_refuses_what_it_cannot_hold() -> None:
         native.place(two, two, two, two[:1], 9, 9, two)
     with pytest.raises(ValueError, match="empty range"):
         native.place(two, two, two, two, 9, 9, two)
+    with pytest.raises(ValueError, match="range of no buffers"):
+        native.fit(two, array("q", [1, 1]), two, two, 0, 3, two)
+    with pytest.raises(ValueError, match="names no buffer"):
+        native.fit(two, array("q", [1, 1]), two, array("q", [0, 2]), 0, 2, two)

@@ -267,7 +267,37 @@ static PyObject *py_place(PyObject *self, PyObject *args)
     return good ? Py_BuildValue("iL", status, (long long)used) : NULL;
 }
 
+PyDoc_STRVAR(fit_doc, "fit(lower, upper, size, order, done, until, offsets): first fit of order[done:until], those before have offsets.");
+
+static PyObject *py_fit(PyObject *self, PyObject *args)
+{
+    Py_buffer lower, upper, size, order, offsets;
+    Py_ssize_t done, until;
+    int status = PTIR_NO_MEMORY;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*nnw*", &lower, &upper, &size, &order, &done, &until, &offsets))
+        return NULL;
+    Py_buffer *views[] = {&lower, &upper, &size, &order, &offsets};
+    ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, order.buf, 0};
+    int good = (done >= 0 && done <= until && (size_t)until <= b.count) || fail("a range of no buffers");
+    for (int i = 0; i < 5; i++)
+        good = good && (views[i]->len == lower.len || fail("the arrays differ in length"));
+    for (size_t i = 0; good && i < b.count; i++)
+        good = (b.rank[i] >= 0 && (size_t)b.rank[i] < b.count) || fail("the order names no buffer");
+    if (good && (good = checks_buffers(&b))) {
+        Py_BEGIN_ALLOW_THREADS
+        status = ptir_fit(&b, order.buf, (size_t)done, (size_t)until, offsets.buf);
+        Py_END_ALLOW_THREADS
+    }
+    for (int i = 0; i < 5; i++)
+        PyBuffer_Release(views[i]);
+    if (good && status == PTIR_NO_MEMORY)
+        return PyErr_NoMemory();
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
 static PyMethodDef methods[] = {
+    {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},

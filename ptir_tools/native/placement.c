@@ -318,3 +318,51 @@ int ptir_place(const ptir_buffers *b, int64_t steps, int64_t *offsets, int64_t *
         free(held[i]);
     return status;
 }
+
+typedef struct {
+    int64_t start, end;
+} gap;
+
+static int by_start(const void *a, const void *b)
+{
+    const gap *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+static int64_t lowest_gap(gap *taken, size_t count, int64_t size)
+{
+    int64_t at = 0;
+    qsort(taken, count, sizeof *taken, by_start);
+    for (size_t i = 0; i < count && taken[i].start - at < size; i++)
+        at = taken[i].end > at ? taken[i].end : at;
+    return at;
+}
+
+int ptir_fit(const ptir_buffers *b, const int64_t *order, size_t done, size_t until, int64_t *offsets)
+{
+    int32_t *lower = malloc((2 * until + 1) * sizeof *lower), *upper = lower ? lower + until : NULL;
+    size_t *met = malloc((until + 1) * sizeof *met);
+    gap *taken = malloc((until + 1) * sizeof *taken);
+    int whole = lower && met && taken;
+    for (size_t k = 0; whole && k < until; k++) {
+        int64_t x = order[k];
+        size_t n = 0;
+        lower[k] = (int32_t)b->lower[x];
+        upper[k] = (int32_t)b->upper[x];
+        if (k < done)
+            continue;
+        for (size_t j = 0; j < k; j++) { /* without branches: it looks at every pair */
+            met[n] = j;
+            n += (lower[j] < upper[k]) & (lower[k] < upper[j]);
+        }
+        for (size_t j = 0; j < n; j++) {
+            int64_t y = order[met[j]];
+            taken[j] = (gap){offsets[y], offsets[y] + b->size[y]};
+        }
+        offsets[x] = lowest_gap(taken, n, b->size[x]);
+    }
+    free(lower);
+    free(met);
+    free(taken);
+    return whole ? PTIR_PLACED : PTIR_NO_MEMORY;
+}

@@ -17,4 +17,8 @@ enum { PTIR_PLACED = 1, PTIR_IMPOSSIBLE = 0, PTIR_GAVE_UP = -1, PTIR_NO_MEMORY =
  * so many `steps`, and where the search is too deep for the stack; *used are those taken. */
 int ptir_place(const ptir_buffers *buffers, int64_t steps, int64_t *offsets, int64_t *used);
 
+/* First fit: buffers order[done] .. order[until - 1] in turn, each in the lowest gap between those before it that share a section
+ * with it; the first `done` of the order have their offsets. Returns PTIR_PLACED or PTIR_NO_MEMORY. */
+int ptir_fit(const ptir_buffers *buffers, const int64_t *order, size_t done, size_t until, int64_t *offsets);
+
 #endif

@@ -3,6 +3,8 @@
 A search goes wrong early or is done soon, so it gets few steps and then another chance with its choices in another order: by
 size, area, time alive or sections covered, more or less shaken. Capacities are tried in turn: the bound itself, and between the
 bound and the best placement so far. A search that ends without a placement proves a higher bound.
+
+Where there are too many buffers to search, they are placed by first fit in those orders, looking at every pair, in C.
 """
 
 from __future__ import annotations
@@ -12,14 +14,16 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import gcd
+from math import gcd, inf
 from time import monotonic
 from typing import NamedTuple
 
 from ptir_tools.plan.placement import Interval, lower_bound, peak
-from ptir_tools.plan.search import Buffers, Outcome, search
+from ptir_tools.plan.search import Buffers, Outcome, first_fit, kernel, search
 
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
+_PAIRS = 5000  # looked at in the time of a step
+_CHUNK = 2000  # intervals placed between two looks at the clock
 _FIRST = 2000  # steps of the first search
 _SHAKEN = (0.1, 0.5, 2.0)
 _BETWEEN = (0.5, 0.75, 0.875)
@@ -45,10 +49,10 @@ def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget) -
     """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds."""
     bound = lower_bound(intervals)
     used = [i for i, x in enumerate(intervals) if x.size and x.upper > x.lower]
-    if peak(intervals, offsets) <= max(bound, budget.target) or len(used) > LARGEST:
+    if peak(intervals, offsets) <= max(bound, budget.target):
         return Placement(offsets, bound)
     task = _Task([intervals[i] for i in used], bound, peak(intervals, offsets))
-    found = task.run(budget)
+    found = task.search(budget) if len(used) <= LARGEST else task.fit(budget)
     if found is not None:
         offsets = list(offsets)
         for i, at in zip(used, found, strict=True):
@@ -67,13 +71,13 @@ class _Task:
         self.bound, self.best = bound // self.unit, -(-best // self.unit)
         self.random = random.Random(0)
 
-    def run(self, budget: Budget) -> list[int] | None:
+    def search(self, budget: Budget) -> list[int] | None:
         """The best offsets found, in the order of the intervals given; None when none are better."""
         found: list[int] | None = None
-        end = None if budget.seconds is None else monotonic() + budget.seconds
+        end = inf if budget.seconds is None else monotonic() + budget.seconds
         left, target = budget.steps, max(self.bound, budget.target // self.unit)
         for attempt in count():
-            if self.best <= max(target, self.bound) or left <= 0 or (end is not None and monotonic() > end):
+            if self.best <= max(target, self.bound) or left <= 0 or monotonic() > end:
                 break
             capacity = self.capacity(attempt, target)
             allowed = min(left, _FIRST + attempt * _FIRST // 8)
@@ -81,14 +85,38 @@ class _Task:
             left -= steps + 1
             if outcome is Outcome.PLACED:
                 found = offsets
-                self.best = max(at + size for at, size in zip(offsets, self.buffers.size, strict=True))
+                self.best = self.top(offsets)
             elif outcome is Outcome.IMPOSSIBLE:
                 self.bound = max(self.bound, capacity + 1)
                 target = max(target, self.bound)
-        if found is None:
-            return None
-        at = {i: offset * self.unit for i, offset in zip(self.order, found, strict=True)}
-        return [at[i] for i in range(len(found))]
+        return None if found is None else self.given(found)
+
+    def fit(self, budget: Budget) -> list[int] | None:
+        """As `search`, by first fit alone."""
+        found: Sequence[int] | None = None
+        n, target = len(self.order), max(self.bound, budget.target // self.unit)
+        end = inf if budget.seconds is None else monotonic() + budget.seconds
+        for attempt in range(0, budget.steps // max(1, n * n // _PAIRS) if kernel() is not None else 0, 2):
+            rank = self.rank(attempt)
+            order, offsets = sorted(range(n), key=rank.__getitem__), array("q", bytes(8 * n))
+            for start in range(0, n, _CHUNK):
+                if monotonic() > end:
+                    return None if found is None else self.given(found)
+                first_fit(self.buffers, order, start, min(start + _CHUNK, n), offsets)
+            if self.top(offsets) < self.best:
+                found, self.best = offsets, self.top(offsets)
+            if self.best <= target:
+                break
+        return None if found is None else self.given(found)
+
+    def top(self, offsets: Sequence[int]) -> int:
+        """Where a placement ends."""
+        return max(at + size for at, size in zip(offsets, self.buffers.size, strict=True))
+
+    def given(self, offsets: Sequence[int]) -> list[int]:
+        """Offsets in bytes, in the order of the intervals given."""
+        at = {i: offset * self.unit for i, offset in zip(self.order, offsets, strict=True)}
+        return [at[i] for i in range(len(offsets))]
 
     def capacity(self, attempt: int, target: int) -> int:
         """The target, and every other time something between it and the best so far."""

@@ -125,8 +125,8 @@ class _Model:
         return None
 
     def moves(self, state: _State, peak: int) -> list[tuple[int, _State, int]]:
-        """(op, state after it, bytes while it runs) of what may run next. One that leaves no more alive than there is, and needs no
-        more than `peak` meanwhile, is the only one: whatever comes later is no worse for it."""
+        """(op, state after it, bytes while it runs) of what may run next. One that leaves no more alive than there is, and needs
+        no more than `peak` meanwhile, is the only one: whatever comes later is no worse for it."""
         found = []
         for i in self.ready(state.done):
             after, during = self.run(state, i)

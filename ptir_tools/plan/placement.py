@@ -1,8 +1,8 @@
 """Offsets for intervals of known size: dynamic storage allocation.
 
 Greedy: intervals in some order, each at the lowest (or the tightest) gap between those that live at the same time; the best
-of several orders wins, as many as can be tried with `PAIRS` looks at overlapping pairs. Where there are more pairs, only one order
-is tried, in which the live set is all that is scanned.
+of several orders wins, as many as can be tried with `PAIRS` looks at overlapping pairs. Where there are more pairs, only one
+order is tried, in which the live set is all that is scanned.
 """
 
 from __future__ import annotations

@@ -63,6 +63,12 @@ def search(buffers: Buffers, rank: Sequence[int], capacity: int, steps: int) -> 
     return Outcome(outcome), list(offsets), used
 
 
+def first_fit(buffers: Buffers, order: Sequence[int], done: int, until: int, offsets: array[int]) -> None:
+    """Offsets for the buffers order[done:until], each in the lowest gap between those before it; those before `done` have theirs.
+    Only where the kernel was built."""
+    native.fit(buffers.lower, buffers.upper, buffers.size, array("q", order), done, until, offsets)
+
+
 class _GaveUp(Exception):
     pass
 
