@@ -24,11 +24,19 @@ def run(program: Program, context: PassContext) -> None:
     """Compute what one branch alone needs in that branch, and what takes much memory where it is first used."""
     sharing = Sharing(program)
     for rw in _outermost_first(program, context):
-        for op in reversed(list(rw.body())):
-            if op.defn.name == "ptir.cond":
-                context.count("sunk into branches", _Branch(rw, op, sharing).sink(context))
+        while _into_branches(rw, sharing, context):
+            pass  # what several read may now be read by one alone
     for rw in context.rewriters(program):
         context.count("moved to first use", _to_first_use(rw, context))
+
+
+def _into_branches(rw: Rewriter, sharing: Sharing, context: PassContext) -> bool:
+    """Sink into the branches of every `cond` of the block, last first; whether anything changed."""
+    changed = False
+    for op in reversed(list(rw.body())):
+        if op.defn.name == "ptir.cond" and rw.alive(op):  # it may have gone into a later one
+            changed |= _Branch(rw, op, sharing).sink(context)
+    return changed
 
 
 def _outermost_first(program: Program, context: PassContext) -> Iterator[Rewriter]:
@@ -60,12 +68,12 @@ class _Branch:
         self.sunk: dict[Op, set[int]] = {}
         self.reads = len(op.operands)  # how many uses the `cond` and what moves make
 
-    def sink(self, context: PassContext) -> int:
-        """Move what can move; how many ops did."""
+    def sink(self, context: PassContext) -> bool:
+        """Move what can move and drop what no branch reads; whether anything changed."""
         self._choose()
         kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not (isinstance(x, Value) and x.op in self.sunk)]
         if len(kept) == len(self.arguments) or not context.step("sink", self.op, *self.sunk):
-            return 0
+            return False
         ops = list(self.sunk)[::-1]
         given = {self.arguments[j] for j in kept}
         fresh = [v for v in dict.fromkeys(v for op in ops for v in op.values()) if v.op not in self.sunk and v not in given]
@@ -76,7 +84,8 @@ class _Branch:
         for op in (self.op, *self.sunk):
             if self.rw.unused(op):
                 self.rw.erase(op)
-        return len(ops)
+        context.count("sunk into branches", len(ops))
+        return True
 
     def _choose(self) -> None:
         """Find what moves, last to first, so that the users of an op are decided before it."""
