@@ -1,45 +1,60 @@
-"""Reading, verifying, printing and optimizing 10k and 100k ops, in microseconds of CPU per op, against xdsl
-on the same dataflow."""
+"""Reading, verifying, printing and optimizing generated programs of up to a million ops, in microseconds of processor time
+per op, against xdsl and MLIR (jaxlib's bindings) on the same dataflow.
+
+A peer is looked for in this environment, then in the interpreter that XDSL_PYTHON or MLIR_PYTHON names. Each measurement is a
+process of its own; a small program goes first, so that what is loaded and compiled once does not count. `exponent` is that of
+the fit of time over size.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import random
+import math
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from statistics import median
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
 
-SIZES = (10_000, 100_000)
-PEER_LIMIT = 20_000  # ops that xdsl is given at most: its time per op does not change after that
-ROUNDS = 3
+from tests.bench._ir_programs import PATHOLOGICAL, as_arith, as_ptir, mixed
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+PEER_LIMITS = {"xdsl": 10_000, "mlir": 100_000}  # ops that a peer is given at most: it takes long, or memory
+PATHOLOGICAL_SIZES = (1_000, 10_000, 100_000)
+Row = tuple[str, float, float | None, str]
 STEPS = ("read", "verify", "print", "canonicalize,cse,dce")
 
+TIMED = """
+import json, sys, time
+warm, text = json.load(sys.stdin)
+def timed(action):
+    start = time.process_time()
+    result = action()
+    return time.process_time() - start, result
+"""
 OURS = """
-import json, resource, sys, time
+import resource
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
 from ptir_tools.passes import PassContext, run_pipeline
-text, found = Source("bench", sys.stdin.read()), Diagnostics()
-form = load_format("ptir")
-def timed(action):
-    start = time.process_time()
-    result = action()
-    return time.process_time() - start, result
-read, program = timed(lambda: form.read(text, found, Options()))
-verified, ok = timed(lambda: verify(program, found))
-assert ok, list(found)[:3]
-printed, _ = timed(lambda: "".join(form.write(program, found, Options())))
-passes, _ = timed(lambda: run_pipeline(program, "canonicalize,cse,dce", PassContext(verify_each=False)))
+form, found = load_format("ptir"), Diagnostics()
+def measure(text, pipeline, each):
+    read, program = timed(lambda: form.read(Source("bench", text), found, Options()))
+    verified, ok = timed(lambda: verify(program, found))
+    assert ok, list(found)[:3]
+    printed, _ = timed(lambda: "".join(form.write(program, found, Options())))
+    passes, _ = timed(lambda: run_pipeline(program, pipeline, PassContext(verify_each=each)))
+    return [read, verified, printed, passes]
+measure(warm, "canonicalize,cse,dce", False)
+times = measure(text, "canonicalize,cse,dce", False)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([read, verified, printed, passes, peak]))
+more = [measure(text, p, each)[3] for p, each in [("canonicalize,cse,dce", True), ("fixpoint(canonicalize,cse,dce)", False)]]
+print(json.dumps([*times, peak, *more]))
 """
-PEER = """
-import json, sys, time
+XDSL = """
 from io import StringIO
 from xdsl.context import Context
 from xdsl.dialects.arith import Arith
@@ -53,59 +68,100 @@ from xdsl.transforms.dead_code_elimination import DeadCodeElimination
 context = Context()
 for dialect in (Arith, Builtin, Func):
     context.load_dialect(dialect)
-text = sys.stdin.read()
-def timed(action):
-    start = time.process_time()
-    result = action()
-    return time.process_time() - start, result
-read, module = timed(lambda: Parser(context, text).parse_module())
-verified, _ = timed(module.verify)
-printed, _ = timed(lambda: Printer(StringIO()).print_op(module))
-passes = [CanonicalizePass(), CommonSubexpressionElimination(), DeadCodeElimination()]
-passes, _ = timed(lambda: [p.apply(context, module) for p in passes])
-print(json.dumps([read, verified, printed, passes]))
+def measure(text):
+    read, module = timed(lambda: Parser(context, text).parse_module())
+    verified, _ = timed(module.verify)
+    printed, _ = timed(lambda: Printer(StringIO()).print_op(module))
+    passes = [CanonicalizePass(), CommonSubexpressionElimination(), DeadCodeElimination()]
+    return [read, verified, printed, timed(lambda: [p.apply(context, module) for p in passes])[0]]
+measure(warm)
+print(json.dumps(measure(text)))
 """
+MLIR = """
+import jax._src.interpreters.mlir as mlir
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.passmanager import PassManager
+def measure(text):
+    read, module = timed(lambda: ir.Module.parse(text))
+    verified, _ = timed(module.operation.verify)
+    printed, _ = timed(lambda: str(module))
+    passes = PassManager.parse("builtin.module(canonicalize,cse,remove-dead-values)")
+    passes.enable_verifier(False)
+    return [read, verified, printed, timed(lambda: passes.run(module.operation))[0]]
+with mlir.make_ir_context():
+    measure(warm)
+    print(json.dumps(measure(text)))
+"""
+PEERS = {"xdsl": ("xdsl", XDSL), "mlir": ("jaxlib", MLIR)}
 
 
-def dataflow(n: int) -> list[tuple[str, int, int]]:
-    """`n` binary ops (kind, operand, operand), operands as numbers of earlier values: some twice, some dead, most live."""
-    draw, found = random.Random(n), []
-    for i in range(n):
-        if i > 10 and draw.random() < 0.1:
-            found.append(found[-1])
-        else:
-            found.append((draw.choice(["add", "mul", "sub"]), draw.randrange(max(0, i - 50), i + 1), i))
-    return found
+def _python(peer: str) -> str | None:
+    """The interpreter that has the peer."""
+    for python in (sys.executable, os.environ.get(f"{peer.upper()}_PYTHON")):
+        if python and not subprocess.run([python, "-c", f"import {PEERS[peer][0]}"], capture_output=True).returncode:
+            return python
+    return None
 
 
-def as_ptir(ops: list[tuple[str, int, int]]) -> str:
-    """The dataflow as text PTIR over si32 scalars' next of kin: tensors of 8."""
-    t = "tensor<si32, 8>"
-    body = (f"  %v{i + 1} = {kind}(%v{a}, %v{b}) -> {t}\n" for i, (kind, a, b) in enumerate(ops))
-    return f"func @f(%v0: {t}) -> {t} {{\n{''.join(body)}  return %v{len(ops)}\n}}\n"
-
-
-def as_arith(ops: list[tuple[str, int, int]]) -> str:
-    """The same in MLIR's `arith`."""
-    body = (f"  %v{i + 1} = arith.{kind}i %v{a}, %v{b} : i32\n" for i, (kind, a, b) in enumerate(ops))
-    return f"func.func @f(%v0: i32) -> i32 {{\n{''.join(body)}  func.return %v{len(ops)} : i32\n}}\n"
-
-
-def _measure(code: str, text: str) -> list[float]:
-    ran = subprocess.run([sys.executable, "-P", "-c", code], input=text, capture_output=True, text=True, check=True)
+def _measure(python: str, code: str, warm: str, text: str) -> list[float]:
+    given = json.dumps([warm, text])
+    ran = subprocess.run([python, "-P", "-c", TIMED + code], input=given, capture_output=True, text=True, check=True)
     found: list[float] = json.loads(ran.stdout)
     return found
 
 
-def rows() -> Iterator[tuple[str, float, float | None, str]]:
-    """The table, with the peak memory of our process."""
-    has_peer = importlib.util.find_spec("xdsl") is not None
-    for n in SIZES:
-        m = min(n, PEER_LIMIT)
-        mine, other = as_ptir(dataflow(n)), as_arith(dataflow(m))
-        rounds = [(_measure(OURS, mine), _measure(PEER, other) if has_peer else []) for _ in range(ROUNDS)]
-        *ours, peak = (median(column) for column in zip(*(a for a, _ in rounds), strict=True))
-        theirs = [median(c) / m * 1e6 for c in zip(*(b for _, b in rounds), strict=True)] or [None] * len(STEPS)
-        for step, seconds, peer in zip(STEPS, ours, theirs, strict=True):
-            yield f"{n} ops: {step}", seconds / n * 1e6, peer, "us/op"
-        yield f"{n} ops: peak memory", peak, None, "MiB"
+def _exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """The slope of the line of least squares through log time over log size."""
+    xs, ys = [math.log(n) for n in sizes], [math.log(s) for s in seconds]
+    mx, my = fmean(xs), fmean(ys)
+    return sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / sum((x - mx) ** 2 for x in xs)
+
+
+def _medians(rounds: Sequence[Sequence[float]]) -> list[float]:
+    return [median(column) for column in zip(*rounds, strict=True)]
+
+
+def _against(n: int, pythons: dict[str, str]) -> dict[str, list[float]]:
+    """Microseconds per op of the peers at `n` ops, or as many as each is given."""
+    found = {}
+    for peer, python in pythons.items():
+        m = min(n, PEER_LIMITS[peer])
+        seconds = _measure(python, PEERS[peer][1], as_arith(mixed(999, "si32")), as_arith(mixed(m, "si32")))
+        found[peer] = [s / m * 1e6 for s in seconds]
+    return found
+
+
+def rows() -> Iterator[Row]:
+    """The table: per size and step, once per peer; then exponents, peak memory, and what a rewriter must not choke on."""
+    pythons = {peer: python for peer in PEERS if (python := _python(peer)) is not None}
+    for kind in ("si32", "f32"):
+        seconds = []
+        for n in SIZES:
+            text, warm = as_ptir(mixed(n, kind), kind), as_ptir(mixed(999, kind), kind)
+            rounds, theirs = [], []
+            for _ in range(3 if n <= 100_000 else 1):  # interleaved
+                rounds.append(_measure(sys.executable, OURS, warm, text))
+                theirs.append(_against(n, pythons) if kind == "si32" else {})
+            *ours, peak, each, fixpoint = _medians(rounds)
+            seconds.append(ours[3])
+            yield from _steps(f"{kind} {n} ops", ours, n, {p: _medians([t[p] for t in theirs]) for p in theirs[0]})
+            yield f"{kind} {n} ops: the passes, verified each", each / n * 1e6, None, "us/op"
+            yield f"{kind} {n} ops: fixpoint(canonicalize,cse,dce)", fixpoint / n * 1e6, None, "us/op"
+            yield f"{kind} {n} ops: peak memory", peak, None, "MiB"
+        yield f"{kind}: exponent of the passes", _exponent(SIZES, seconds), None, ""
+    yield from _pathological()
+
+
+def _steps(what: str, ours: Sequence[float], n: int, theirs: dict[str, list[float]]) -> Iterator[Row]:
+    for i, step in enumerate(STEPS):
+        for peer in theirs or ("",):
+            found = theirs[peer][i] if peer else None
+            yield f"{what}: {step}{f' | {peer}' if peer else ''}", ours[i] / n * 1e6, found, "us/op"
+
+
+def _pathological() -> Iterator[Row]:
+    for name, make in PATHOLOGICAL.items():
+        seconds = [_measure(sys.executable, OURS, make(999), make(n))[3] for n in PATHOLOGICAL_SIZES]
+        for n, s in zip(PATHOLOGICAL_SIZES, seconds, strict=True):
+            yield f"{name} {n}: the passes", s / n * 1e6, None, "us/op"
+        yield f"{name}: exponent", _exponent(PATHOLOGICAL_SIZES, seconds), None, ""
