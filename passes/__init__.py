@@ -85,6 +85,7 @@ class PassContext:
     hooks: list[Hook] = field(default_factory=list)
     statistics: dict[str, Counter[str]] = field(default_factory=dict)
     timings: list[tuple[str, float]] = field(default_factory=list)
+    verifying: float = 0.0  # seconds that `verify_each` took
     running: str = ""
     edits: int = 0
     steps: int = 0
@@ -361,8 +362,9 @@ def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, c
         context.took(1)
         context.record({"pattern": None, "root": None, "before": None, "after": None, "loc": 0})
     if context.verify_each:
-        faults = Diagnostics(program.source)
+        faults, start = Diagnostics(program.source), perf_counter()
         if not verify(program, faults):
             raise PassFailure(step.name, faults)
+        context.verifying += perf_counter() - start
     for hook in context.hooks:
         hook.after(step, program, context.edits != edits)

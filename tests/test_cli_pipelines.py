@@ -137,6 +137,12 @@ def test_trace_has_an_event_for_every_pass_and_its_verification(ptir: Ptir, tmp_
     assert all(end <= later["ts"] + 1 for end, later in zip(ends, events[1:], strict=False))
 
 
+def test_timing_tells_each_pass_and_what_verifying_cost(ptir: Ptir) -> None:
+    told = re.findall(r"^ +[0-9.]+ ms  (\S+)$", ptir("opt", "-p", "cse,dce", "--timing", STEPS).err, re.MULTILINE)
+    assert told == ["cse", "dce", "--verify-each", "total"]
+    assert "--verify-each" not in ptir("opt", "-p", "cse", "--timing", "--no-verify-each", STEPS).err
+
+
 def test_list_of_passes_tells_their_options(ptir: Ptir) -> None:
     listed = ptir("opt", "--list-passes").text
     assert re.search(r"^mind  canonicalize .*\[fold-floats=false\]$", listed, re.MULTILINE)

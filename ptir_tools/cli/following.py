@@ -95,22 +95,22 @@ class Tracer(Hook):
     def __init__(self, context: PassContext) -> None:
         self.context = context
         self.zero = perf_counter()
-        self.start = 0.0
+        self.start = self.verified = 0.0
         self.done: Counter[str] = Counter()
         self.events: list[Record] = []
 
     def before(self, step: Step, program: Program) -> None:
         """Look at the clock."""
         self.done = Counter(self.context.statistics.get(step.name))
-        self.start = perf_counter()
+        self.start, self.verified = perf_counter(), self.context.verifying
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
         """An event for the pass, one for its verification."""
-        end, ran = perf_counter(), self.context.timings[-1][1]
+        ran, verified = self.context.timings[-1][1], self.context.verifying - self.verified
         did = Counter(self.context.statistics.get(step.name)) - self.done
         about = {"pipeline": str(step), "changed": changed, "ops": sum(len(b.body) for b in program.blocks())}
         self._event(step.name, "pass", self.start, ran, about | did)
-        self._event(f"verify after {step.name}", "verify", self.start + ran, end - self.start - ran, {})
+        self._event(f"verify after {step.name}", "verify", self.start + ran, verified, {})
 
     def _event(self, name: str, kind: str, start: float, seconds: float, about: Record) -> None:
         at = {"ts": (start - self.zero) * 1e6, "dur": seconds * 1e6}

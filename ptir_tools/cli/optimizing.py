@@ -176,8 +176,9 @@ def _context(session: Session, program: Program, diagnostics: Diagnostics, flags
 
 def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
     if flags.timing:
-        times = [(name, f"{seconds * 1e3:.2f}") for name, seconds in context.timings]
-        total = ("total", f"{sum(seconds for _, seconds in context.timings) * 1e3:.2f}")
+        spent = [*context.timings, *([("--verify-each", context.verifying)] if context.verify_each else [])]
+        times = [(name, f"{seconds * 1e3:.2f}") for name, seconds in spent]
+        total = ("total", f"{sum(seconds for _, seconds in spent) * 1e3:.2f}")
         plain = (f"{ms:>10} ms  {name}\n" for name, ms in (*times, total))
         reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "ms"), times, footer=total)])
     if flags.stats:
