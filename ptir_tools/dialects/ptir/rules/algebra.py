@@ -56,6 +56,9 @@ RULES = """
     mul-of-div:         mul(div(x, y), y)                        => x           if floating(x)             [range]
     div-of-mul:         div(mul(x, y), y)                        => x           if floating(x)             [range]
 
+    maximum-again:      maximum(m := maximum(x, y), y)           => m                                      [nan-payload]
+    minimum-again:      minimum(m := minimum(x, y), y)           => m                                      [nan-payload]
+
     # Constants meet: (x + a) + b is x + (a + b).
     add-constants:      add(i := add(x, a), b)                   => add(x, add(a, b))
                         if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
@@ -84,8 +87,6 @@ RULES = """
 
     maximum-self:       maximum(x, x)                            => x
     minimum-self:       minimum(x, x)                            => x
-    maximum-again:      maximum(m := maximum(x, y), y)           => m                                      [nan-payload]
-    minimum-again:      minimum(m := minimum(x, y), y)           => m                                      [nan-payload]
     maximum-minimum:    maximum(minimum(x, y), x)                => x                                      [range]
     minimum-maximum:    minimum(maximum(x, y), x)                => x                                      [range]
     maximum-lowest:     maximum(x, c)                            => x           if constant(c) and lowest(c)

@@ -46,6 +46,16 @@ RULES = """
                           => broadcast_to(elementwise_unary(x), result_shape=s)                   if alone(rw, b, root)
     cast-of-broadcast:    cast(b := broadcast_to(x, result_shape=s), dtype=d)
                           => broadcast_to(cast(x, dtype=d), result_shape=s)                       if alone(rw, b, root)
+
+    # Movements meet across an op on one operand, whoever else looks at the first.
+    transpose-meets:      transpose(u := elementwise_unary(transpose(x, perm=p)), perm=q)
+                          => transpose(elementwise_unary(x), perm=compose(p, q))                  if alone(rw, u, root)
+    transpose-meets-cast: transpose(u := cast(transpose(x, perm=p), dtype=d), perm=q)
+                          => transpose(cast(x, dtype=d), perm=compose(p, q))                      if alone(rw, u, root)
+    reshape-meets:        reshape(u := elementwise_unary(reshape(x, new_shape=_)), new_shape=_)
+                          => reshape(elementwise_unary(x), new_shape=shape(root))      if static(root, x) and alone(rw, u, root)
+    reshape-meets-cast:   reshape(u := cast(reshape(x, new_shape=_), dtype=d), new_shape=_)
+                          => reshape(cast(x, dtype=d), new_shape=shape(root))          if static(root, x) and alone(rw, u, root)
     """
 
 MOVEMENT = rules(RULES, DIALECT, HELPERS, splat)

@@ -6,6 +6,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of
 from ptir_tools.core.folding import uniform
 from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.rules.helpers import alone, insert, rank, splat, static
@@ -16,12 +17,30 @@ _FAMILIES = ("ptir.elementwise_unary", "ptir.elementwise_binary", "ptir.compare"
 
 def element_of(x: Operand) -> Literal | None:
     """The scalar that all elements of `x` are, bit for bit; looks through broadcasts."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
-        x = x.op.operands[0]
-    literal = literal_of(x)
+    literal = literal_of(_repeated(x))
     if literal is None or literal.data is None or not (literal.splat or (literal.type.is_static and literal.type.count == 1)):
         return None
     return Literal(tensor(literal.type.dtype), literal.data)
+
+
+def _repeated(x: Operand) -> Operand:
+    """What `x` is a broadcast of, through all of them."""
+    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
+        x = x.op.operands[0]
+    return x
+
+
+def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
+    """Replace the root by equal elements. Where all operands are made of inline literals, so is this: a scalar, broadcast."""
+    inline = all(isinstance(_repeated(x), Literal) for x in op.root.operands)
+    if inline and t.rank:
+        scalar = Literal(tensor(t.dtype), data)
+        ops = [create(OPS["ptir.broadcast_to"], (scalar,), {"result_shape": t.shape})]
+    else:
+        ops = splat(t, arrays.unpack(data, t.dtype, 1)[0])
+    if len(ops) > 1 and not any(alone(op.rw, x, op.root) for x in op.root.operands):
+        return False
+    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
 @rewrites(*(d.name for family in _FAMILIES for d in named(family)), operands=["ptir.broadcast_to"], benefit=3)
@@ -32,10 +51,7 @@ def uniform_operands(op: OpView) -> bool:
     if not isinstance(t, TensorType) or not t.rank or len(elements) < len(op.root.operands):
         return False
     data = uniform(op.root.defn, op.root.attrs, t.dtype, [(e.type.dtype, e.data or b"") for e in elements])
-    if data is None:
-        return False
-    ops = splat(t, arrays.unpack(data, t.dtype, 1)[0])
-    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
+    return data is not None and _in_place(op, t, data)
 
 
 _REARRANGING = ("reshape", "transpose", "slice", "tile", "concat", "broadcast_to")
@@ -52,10 +68,7 @@ def rearranged_equal_elements(op: OpView) -> bool:
         return False
     if not isinstance(t, TensorType) or not t.is_static or not static(*op.root.operands):
         return False
-    ops = splat(t, arrays.from_literal(first))
-    if len(ops) > 1 and not all(alone(op.rw, x, op.root) for x in op.root.operands):
-        return False
-    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
+    return _in_place(op, t, first.data or b"")
 
 
 _ENDING = ("transpose", "reshape", "broadcast_to", "slice", "concat", "tile", "take", "gather", "dynamic_slice", "dot_general")
