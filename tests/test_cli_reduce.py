@@ -58,6 +58,22 @@ def test_interrupted_it_prints_the_smallest_so_far(ptir: Ptir, monkeypatch: pyte
     assert "mul" in (tmp_path / "small").read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grep -q mul",
+        "grep -q mul {}",
+        "cat {} | grep -q mul",
+        "sh -c 'grep -q mul'",
+        "! grep -qv mul {} && grep -q mul",
+        "grep -q mul <{}",
+    ],
+)
+def test_judges_are_told_the_program_by_path_and_on_standard_input(command: str) -> None:
+    judge = judging.Judge(command, "ptir")
+    assert judge("mul\n") and not judge("add\n")
+
+
 def test_judge_that_hangs_finds_nothing_interesting(ptir: Ptir) -> None:
     ran = ptir("reduce", "testdata/opt/data/steps.ptir", "--check", "sh -c 'sleep 9'", "--timeout", "0.2")
     assert ran.status == 2 and "not interesting" in ran.err

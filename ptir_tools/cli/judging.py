@@ -13,6 +13,7 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.core.diagnostics import UsageError
 
 PLACE = "{}"
+_OPERATORS = frozenset("();<>|&")
 _SUFFIXES = {"ptir-json": "json", "tiny": "json", "mind": "mind.ir"}
 timeout_option = click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
@@ -20,20 +21,14 @@ timeout_option = click.option(
 
 
 class Judge:
-    """Runs `command` on program texts: `{}` in it is the path of a file with the text, which comes last when there is none.
+    """Runs `command` on program texts: `{}` in it is the path of a file with the text, which is on standard input, too.
 
-    No shell is involved; `sh -c '…'` is one. What the command prints is not shown. Raises UsageError when it cannot be run.
+    A command with shell operators (`|`, `&&`, `>`, a first `!` …) is run by `sh`; any other without a shell, and the path comes
+    last where there is no `{}`. What it prints is not shown. Raises UsageError when it cannot be run.
     """
 
     def __init__(self, command: str, form: str, timeout: float | None = None) -> None:
-        try:
-            self.words = shlex.split(command)
-        except ValueError as error:
-            raise UsageError(f"--check {command}: {str(error).lower()}") from None
-        if not self.words:
-            raise UsageError("--check needs a command")
-        if not any(PLACE in word for word in self.words):
-            self.words.append(PLACE)
+        self.words = _words(command)
         self.suffix = _SUFFIXES.get(form, form)
         self.timeout = timeout
         self.runs = 0
@@ -44,14 +39,28 @@ class Judge:
         with tempfile.TemporaryDirectory(prefix="ptir-") as folder:
             path = os.path.join(folder, f"program.{self.suffix}")
             write_text(path, [text])
-            return self._exit_code([word.replace(PLACE, path) for word in self.words]) == 0
+            with open(path, "rb") as given:
+                words = [word.replace(PLACE, path) for word in self.words]
+                quiet = subprocess.DEVNULL
+                try:
+                    ran = subprocess.run(words, stdin=given, stdout=quiet, stderr=quiet, timeout=self.timeout, check=False)
+                except subprocess.TimeoutExpired:
+                    return False
+                except OSError as error:
+                    raise UsageError(f"--check {words[0]}: {(error.strerror or str(error)).lower()}") from None
+        return ran.returncode == 0
 
-    def _exit_code(self, words: list[str]) -> int | None:
-        """None for a command that took too long."""
-        quiet = subprocess.DEVNULL
-        try:
-            return subprocess.run(words, stdin=quiet, stdout=quiet, stderr=quiet, timeout=self.timeout, check=False).returncode
-        except subprocess.TimeoutExpired:
-            return None
-        except OSError as error:
-            raise UsageError(f"--check {words[0]}: {(error.strerror or str(error)).lower()}") from None
+
+def _words(command: str) -> list[str]:
+    """The words of the command, the place of the path among them unless `sh` runs it."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        tokens, words = list(lexer), shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--check {command}: {str(error).lower()}") from None
+    if not words:
+        raise UsageError("--check needs a command")
+    if words[0] == "!" or any(_OPERATORS.issuperset(token) for token in tokens):
+        return ["sh", "-c", command]
+    return words if any(PLACE in word for word in words) else [*words, PLACE]

@@ -43,8 +43,8 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
 
     \b
     Examples:
-      ptir reduce crash.ptir --check 'sh -c "ptir opt {} 2>&1 | grep IndexError"' -o small.ptir
-      ptir reduce model.ptir --check 'sh -c "! ptir run {} --random 0 --compare reference"'
+      ptir reduce crash.ptir --check 'ptir opt {} 2>&1 | grep -q IndexError' -o small.ptir
+      ptir reduce model.ptir --check '! ptir run {} --random 0 --compare reference'
     """
     program, _ = session.load(file, verify=not allow_invalid)
     reducer = Reducer(session, program, Judge(check, program.format, timeout), allow_invalid, output)
