@@ -144,3 +144,16 @@ def test_hints_are_dropped_and_told(target: str) -> None:
         there = translated(parse(HINTED(policy), "ptir"), target)
         assert there.program is not None
         assert [(d.code, d.severity) for d in there.diagnostics] == [("HintDropped", severity)]
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny"])
+def test_results_keep_their_names(target: str) -> None:
+    body = (
+        "%y = stop_gradient(%x) -> tensor<f32, 2>\n  %z = reshape(%x) new_shape[2] -> tensor<f32, 2>\n  return %z, %y, %x, %y\n"
+    )
+    before = parse(
+        "func @main(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>, tensor<f32, 2>, tensor<f32, 2>) {\n  " + body + "}\n",
+        "ptir",
+    )
+    there = translated(before, target)
+    assert there.program is not None and [v.name for v in there.program.main.results] == ["z", "y", "x", "y"]

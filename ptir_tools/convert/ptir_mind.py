@@ -146,10 +146,19 @@ class Translation:
             self.refuse("a MIND module has an output", self.function.loc)
         if all(map(self.known, results)):
             try:
-                self.builder.results(*map(Emit(self, None).value, results))
+                self.builder.results(*map(self.named, results))
             except Violation as violation:
                 self.refuse(f"a result: {violation.message}", self.function.loc, violation.help)
         return self.program
+
+    def named(self, x: Operand) -> Value:
+        """A result under its name: where an op left none, it is a Reshape to the same shape."""
+        v = Emit(self, None).value(x)
+        shape = v.type.static_shape  # type: ignore[attr-defined]
+        if not isinstance(x, Value) or v.name == spelled(x.name) or 0 in shape:
+            return v
+        self.values[x] = made = self.builder.op("Reshape", v, new_shape=shape, name=spelled(x.name))
+        return made
 
     def known(self, x: Operand) -> bool:
         """Whether an operand was translated."""
