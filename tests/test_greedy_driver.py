@@ -163,6 +163,17 @@ def test_dead_ops_and_what_only_they_used_go_unless_told_not_to(dce: bool) -> No
     assert stats.erased == (4 if dce else 0)
 
 
+def test_what_a_pattern_builds_and_does_not_use_goes() -> None:
+    @rewrites("ptir.exp", depth=1)
+    def wasteful(op: OpView) -> bool:
+        op.rw.build(op.root, "abs", op.rw.build(op.root, "neg", op.x))
+        return op.replace(op.rw.build(op.root, "tanh", op.x))
+
+    program = chain("exp")
+    assert drive(program, wasteful).erased == 2
+    assert shorts(program) == ["tanh"]
+
+
 def test_max_iterations_bounds_rewrites_and_folds_and_the_rest_is_done_later() -> None:
     program = chain(*["neg"] * 8)
     double = rule("double: neg(neg(x)) => x")

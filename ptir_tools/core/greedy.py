@@ -184,7 +184,7 @@ class _Driver:
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
         stack, queued, dead = self.stack, self.queued, self.dead
-        alive, candidates = self.rw.order.slots, self.patterns.candidates
+        alive, candidates, unused = self.rw.order.slots, self.patterns.candidates, self.rw.unused
         while self.left > 0 and (stack or self.refill()):
             if self.random is not None:
                 at = self.random.randrange(len(stack))
@@ -193,6 +193,11 @@ class _Driver:
             distance = queued.pop(op)
             if op not in alive:
                 continue
+            if distance < 0 and unused(op):
+                dead.append(op)
+                self.sweep()
+                if op not in alive:
+                    continue
             found = candidates(op)
             if found.positions and distance < found.depth:
                 found = self.patterns.narrow(found, op.operands)
