@@ -23,9 +23,12 @@ from ptir_tools.passes import PassContext, innermost_first
 def run(program: Program, context: PassContext) -> None:
     """Compute what one branch alone needs in that branch, and what takes much memory where it is first used."""
     sharing = Sharing(program)
-    for rw in _outermost_first(program, context):
-        while _into_branches(rw, sharing, context):
-            pass  # what several read may now be read by one alone
+    edits = -1
+    while program.regions and edits != context.edits:  # what several read may now be read by one alone
+        edits = context.edits
+        for rw in _outermost_first(program, context):
+            while _into_branches(rw, sharing, context):
+                pass
     for rw in context.rewriters(program):
         context.count("moved to first use", _to_first_use(rw, context))
 
