@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
@@ -90,9 +90,18 @@ def windows(op: Op) -> tuple[int, Strides] | None:
     literal = literal_of(op.operands[1])
     if literal is None or literal.data is None or not isinstance(x, TensorType) or not isinstance(indices, TensorType):
         return None
-    found = arrays.from_literal(literal)
-    inside = found.size and found.min() >= 0 and found.max() < x.static_shape[0]
-    return affine(found) if inside else None
+    found = _spaced(literal.data, literal.type, literal.splat)
+    if found is None:
+        return None
+    start, steps = found
+    ends = [step * (n - 1) for step, n in zip(steps, indices.static_shape, strict=True)]
+    low, high = start + sum(e for e in ends if e < 0), start + sum(e for e in ends if e > 0)
+    return found if low >= 0 and high < x.static_shape[0] else None
+
+
+@lru_cache(64)
+def _spaced(data: bytes, t: TensorType, splat: bool) -> tuple[int, Strides] | None:
+    return affine(arrays.from_literal(Literal(t, data, splat)))
 
 
 def _take(op: Op, shape: Extents, strides: Strides, out: Extents) -> Strides | None:

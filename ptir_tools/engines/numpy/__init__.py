@@ -56,10 +56,11 @@ class Bound:
         self.function = executable.function
         given = list(flatten(tuple(arguments)))
         self.frame = self.built(executable, given)
-        while self.shared.wanted > executable.scratch:  # the first time: the steps have said how much they want
+        while self.shared.short:  # the steps have said how much they want
             executable.scratch = self.shared.wanted
             del self.frame
             self.frame = self.built(executable, given)
+        executable.scratch = max(executable.scratch, self.shared.wanted)
         self.results, self.copies = _handed_out(self.frame)
 
     def built(self, executable: Executable, given: list[Array]) -> Frame:

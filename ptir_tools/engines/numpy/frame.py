@@ -41,6 +41,9 @@ class Shared:
         self.context = Context()
         self.scratch = aligned(scratch)
         self.wanted = 0  # bytes of scratch that the widest step asked for
+        self.turn = 0  # which step is built
+        self.first = 0  # the first that wanted more scratch than there is
+        self.short = False  # another did, too
 
 
 def aligned(size: int) -> Array:
@@ -68,6 +71,7 @@ class Frame:
         self.parameters = self.bind_parameters(given)
         for ops in shared.target.partition(block):
             self.used = 0
+            shared.turn += 1
             self.steps += self.build(ops)
             self.spans.append((ops[-1], len(self.steps)))
         self.results = [a for x in block.results for a in flatten(self.data(x))]
@@ -164,14 +168,22 @@ class Frame:
         return self.shared.target.copied(out, x, self.threads)
 
     def page(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-        """The next piece of scratch, on a cache line; where there is none yet, an array that shows only what is wanted."""
+        """The next piece of scratch, on a cache line. Where there is not enough, the first step that wants more has memory of its
+        own; others get an array that shows only what is wanted, to be built again."""
         start = -(-self.used // ALIGN) * ALIGN
-        self.used = end = start + prod(shape) * kind.itemsize
+        size = prod(shape) * kind.itemsize
+        self.used = end = start + size
         shared = self.shared
         shared.wanted = max(shared.wanted, end)
         if end <= shared.scratch.size:
             return shared.scratch[start:end].view(kind).reshape(shape)
-        return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
+        shared.first = shared.first or shared.turn
+        if shared.first == shared.turn:
+            return aligned(size).view(kind).reshape(shape)
+        shared.short = True
+        return np.lib.stride_tricks.as_strided(
+            np.empty(1, kind), shape, np.multiply(dense_strides(shape), kind.itemsize), writeable=False
+        )
 
     def frames(self, op: Op) -> list[Frame]:
         """A frame for each region of `op`, the same for the same region, side by side in the op's workspace."""
