@@ -88,7 +88,7 @@ RESULTS = {  # the dtypes that an attribute may name
 @pytest.mark.parametrize(("op", "attr"), RESULTS, ids=str)
 def test_dtypes_that_attributes_may_name(op: str, attr: str) -> None:
     row = next(row for row in ROWS if row.op == op)
-    case = next(cases(row, row.dtypes[-1]))
+    *_, case = cases(row, row.dtypes[-1])
     for dtype in ALL:
         attrs = {**case.attrs, attr: DTYPES[dtype]}
         expected = None if dtype in RESULTS[op, attr] else "DTypeNotSupported"

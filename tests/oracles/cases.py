@@ -140,6 +140,7 @@ def ranked(dtype: str) -> Drawn:
 
 
 DOTS = (  # shapes, then batch axes and contracted axes of both
+    ((2, 3, 4, 5), (5, 2, 6, 3), (0,), (1,), (3, 1), (0, 3)),
     ((3, 4), (4, 5), (), (), (1,), (0,)),
     ((2, 3, 4), (2, 4, 5), (0,), (0,), (2,), (1,)),
     ((2, 0), (0, 3), (), (), (1,), (0,)),
@@ -149,7 +150,6 @@ DOTS = (  # shapes, then batch axes and contracted axes of both
     ((2, 3), (4,), (), (), (), ()),
     ((0, 3), (3, 2), (), (), (1,), (0,)),
     ((2, 3, 4, 5), (3, 2, 5, 4), (0, 1), (1, 0), (3,), (2,)),
-    ((2, 3, 4, 5), (5, 2, 6, 3), (0,), (1,), (3, 1), (0, 3)),
     ((1, 2, 1, 3, 2), (3, 2, 2, 1), (1,), (2,), (3, 4), (0, 1)),
     ((5, 257), (257, 3), (), (), (1,), (0,)),
 )
@@ -176,30 +176,30 @@ def normalized(dtype: str) -> Drawn:
 
 @draws("quantize")
 def quantized(dtype: str) -> Drawn:
-    for target in ("si8", "ui4", "si32", "bf16", "ui64"):
-        for shape in ((3, 5), (0,), ()):
-            yield (sample(dtype, shape),), {"output_dtype": DTYPES[target]}
     for target, zero in (("si8", -3), ("ui8", 128), ("si4", 1)):
         yield (sample(dtype, (4, 7)),), {"output_dtype": DTYPES[target], "scales": (0.03,), "zero_points": (zero,)}
         axis = {"axis": -2, "scales": (0.5, 0.1, 1e-3, 3.0), "zero_points": (zero, 0, 1, 2)}
         yield (sample(dtype, (4, 7)),), {"output_dtype": DTYPES[target], **axis}
+    for target in ("si8", "ui4", "si32", "bf16", "ui64"):
+        for shape in ((3, 5), (0,), ()):
+            yield (sample(dtype, shape),), {"output_dtype": DTYPES[target]}
 
 
 @draws("requantize")
 def requantized(dtype: str) -> Drawn:
+    x, out = sample(dtype, (3, 5)), {"output_dtype": DTYPES["si8"]}
+    yield (x,), {**out, "axis": 0, "scales": (0.5, 2.0, 0.1), "output_scales": (0.3, 4.0, 0.1), "output_zero_points": (1, 0, 2)}
+    yield (x,), {**out, "scales": (0.5,), "zero_points": (1,)}
+    yield (x,), {**out, "output_scales": (0.25,), "output_zero_points": (-1,)}
     for target in ("si8", "ui4", "si32", "ui64"):
         for shape in ((3, 5), (0,), ()):
             yield (sample(dtype, shape),), {"output_dtype": DTYPES[target]}
-    x, out = sample(dtype, (3, 5)), {"output_dtype": DTYPES["si8"]}
-    yield (x,), {**out, "scales": (0.5,), "zero_points": (1,)}
-    yield (x,), {**out, "output_scales": (0.25,), "output_zero_points": (-1,)}
-    yield (x,), {**out, "axis": 0, "scales": (0.5, 2.0, 0.1), "output_scales": (0.3, 4.0, 0.1), "output_zero_points": (1, 0, 2)}
 
 
 @draws("dequantize")
 def dequantized(dtype: str) -> Drawn:
+    yield (sample(dtype, (3, 5)),), {"scales": (0.25,), "zero_points": (3,)}
+    yield (sample(dtype, (3, 5)),), {"axis": 1, "scales": (0.5, 0.1, 2.0, 1e-3, 7.0), "output_dtype": DTYPES["f16"]}
     for target in (None, "bf16", "f64", "fp8_e4m3"):
         for shape in ((3, 5), (0,), ()):
             yield (sample(dtype, shape),), {"output_dtype": target and DTYPES[target]}
-    yield (sample(dtype, (3, 5)),), {"scales": (0.25,), "zero_points": (3,)}
-    yield (sample(dtype, (3, 5)),), {"axis": 1, "scales": (0.5, 0.1, 2.0, 1e-3, 7.0), "output_dtype": DTYPES["f16"]}
