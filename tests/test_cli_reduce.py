@@ -44,6 +44,13 @@ def test_numbers_shrink_where_the_program_stays_sound(ptir: Ptir) -> None:
     assert "tensor<f32, 1x1>" in ptir("reduce", "--check", "grep -q exp", stdin=text).text
 
 
+def test_inline_constants_become_zeros(ptir: Ptir) -> None:
+    add = b"add(%x, dense<[1.0, 2.0, 3.0]> : tensor<f32, 3>) -> tensor<f32, 3>"
+    text = b"func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {\n  %y = " + add + b"\n  return %y\n}\n"
+    made = ptir("reduce", "--check", "grep -q 'add(%x, dense'", stdin=text).text
+    assert "add(%x, dense<[0.0]> : tensor<f32, 1>)" in made
+
+
 def test_interrupted_it_prints_the_smallest_so_far(ptir: Ptir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     judge = judging.Judge.__call__
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Region, Value
@@ -149,19 +150,23 @@ def by_parameter(rw: Rewriter, op: Op, v: Value) -> Operand | None:
 
 
 def zeroed(number: int, span: range) -> Edit:
-    """Zeros in the constants of a block in those places."""
+    """Zeros for the constants, inline ones too, of the ops of a block in those places."""
 
     def edit(program: Program) -> bool:
         changed = False
         for op in (op for i, op in enumerate(numbered(program, number).body) if i in span):
-            for i, x in enumerate(op.attrs):
-                zeros = _zeros(x.type) if isinstance(x, Literal) else None
-                if zeros is not None and zeros.key != x.key:
-                    op.attrs = (*op.attrs[:i], zeros, *op.attrs[i + 1 :])
-                    changed = True
+            operands, attrs = tuple(map(_zero, op.operands)), tuple(map(_zero, op.attrs))
+            changed |= operands != op.operands or any(a is not b for a, b in zip(attrs, op.attrs, strict=True))
+            op.operands, op.attrs = operands, attrs
         return changed
 
     return edit
+
+
+def _zero(x: Any) -> Any:
+    """Zeros for a literal that is of other values; anything else as it is."""
+    zeros = _zeros(x.type) if isinstance(x, Literal) else None
+    return x if zeros is None or zeros.key == x.key else zeros
 
 
 def _zeros(t: Type) -> Literal | None:
