@@ -5,8 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-#define PTIR_INLINE static inline __attribute__((always_inline))
+#include "common.h"
 
 PTIR_INLINE float from_bits(int32_t i)
 {

@@ -1,17 +1,11 @@
-#include "kernels.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
+#include "common.h"
 
 enum { SIDE = 8, BLOCK = 64 };
 
 typedef uint32_t v8 __attribute__((vector_size(32), aligned(4)));
 
 /* Eight rows of eight, turned. */
-static inline __attribute__((always_inline)) void turn8(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step)
+PTIR_INLINE void turn8(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step)
 {
     v8 a[SIDE], b[SIDE];
     for (int i = 0; i < SIDE; i++)
@@ -30,8 +24,6 @@ static inline __attribute__((always_inline)) void turn8(uint32_t *out, ptrdiff_t
         *(v8 *)(out + (i + 4) * stride) = __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
-
-static size_t smallest(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Blocks that fit the nearest cache on both sides. */
 CLONES static void turn(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n)

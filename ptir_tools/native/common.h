@@ -1,0 +1,28 @@
+/* What all kernel files share. */
+#ifndef PTIR_COMMON_H
+#define PTIR_COMMON_H
+#include "kernels.h"
+
+#define PTIR_INLINE static inline __attribute__((always_inline))
+
+/* One body, compiled for AVX2 with FMA and for any x86-64, chosen when the library is loaded. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+enum { PATIENCE = 1 << 29 };
+
+/* Whether to stop, after so many more element operations. */
+static inline int is_stopped(ptir_watch *w, size_t work)
+{
+    if ((w->done += work) >= PATIENCE) {
+        w->done = 0;
+        w->stopped = w->stopped || w->stop(w->data);
+    }
+    return w->stopped;
+}
+
+static inline size_t smallest(size_t a, size_t b) { return a < b ? a : b; }
+#endif
