@@ -125,6 +125,8 @@ def test_a_search_that_would_not_end_soon_finds_nothing() -> None:
 def test_what_is_no_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="@f does not return"):
         Example.read(f("return %a"))
+    with pytest.raises(ValueError, match="`exp` cannot be skipped"):
+        Example.read(SCALED, skip=["exp"])
     with pytest.raises(Rejected):
         Example.read("func @f() -> {")
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+SKIP = ("reshape", "transpose", "broadcast_to")
 _SPREADS = ("ptir.broadcast_to",)
 _STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
 
@@ -75,12 +76,18 @@ class Match:
 
 
 class Example:
-    """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal."""
+    """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal.
+
+    Raises ValueError for a function that is no kernel and an op that cannot be skipped.
+    """
 
     def __init__(self, kernel: Function, *, skip: Iterable[str] = (), same: Iterable[str] = ()) -> None:
-        (result,) = kernel.results
+        skip = tuple(skip)
+        result = kernel.results[0] if len(kernel.results) == 1 else None
         if not isinstance(result, Value) or result.op is None:
-            raise ValueError(f"the kernel @{kernel.name} does not return what one of its ops makes")
+            raise ValueError(f"the kernel @{kernel.name} does not return the one value that one of its ops makes")
+        if unknown := sorted({*skip} - {*SKIP}):
+            raise ValueError(f"`{unknown[0]}` cannot be skipped (what can: {', '.join(SKIP)})")
         self.kernel = kernel
         self.root = result.op
         self.skip = frozenset(f"ptir.{name}" for name in skip)
