@@ -13,6 +13,7 @@ from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.passes import PassContext, PassFailure
 from ptir_tools.rewriting import (
+    CANONICALIZATION,
     NOTHING,
     CanonicalizePass,
     CSEPass,
@@ -26,6 +27,7 @@ from ptir_tools.rewriting import (
     ReplacedBy,
     Rewriter,
     TransposeView,
+    populate_canonicalization,
     try_fold,
 )
 
@@ -144,6 +146,14 @@ def test_nothing_is_folded_that_grows_the_program_or_takes_long() -> None:
     pad = "func @f() -> tensor<f32, 5> {\n  %c = constant() value[dense<[1.0, 2.0]>] -> tensor<f32, 2>\n"
     pad += "  %p = concat(%c, %c, dense<[3.0]> : tensor<f32, 1>) axis[0] -> tensor<f32, 5>\n  return %p\n}"
     assert isinstance(fold(pad), Materialize) and fold(pad, Limits(fold_bytes=4)) is NOTHING
+
+
+def test_the_canonicalizations_of_one_op_may_be_had_alone() -> None:
+    some = populate_canonicalization(PatternSet(), "ptir.transpose").freeze()
+    assert {d.name for d in some.by_root} >= {"ptir.transpose"} and len(some.patterns) < len(CANONICALIZATION.patterns) / 2
+    program = ptir.read(TEXT.replace("mul(%two, %x)", "neg(%two)").replace("add(%one, %one)", "neg(%one)"))
+    PassManager().add(CanonicalizePass(GreedyConfig(enable_constant_fold=False), some)).run(program)
+    assert shorts(program) == ["constant", "neg", "mul", "neg"]
 
 
 def test_op_refs_tell_what_an_op_is() -> None:

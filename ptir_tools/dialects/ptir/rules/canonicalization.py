@@ -1,5 +1,6 @@
 """What `canonicalize` does to PTIR: rules as text (`algebra`, `logic`, `movement`), typed patterns. See docs/rules-for-rules."""
 
+from ptir_tools.core.patterns import named
 from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
 from ptir_tools.dialects.ptir.rules.algebra import ALGEBRA
 from ptir_tools.dialects.ptir.rules.axes import AXES
@@ -15,11 +16,13 @@ from ptir_tools.dialects.ptir.rules.reductions import REDUCTIONS
 from ptir_tools.dialects.ptir.rules.uniform import UNIFORM
 
 
-def populate_canonicalization(patterns: PatternSet) -> PatternSet:
-    """Add every canonicalization of PTIR."""
-    return patterns.add(
-        *AXES, *UNIFORM, *ALGEBRA, *LOGIC, *MOVEMENT, *MOTION, *JOINS, *INDEXING, *REDUCTIONS, *DOTS, *CONTROL, *LOOPS
-    )
+_ALL = (*AXES, *UNIFORM, *ALGEBRA, *LOGIC, *MOVEMENT, *MOTION, *JOINS, *INDEXING, *REDUCTIONS, *DOTS, *CONTROL, *LOOPS)
+
+
+def populate_canonicalization(patterns: PatternSet, *ops: str) -> PatternSet:
+    """Add every canonicalization of PTIR, or those of some ops or families: `"ptir.transpose"`. Raises KeyError."""
+    wanted = {d for name in ops for d in named(name)}
+    return patterns.add(*(p for p in _ALL if not ops or any(d in wanted for root in p.roots for d in named(root))))
 
 
 CANONICALIZATION: FrozenPatternSet = populate_canonicalization(PatternSet()).freeze()
