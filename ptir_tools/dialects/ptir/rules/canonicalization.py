@@ -15,7 +15,6 @@ from ptir_tools.dialects.ptir.rules.movement import MOVEMENT
 from ptir_tools.dialects.ptir.rules.reductions import REDUCTIONS
 from ptir_tools.dialects.ptir.rules.uniform import UNIFORM
 
-
 _ALL = (*AXES, *UNIFORM, *ALGEBRA, *LOGIC, *MOVEMENT, *MOTION, *JOINS, *INDEXING, *REDUCTIONS, *DOTS, *CONTROL, *LOOPS)
 
 
