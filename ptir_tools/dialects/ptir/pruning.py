@@ -2,6 +2,7 @@
 
 A carry stays when it is read after the loop, or when something that stays is computed from it. Its region then has fewer
 parameters and results, and none of the ops that only they needed. What the loop does else, and how often, stays the same.
+A small constant that a loop carries for its regions alone is made there instead.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ptir_tools.core.ir import Element, Op, Operand, Region
-from ptir_tools.core.opdef import create
+from ptir_tools.core.constants import literal_of
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
+from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TupleType
 from ptir_tools.core.uses import value_named
 from ptir_tools.dialects.ptir.sharing import Sharing
+
+_SMALL = 64  # bytes of a constant that is made again in each step
 
 
 def prune(rw: Rewriter, sharing: Sharing) -> int:
@@ -23,8 +27,46 @@ def prune(rw: Rewriter, sharing: Sharing) -> int:
     for op in reversed(list(rw.body())):
         plan = _PLANS.get(op.defn.name)
         if plan is not None and not rw.unused(op) and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
-            gone += _apply(rw, op, plan(op, _read(rw, op)), sharing)
+            read = _read(rw, op)
+            _make_inside(rw, op, read, sharing)
+            gone += _apply(rw, op, plan(op, read), sharing)
     return gone
+
+
+def carried_parts(op: Op) -> tuple[int, list[tuple[Region, int]]]:
+    """How many carries a loop has, and its regions, each with the number of results before the carried ones."""
+    if op.defn.name == "ptir.while":
+        return len(op.operands), [(op.regions[0], 1), (op.regions[1], 0)]
+    return (op.attr("carry_count") if op.defn.name == "ptir.scan" else 0), [(r, 0) for r in op.regions]
+
+
+def unchanged(op: Op) -> list[int]:
+    """The carries that every region of a loop returns as it got them."""
+    count, parts = carried_parts(op)
+    return [k for k in range(count) if all(r.results[skip + k] is r.params[k] for r, skip in parts)]
+
+
+def _make_inside(rw: Rewriter, op: Op, read: set[int], sharing: Sharing) -> None:
+    """Let the regions of a loop make the small constants that they carry unchanged and that nobody reads after it."""
+    carries = [(k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read]
+    found = {k: literal for k, literal in carries if literal is not None and _is_small(literal)}
+    if not found:
+        return
+    copies = []
+    for region in op.regions:
+        copy, _ = sharing.own(region)
+        with Rewriter(copy, rw.dialect) as inner:
+            for k, literal in found.items():
+                constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
+                first = next(inner.body(), None)
+                value = inner.append(copy, constant) if first is None else inner.insert_before(first, constant)
+                inner.replace_all_uses(copy.params[k], value)
+        copies.append(copy)
+    rw.set_regions(op, tuple(copies))
+
+
+def _is_small(literal: Literal) -> bool:
+    return literal.data is not None and len(literal.data) <= _SMALL
 
 
 @dataclass(slots=True)

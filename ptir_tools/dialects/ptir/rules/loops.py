@@ -14,6 +14,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.dialects.ptir.pruning import unchanged
 from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.rules.control import inlinable, inline, replaced, whole
 
@@ -99,13 +100,10 @@ def scan_once(op: OpView) -> bool:
 @rewrites("ptir.while", "ptir.scan", depth=1)
 def unchanged_carries(op: OpView) -> bool:
     """What a loop carries and never changes is, after it, what it was before."""
-    root = op.root
-    parts = [(root.regions[0], 1), (root.regions[1], 0)] if root.defn.short == "while" else [(root.regions[0], 0)]
-    count = len(root.operands) if root.defn.short == "while" else op.carry_count
-    same = {k for k in range(count) if all(block.results[skip + k] is block.params[k] for block, skip in parts)}
+    root, same = op.root, unchanged(op.root)
     if not isinstance(op.result.type, TupleType):
         return 0 in same and op.replace(root.operands[0])
-    same = {k for k in same if isinstance(operand_type(root.operands[k]), TensorType)}
+    same = [k for k in same if isinstance(operand_type(root.operands[k]), TensorType)]
     return _elements_replaced(op, {k: root.operands[k] for k in same})
 
 
