@@ -157,6 +157,10 @@ def _ask(needs: Needs, x: Operand, need: Need) -> None:
 def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
     """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
     asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(list(_paths(op.results[0].type))))] if op.results else []
+    if op.name in _LOOPS:
+        for x, need in zip(op.operands, _LOOPS[op.name](op, asked, known), strict=True):
+            _ask(needs, x, need)
+        return
     for r in op.regions:
         inner = _walk(r, asked if len(r.results) == len(asked) else [], known)
         if not r.isolated:
@@ -170,6 +174,41 @@ def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
         for k, p in enumerate(r.params):
             if first + k >= 0:
                 _ask(needs, op.operands[first + k], inner.get((p, 0), NOTHING).loosely())
+
+
+def _entering(block: Region, asked: list[Need], known: _Surroundings) -> list[Need]:
+    """What a block asks of its parameters."""
+    inner = _walk(block, asked, known)
+    return [inner.get((p, 0), NOTHING).loosely() for p in block.params]
+
+
+def _both(first: list[Need], second: list[Need]) -> list[Need]:
+    return [a | b for a, b in zip(first, second, strict=True)]
+
+
+_ROUNDS = 2  # an iteration gives what the next one asks; what moves through more carries than this is not followed
+
+
+def _of_while(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
+    """The condition's carry is the result and enters the body, whose results enter the condition again."""
+    condition, body = op.regions
+    entering = [NOTHING] * len(op.operands)
+    for _ in range(_ROUNDS):
+        kept = _both(asked, _entering(body, entering, known))
+        entering = _entering(condition, [NOTHING, *kept], known)
+    return entering
+
+
+def _of_scan(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
+    """The first results of the body are its first parameters in the next step."""
+    n = op.attr("carry_count")
+    entering = _entering(op.regions[0], asked, known)
+    for _ in range(_ROUNDS - 1):
+        entering = _entering(op.regions[0], [*_both(asked[:n], entering[:n]), *asked[n:]], known)
+    return _both(entering, [*asked[:n], *[NOTHING] * (len(entering) - n)])
+
+
+_LOOPS = {"ptir.while": _of_while, "ptir.scan": _of_scan}
 
 
 def _through_call(op: Op, needs: Needs, known: _Surroundings) -> None:
@@ -218,6 +257,7 @@ _INDEXES: dict[str, Callable[[Op, tuple[int, ...]], tuple[int, tuple[int, ...]]]
 _DIVISORS = {"ptir.div": 1, "ptir.reciprocal": 0, "mind.Div": 1, "tiny.DIV": 1, "tiny.RECIP": 0}
 
 _KEEPING = ("ptir.stop_gradient", "ptir.reshape", "ptir.cast", "mind.Cast", "mind.Reshape", "tiny.CAST", "tiny.VIEW")
+_FIRST = ("ptir.pad", "ptir.take", "ptir.dynamic_slice", "tiny.PAD")  # elements of the first operand, moved
 _SIGN_ONLY = ("ptir.neg", "ptir.abs")
 
 
@@ -231,6 +271,8 @@ def _passed(op: Op, need: Need) -> list[Need]:
         return [NOTHING, need, need]
     if op.name == "ptir.concat" and len(need.bounds) > 1:
         return _split(op, need)
+    if op.name in _FIRST:
+        return [need.loosely()]
     return [need.loosely()] * len(op.operands) if op.defn.traits & MOVEMENT else []
 
 
