@@ -25,8 +25,10 @@ class _Kept:
 
 
 def carried(lines: Sequence[str], form: str, before: Program, after: Program) -> list[str]:
-    """`lines`, the text of `after` in format `form`, with the comments of the text that `before` was read from. Those of a statement that left
-    no trace stand by the next one, those before the first one at the top."""
+    """`lines`, the text of `after` in format `form`, with the comments of the text that `before` was read from.
+
+    Those of a statement that left no trace stand by the next one, those before the first one at the top.
+    """
     mark, source = _MARKS.get(form), before.source
     if mark is None or source is None or before.format not in _FOUND:
         return list(lines)

@@ -42,9 +42,10 @@ def program_file(path: str) -> str:
 
 def _same_program(first: str, second: str) -> bool:
     """Whether two traced runs are of one program: structure and payloads are the same, byte for byte."""
-    payloads = [os.path.join(os.path.dirname(p), trace.PAYLOADS) for p in (first, second)]
-    there = [os.path.exists(p) for p in payloads]
-    return cmp(first, second, shallow=False) and there[0] == there[1] and (not there[0] or cmp(*payloads, shallow=False))
+    one, other = (os.path.join(os.path.dirname(p), trace.PAYLOADS) for p in (first, second))
+    both = os.path.exists(one)
+    same = both == os.path.exists(other) and (not both or cmp(one, other, shallow=False))
+    return same and cmp(first, second, shallow=False)
 
 
 def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> Source | None:
