@@ -44,7 +44,7 @@ EXACT = (
     "raise-strides",
     "min-peak",
 )
-BOUNDED = ("raise-contractions", "expand-calls", "elementwise-fusion,expand-calls",
+BOUNDED = ("raise-contractions", "decompose{calls-only=true}", "elementwise-fusion,decompose{calls-only=true}",
            "recognize", "decompose", "lower-hints", "fusion-hints,lower-hints,decompose",
            "elementwise-fusion,decompose", "raise-contractions,canonicalize,recognize",
            "recognize,decompose,canonicalize,recognize",

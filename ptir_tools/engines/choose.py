@@ -65,7 +65,7 @@ def optimized(program: Program, options: RunOptions) -> Program:
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
     calls = not options.strict_fp and any(op.name == "ptir.custom_call" for block in ready.blocks() for op in block.body)
-    run_pipeline(ready, f"expand-calls,{PIPELINE}" if calls else PIPELINE, context)
+    run_pipeline(ready, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
     return ready
 
 
