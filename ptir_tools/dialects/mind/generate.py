@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
 
-from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.choices import Choices, some
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.choices import Choices, Grow, Growing, some
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Program, Value
 from ptir_tools.core.types import TensorType, tensor
@@ -20,20 +19,6 @@ DTYPES = (F32, F32, F64, SI32, SI64)
 _ELEMENTS = 4096  # no value has more
 _FORMATS = {F32: "<f", F64: "<d", SI32: "<i", SI64: "<q"}
 _SCALARS = {dtype: opcode for opcode, dtype in SCALARS.items()}
-
-
-@dataclass(slots=True)
-class Growing:
-    """A module in the making; `values` are what further operations may read, `dtypes` those of its inputs and constants."""
-
-    choices: Choices
-    program: Program
-    b: Builder
-    dtypes: Sequence[DType]
-    values: list[Value] = field(default_factory=list)
-
-
-Grow = Callable[[Growing, Value], Value | None]
 
 
 def generate(

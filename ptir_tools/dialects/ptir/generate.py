@@ -4,13 +4,12 @@ comes out: a seed here, a property-testing library in the tests."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import prod
 from typing import cast
 
 from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.choices import Choices
+from ptir_tools.core.choices import Choices, Grow, Growing
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Element, Literal, Program, Region, Value
 from ptir_tools.core.types import TensorType, tensor
@@ -21,24 +20,11 @@ SHAPES = ((), (1,), (3,), (2, 3), (4, 5), (1, 7), (3, 1, 4), (2, 0), (17, 33))
 _ELEMENTS = 20_000  # no value has more
 
 
-@dataclass(slots=True)
-class Growing:
-    """A program in the making; `values` are what further ops may read."""
-
-    choices: Choices
-    program: Program
-    b: Builder
-    values: list[Value] = field(default_factory=list)
-
-
-Grow = Callable[[Growing, Value], Value | None]
-
-
 def generate(
     choices: Choices, *, dtypes: Sequence[DType] = DTYPES, size: int = 12, growers: Sequence[Grow] | None = None
 ) -> Program:
     """A program of one function and about `size` steps at most, whose results are some of its values."""
-    g = Growing(choices, *single_function(DIALECT))
+    g = Growing(choices, *single_function(DIALECT), dtypes)
     for i in range(choices.number(1, 3)):
         g.values.append(g.b.param(tensor(choices.one(dtypes), choices.one(SHAPES)), f"p{i}"))
     for _ in range(choices.number(1, size)):

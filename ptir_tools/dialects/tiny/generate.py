@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
 
 from ptir_tools.core import arrays
-from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.choices import Choices, some
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.choices import Choices, Grow, Growing, some
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import Literal, Program, Value
 from ptir_tools.core.types import Dim, TensorType, tensor
@@ -20,20 +19,6 @@ from ptir_tools.dialects.tiny.immediates import as_array
 DTYPES = (F32, F32, F16, BF16, SI32, I1)
 _ELEMENTS = 4096  # no value has more
 _PIECES = 3  # PADs in a row
-
-
-@dataclass(slots=True)
-class Growing:
-    """A graph in the making; `values` are what further nodes may read."""
-
-    choices: Choices
-    program: Program
-    b: Builder
-    dtypes: Sequence[DType]
-    values: list[Value] = field(default_factory=list)
-
-
-Grow = Callable[[Growing, Value], Value | None]
 
 
 def generate(
