@@ -79,6 +79,36 @@ def test_where_a_symbol_ends() -> None:
     assert [(d.code, d.where[1]) for d in diagnostics] == [("AmbiguousSymbol", 6)]
 
 
+def test_a_symbol_that_a_payload_spells_is_meant_everywhere() -> None:
+    spelled = 'BroadcastTo(BroadcastToSpec { result_shape: Shape { dims: [Dynamic(DimSymbol("axx2"))] } })'
+    text = dump(
+        f"%1 = {spelled}(%0) -> tensor<F32 x ?axx2>",
+        "%2 = ElementwiseUnary(Neg)(%1) -> tensor<F32 x ?axx2>",
+        params=("%0 : tensor<F32 x 1>", "%9 : tensor<F32 x ?axx2>"),
+        results=("%1 : tensor<F32 x ?axx2>", "%9 : tensor<F32 x ?axx2>", "%2 : tensor<F32 x ?axx2>"),
+    )
+    program, diagnostics = read(text, "ptir-dump")
+    assert verify(program, diagnostics), list(diagnostics)
+    assert list(diagnostics) == []
+    assert {t.shape for t in program.main.result_types} == {(sym("axx2"),)}
+    assert write(program, "ptir-dump") == text
+
+
+def test_a_reshape_spells_its_symbols_too_and_a_tuple_is_settled() -> None:
+    spelled = 'Reshape(ReshapeSpec { new_shape: [Infer, Explicit(Dynamic(DimSymbol("axx2")))] })'
+    ranked = "tuple<tensor<F32 x 1x?axx2>, tensor<Si32 x 1x?axx2>>"
+    text = dump(
+        f"%1 = {spelled}(%0) -> tensor<F32 x 1x?axx2>",
+        f"%2 = TopK(TopKSpec {{ k: 1, axis: 0, largest: true, indices_dtype: Si32 }})(%1) -> {ranked}",
+        params=("%0 : tensor<F32 x ?axx2>",),
+        results=("%1 : tensor<F32 x 1x?axx2>", f"%2 : {ranked}"),
+    )
+    program, diagnostics = read(text, "ptir-dump")
+    assert verify(program, diagnostics), list(diagnostics)
+    assert list(diagnostics) == []
+    assert write(program, "ptir-dump") == text
+
+
 def test_results_that_are_no_values_are_forwarded() -> None:
     text = """\
 program @f (spec_version = ptir.v0.4) {

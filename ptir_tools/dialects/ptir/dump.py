@@ -13,13 +13,13 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Value, collector_paused
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.types import Sym, TensorType, Type, tensor, tuple_of
+from ptir_tools.core.types import TensorType, Type, tuple_of
 from ptir_tools.dialects.ptir import dump_items
 from ptir_tools.dialects.ptir.assembly import Assembly
 from ptir_tools.dialects.ptir.attributes import check_depth
-from ptir_tools.dialects.ptir.debug import shape_text, type_text
+from ptir_tools.dialects.ptir.dump_symbols import settle
 from ptir_tools.dialects.ptir.dump_writer import write
-from ptir_tools.dialects.ptir.kinds import RESULT_SHAPE, ops
+from ptir_tools.dialects.ptir.kinds import ops
 from ptir_tools.dialects.ptir.serde import Malformed, Payload, read_attrs, read_op
 
 _TENSOR = r"tensor<\w+ x [^<>\n]*>"
@@ -59,7 +59,10 @@ class _Reader:
                 if not dump_items.parse(self, self.diagnostics, line, at):
                     self.broken(line, at)
             at = end
-        return self.assembly.finish()
+        program = self.assembly.finish()
+        if "?" in self.text:
+            settle(program, self.diagnostics)
+        return program
 
     def broken(self, line: str, at: int) -> None:
         """What a line with a syntax error would have defined is in error, silently."""
@@ -158,24 +161,12 @@ class _Reader:
             return
         found = tuple([self.operand(x, at) for x in operands])
         op = Op(payload.defn, found, payload.attrs, (), (), at)
-        self.assembly.add(op, name, self.settled(op, t, at))
+        self.assembly.add(op, name, t)
         if payload.regions:
             self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
 
     def operand(self, x: Any, at: Loc) -> Operand:
         return Literal(x, None) if isinstance(x, TensorType) else self.assembly.operand(x[0], x[1], at)
-
-    def settled(self, op: Op, t: Type, at: Loc) -> Type:
-        """The result type; where the payload repeats the shape it says what a symbol is, elsewhere an x in one is a guess."""
-        if not isinstance(t, TensorType) or t.is_static:
-            return t
-        if (name := RESULT_SHAPE.get(op.defn.short)) is not None:
-            said = tensor(t.dtype, op.attr(name))
-            return said if shape_text(said) == shape_text(t) else t
-        if unsure := [d for d in t.shape if isinstance(d, Sym) and "x" in d.name]:
-            message = f"the symbol in {type_text(t)} is taken for {unsure[0]}; the dump does not tell where it ends"
-            self.diagnostics.warning("AmbiguousSymbol", message, at)
-        return t
 
     def open_hint(self, ident: int, kind: str, policy: str, at: Loc) -> None:
         self.attrs = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +32,7 @@ NAMES = {
     "LITERAL": "a literal", "SHAPE": "a shape", "__ANON_0": "`->`", "LESSTHAN": "`<`",
 }  # fmt: skip
 
+_ENDED = re.compile(r"x[0-9?]|$")
 _DIM = re.compile(r"(?:([0-9]+)|\?(.+?))(?=x[0-9?]|$)")
 
 
@@ -210,9 +212,9 @@ def read_tensor(text: str) -> TensorType:
     return tensor(read_dtype(dtype), read_dims(dims))
 
 
-def read_dims(text: str) -> list[Dim]:
-    """Extents as the dump prints them: `2x?Nx4`, `[]`. A symbol ends at the first x that a digit or `?` follows: names with
-    such an x cannot be told apart. Raises Malformed."""
+def read_dims(text: str, names: Collection[str] = ()) -> list[Dim]:
+    """Extents as the dump prints them: `2x?Nx4`, `[]`. A symbol is the longest of `names` that can stand there, else it ends
+    at the first x that a digit or `?` follows. Raises Malformed."""
     if text == "[]":
         return []
     dims: list[Dim] = []
@@ -221,7 +223,14 @@ def read_dims(text: str) -> list[Dim]:
         m = _DIM.match(text, at)
         if m is None:
             raise Malformed(f"`{text}` is not a shape")
-        dims.append(sym(m[2]) if m[2] else read_extent(m[1]))
-        if m.end() == len(text):
+        symbol = _longest(text, at + 1, names) or m[2] if m[2] else None
+        dims.append(sym(symbol) if symbol else read_extent(m[1]))
+        at = at + 1 + len(symbol) if symbol else m.end()
+        if at == len(text):
             return dims
-        at = m.end() + 1
+        at += 1
+
+
+def _longest(text: str, at: int, names: Collection[str]) -> str | None:
+    """The longest of `names` that stands in `text` at `at` and may end there."""
+    return max((n for n in names if text.startswith(n, at) and _ENDED.match(text, at + len(n))), key=len, default=None)

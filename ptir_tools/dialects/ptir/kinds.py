@@ -99,8 +99,6 @@ UNSIGNED_AXES: dict[str, int | None] = {
     "inserted_window_dims": 0, "scatter_dims_to_operand_dims": 0, "index_vector_dim": 1,
 }  # fmt: skip
 UNSIGNED_AXIS: dict[str, int | None] = {"iota": None, "quantize": 0, "dequantize": 0, "requantize": 0}
-# Where the payload repeats the result's shape: what a symbol in a printed type means is settled by it.
-RESULT_SHAPE = {"broadcast_to": "result_shape", "iota": "shape", "rng_uniform": "shape", "rng_normal": "shape"}
 
 
 @cache
