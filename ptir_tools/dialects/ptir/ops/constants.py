@@ -6,7 +6,7 @@ from struct import iter_unpack
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
@@ -114,8 +114,12 @@ def constant_indices(x: Operand) -> list[int]:
 
 def indices_within(x: Operand, extent: Any, code: str) -> None:
     """Raise Violation(`code`) when a constant index is outside [0, extent); what is symbolic waits for the run."""
-    if isinstance(extent, int) and (values := constant_indices(x)):
-        low, high = min(values), max(values)
-        worst = low if low < 0 else high
-        if low < 0 or high >= extent:
-            raise Violation(code, f"the constant index {worst} is outside [0, {extent})")
+    if isinstance(extent, int):
+        within(constant_indices(x), extent, code)
+
+
+def within(values: list[int], extent: int, code: str) -> None:
+    """Raise Violation(`code`) when one of the constant indices is outside [0, extent)."""
+    low, high = min(values, default=0), max(values, default=-1)
+    worst = low if low < 0 else high
+    require(low >= 0 and high < extent, code, f"the constant index {worst} is outside [0, {extent})")

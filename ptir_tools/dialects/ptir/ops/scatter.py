@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, TypeVar
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Dim, TensorType
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_within, within
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import ScatterKind
 else:
     np = lazy("numpy")
+
+D = TypeVar("D", int, Dim)
 
 OUTSIDE = "ScatterIndexOutOfBounds"
 _KINDS = {"add": NUMERIC, "max": ORDERED, "min": ORDERED, "replace": ANY}
@@ -149,7 +153,38 @@ def vector_dim(index_vector_dim: int | None, rank: int) -> int:
     return axis_of(index_vector_dim, rank, "index_vector_dim")
 
 
-@op("ptir.scatter_add", infer=scatter_added, traits=PURE)
+def window_extents(x: Sequence[D], updates: Sequence[D], window: tuple[int, ...], inserted: tuple[int, ...]) -> list[D | int]:
+    """The extent of a window along every axis of `x`: 1 where it is inserted, else that of the next window axis."""
+    sizes = iter([updates[a] for a in sorted(a % len(updates) for a in window)])
+    left_out = {a % len(x) for a in inserted}
+    return [1 if axis in left_out else next(sizes) for axis in range(len(x))]
+
+
+def scatter_add_in_range(op: Op) -> None:
+    """The windows at constant indices are within the first operand."""
+    x, indices, updates = map(operand_type, op.operands)
+    if not (isinstance(x, TensorType) and isinstance(indices, TensorType) and isinstance(updates, TensorType)):
+        return
+    at = vector_dim(op.attr("index_vector_dim"), indices.rank)
+    sizes = window_extents(x.shape, updates.shape, op.attr("update_window_dims"), op.attr("inserted_window_dims"))
+    for k, axis in enumerate(op.attr("scatter_dims_to_operand_dims")):
+        extent, size = x.shape[axis], sizes[axis]
+        if isinstance(extent, int) and isinstance(size, int):
+            within(component(op.operands[1], at, k), extent - size + 1, OUTSIDE)
+
+
+def component(indices: Operand, at: int, k: int) -> list[int]:
+    """The constant components `k` of index vectors along axis `at`; nothing when their values or places are not known."""
+    values, t = constant_indices(indices), operand_type(indices)
+    assert isinstance(t, TensorType)
+    if len(values) < 2 or at == t.rank or t.shape[at] == 1:
+        return values
+    in_place = isinstance(indices, Literal) or (isinstance(indices, Value) and indices.op and indices.op.name == "ptir.constant")
+    depth, stride = t.static_shape[at], prod(t.static_shape[at + 1 :])
+    return [v for i, v in enumerate(values) if i // stride % depth == k] if in_place else []
+
+
+@op("ptir.scatter_add", infer=scatter_added, check=scatter_add_in_range, traits=PURE)
 def scatter_add(
     x: Array,
     indices: Array,
@@ -169,15 +204,13 @@ def scatter_add(
     DTypeNotSupported: i1, or indices other than si32 and si64. OperandDTypeMismatch, OperandRankMismatch,
     OperandShapeMismatch, DynamicDimensionMismatch: the operands do not fit each other or the numbers.
     InvalidAttributeValue: an axis out of range or named twice, or not one component per scattered axis.
-    ScatterIndexOutOfBounds: a window leaves `x`.
+    ScatterIndexOutOfBounds: a window leaves `x` (refused before the run when the indices are constant).
     """
     window = sorted(a % updates.ndim for a in update_window_dims)
     inserted = [a % x.ndim for a in inserted_window_dims]
     kept = [a for a in range(x.ndim) if a not in inserted]
     batch = [a for a in range(updates.ndim) if a not in window]
-    extent = [1] * x.ndim
-    for axis, a in zip(kept, window, strict=True):
-        extent[axis] = updates.shape[a]
+    extent = window_extents(x.shape, updates.shape, update_window_dims, inserted_window_dims)
     start = _starts(x, indices, extent, [a % x.ndim for a in scatter_dims_to_operand_dims], index_vector_dim)
     ordered = np.transpose(updates, batch + window)
     at: list[Array] = []
