@@ -139,3 +139,9 @@ def test_order_is_that_of_positions() -> None:
     collector.error("A", "file")
     collector.error("C", "first", Span(0, 1))
     assert [d.code for d in collector.sorted()] == ["C", "B", "A"]
+
+
+def test_the_further_edits_of_a_fix_are_in_its_record() -> None:
+    fix = Fix(Span(0, 2), "zz", (Fix(Span(3, 3), "y"),))
+    record = json.loads(render.json_line(found("ab\ncd", 0, 4, fix=fix)))
+    assert record["fix"]["also"] == [{"replacement": "y", "line": 2, "column": 1, "end_line": 2, "end_column": 1}]

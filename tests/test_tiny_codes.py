@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_graphs import codes, good, graph, node, read, sample, source
+from tiny_graphs import SIZES, codes, good, graph, node, read, run, sample, source
 
 from ptir_tools import engines
 from ptir_tools.core.diagnostics import Rejected, Severity
@@ -120,5 +120,39 @@ def test_the_reshape_that_scrambles_is_noted_with_its_fix() -> None:
     assert lint.fix is not None and lint.source is not None and lint.fix.text == '"n1"'
     start, end = lint.fix.span
     assert lint.source.text[start:end] == '"n2"'
-    fixed = lint.source.text[:start] + lint.fix.text + lint.source.text[end:]
-    assert "SuspiciousReshape" not in [d.code for d in read(fixed)[1]]
+    assert [edit.text for edit in lint.fix.also] == [',\n  "outputs":["n15"]']
+
+
+def attention(text: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """What a version of the specification's attention gives, and softmax(Q Kᵀ)."""
+    rng = np.random.default_rng(0)
+    q, k = (rng.uniform(-1, 1, (2, 3, n, 8)).astype(np.float16) for n in (4, 5))
+    logits = np.einsum("bhmd,bhnd->bhmn", q.astype(np.float64), k.astype(np.float64))
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return run(good(text), [q, k], SIZES), weights / weights.sum(-1, keepdims=True)
+
+
+def test_mended_attention_has_its_one_output_and_is_softmax(ptir) -> None:
+    before = sample("seed_5_3_attention")
+    mended = ptir("fix", "-", stdin=before.encode()).text
+    assert mended == before.replace('"RESHAPE","src":["n2"]', '"RESHAPE","src":["n1"]').replace(
+        "\n  ]\n}", '\n  ],\n  "outputs":["n15"]\n}'
+    )
+    (scrambled,), softmax = attention(before)
+    assert np.abs(scrambled - softmax).max() > 0.01
+    (given,), _ = attention(mended)
+    assert np.abs(given - softmax).max() < 0.002
+
+
+PERMUTED = (
+    source(["A", "B", 4]),
+    node("PERMUTE", id="p", perm=[1, 0, 2]),
+    node("RESHAPE", "p", id="r", result_shape=["A", "B", 4]),
+)
+
+
+@pytest.mark.parametrize(("more", "outputs"), [((), True), ((node("NEG", "p", id="n"),), False)])
+def test_the_fix_names_outputs_only_when_they_would_change(more: tuple, outputs: bool) -> None:
+    for named in ({}, {"outputs": ["r"]}):
+        (lint,) = [d for d in read(graph(*PERMUTED, *more, **named))[1] if d.code == "SuspiciousReshape"]
+        assert lint.fix is not None and bool(lint.fix.also) == (outputs and not named)

@@ -69,10 +69,12 @@ def mended(session: Session, source: Source, found: Diagnostics) -> str:
 
 
 def _applied(text: str, fixes: list[Fix]) -> str:
-    """`text` with the edits made, last first; one that overlaps a later one waits for the next round."""
-    end = len(text) + 1
-    for fix in sorted(fixes, key=lambda f: f.span.start, reverse=True):
-        if fix.span.end <= end:
-            text = text[: fix.span.start] + fix.text + text[fix.span.end :]
-            end = fix.span.start
+    """`text` with the edits made, last first. A fix of which an edit touches one of an earlier fix waits for the next round."""
+    edits: list[Fix] = []
+    for fix in fixes:
+        wanted = [fix, *fix.also]
+        if not any(a.span.start <= b.span.end and b.span.start <= a.span.end for a in wanted for b in edits):
+            edits += wanted
+    for edit in sorted(edits, key=lambda f: f.span.start, reverse=True):
+        text = text[: edit.span.start] + edit.text + text[edit.span.end :]
     return text

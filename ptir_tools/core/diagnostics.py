@@ -25,10 +25,11 @@ class Label:
 
 @dataclass(slots=True, frozen=True)
 class Fix:
-    """An edit of the source that would mend it: replace `span` by `text`."""
+    """An edit of the source that would mend it: replace `span` by `text`; `also` are further edits without which it would not."""
 
     span: Span
     text: str
+    also: tuple["Fix", ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

@@ -73,7 +73,8 @@ def record(diagnostic: Diagnostic) -> dict[str, Any]:
     labels = [{"message": label.text, **_place(d.source, label.span)} for label in d.labels]
     more: dict[str, Any] = {"labels": labels} if labels else {}
     if d.fix is not None:
-        more["fix"] = {"replacement": d.fix.text, **_place(d.source, d.fix.span)}
+        edit, *also = ({"replacement": f.text, **_place(d.source, f.span)} for f in (d.fix, *d.fix.also))
+        more["fix"] = {**edit, "also": also} if also else edit
     file = d.source.name if d.source else None
     head = {"severity": str(d.severity), "code": d.code, "message": d.message, "file": file}
     return {**head, **place, "notes": list(d.notes), "help": d.help, **more}

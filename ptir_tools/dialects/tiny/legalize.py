@@ -93,7 +93,7 @@ class _Legalizer:
             (op.result.type,) = op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
         self.body.append(op)
         self.pieces.follow(op)
-        lint(op, self.diagnostics)
+        lint(op, self.function, self.diagnostics)
 
     def refuse_other_symbols(self, op: Op) -> None:
         """An EXPAND to a symbol that an INPUT has given determines nothing: different symbols are different extents."""
