@@ -156,3 +156,10 @@ def test_the_fix_names_outputs_only_when_they_would_change(more: tuple, outputs:
     for named in ({}, {"outputs": ["r"]}):
         (lint,) = [d for d in read(graph(*PERMUTED, *more, **named))[1] if d.code == "SuspiciousReshape"]
         assert lint.fix is not None and bool(lint.fix.also) == (outputs and not named)
+
+
+@pytest.mark.parametrize("text", [graph(source([2, 3]), node("REDUCE", op="SUM", axes=[0, -2], dtype="fp32")),
+                                  graph(source([2, 3]), node("FLIP", axes=[0, -2]))])  # fmt: skip
+def test_an_axis_named_twice_is_told_as_written(text: str) -> None:
+    (error,) = read(text)[1]
+    assert error.code == "InvalidArg" and "axes [0, -2] of" in error.message

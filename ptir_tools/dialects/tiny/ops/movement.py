@@ -123,14 +123,16 @@ def _ceil_div(a: ex.Poly, b: ex.Poly) -> Dim:
 
 def flipped(x: TensorType, *, axes: Axes) -> TensorType:
     """Each axis of `axes` is one of `x`, none twice."""
-    found = resolve_axes("FLIP", x, axes)
-    require(len(set(found)) == len(found), "InvalidArg", f"axes {list(axes)} of FLIP name an axis twice", at="axes")
+    resolve_axes("FLIP", x, axes)
     return x
 
 
 def resolve_axes(uop: str, x: TensorType, axes: Sequence[int | str]) -> tuple[int, ...]:
-    """Axes as numbers: negative ones count from the end, a text names the one axis whose extent is written so."""
-    return tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a) for a in axes)
+    """Axes as numbers, none twice: negative ones count from the end, a text names the one axis whose extent is written so."""
+    found = tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a) for a in axes)
+    written = ", ".join(map(str, axes))
+    require(len(set(found)) == len(found), "InvalidArg", f"axes [{written}] of {uop} name an axis twice", at="axes")
+    return found
 
 
 def _resolve_number(uop: str, x: TensorType, axis: int) -> int:
