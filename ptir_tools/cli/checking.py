@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ptir_tools import engines
     from ptir_tools.cli import constants as constants_file
     from ptir_tools.core import arrayfiles
+    from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
@@ -42,8 +44,9 @@ def check(session: Session, before: Program, after: Program, runs: int) -> None:
     if not found.diverged:
         return
     diagnostics = Diagnostics(before.source)
-    folder = _keep(session, before, after, found)
-    notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in _commands(folder, before, after))]
+    folder = tempfile.mkdtemp(prefix="ptir-check-")
+    commands = _keep(folder, session, before, after, found)
+    notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
     diagnostics.error("CheckFailed", f"--check run {found.runs}: {found.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
 
@@ -53,18 +56,23 @@ def listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
-def _keep(session: Session, before: Program, after: Program, found: compare.Check) -> str:
-    folder = tempfile.mkdtemp(prefix="ptir-check-")
-    for stem, program in (("before", before), ("after", after)):
-        pieces = program_text(program, program.format, Diagnostics(program.source), session.options)
-        write_text(os.path.join(folder, f"{stem}.{program.format}"), pieces)
-    path = os.path.join(folder, "inputs.npz")
+def _keep(folder: str, session: Session, before: Program, after: Program, found: compare.Check) -> list[str]:
+    """Keep both programs, what each was given and what was expected in `folder`; the commands that run them again."""
+    options = replace(session.options, elide_constants=None, outside={})  # programs that need no other file
+    commands = []
+    for stem, program, inputs in (("before", before, found.inputs), ("after", after, found.inputs_after)):
+        form = program.format or program.dialect.name
+        path, given = os.path.join(folder, f"{stem}.{form}"), os.path.join(folder, f"{stem}-inputs.npz")
+        write_text(path, program_text(program, form, Diagnostics(program.source), options))
+        _save(given, inputs)
+        sizes = (f"--bind {name}={n}" for name, n in found.sizes.items())
+        commands.append(" ".join([f"ptir run {path} --inputs {given} --engine reference", *sizes]))
+    expected, within = os.path.join(folder, "expected.npz"), found.tolerance
+    _save(expected, found.expected)
+    commands[1] += f" --expect {expected} --atol {within.absolute:.3g} --rtol {within.relative:.3g}"
+    return commands
+
+
+def _save(path: str, arrays: Mapping[str, Array]) -> None:
     with replacing(path) as file:
-        arrayfiles.save(path, file, found.inputs)
-    return folder
-
-
-def _commands(folder: str, before: Program, after: Program) -> list[str]:
-    base = f"ptir run {folder}"
-    first = f"{base}/before.{before.format} --inputs {folder}/inputs.npz -o {folder}/expected.npz"
-    return [first, f"{base}/after.{after.format} --inputs {folder}/inputs.npz --expect {folder}/expected.npz"]
+        arrayfiles.save(path, file, arrays)

@@ -132,11 +132,15 @@ def _by_extent(outputs: Mapping[str, Array], types: Mapping[str, Type]) -> dict[
 
 @dataclass(slots=True)
 class Check:
-    """What `check` found: `diverged` is empty when before and after agree. `inputs` are those of the failing run; `sizes` what
-    open symbols were set to."""
+    """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to. Of the last
+    run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what open
+    symbols were set to."""
 
     diverged: list[Divergence] = field(default_factory=list)
+    tolerance: Tolerance = EXACT
     inputs: dict[str, Array] = field(default_factory=dict)
+    inputs_after: dict[str, Array] = field(default_factory=dict)
+    expected: dict[str, Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     runs: int = 0
 
@@ -165,11 +169,13 @@ def check(
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
         shared = iter([x for name, x in inputs.items() if name not in fixed])
-        given = [constants[p.name] if p.name in constants else next(shared) for p in ports.signature(after)]
+        given = {p.name: constants[p.name] if p.name in constants else next(shared) for p in ports.signature(after)}
         actual = run(after, given, replace(options, engine="reference"))
-        found.runs, found.inputs = i + 1, inputs
+        found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
+        found.expected = dict(zip(actual, expected.values(), strict=False))
         found.diverged = compare(expected, actual, tolerances)
         if found.diverged:
+            found.tolerance = tolerances.get(found.diverged[0].name, EXACT)
             break
     return found
 

@@ -1,0 +1,70 @@
+"""`--check` that fails: what it says, what it prints, and that the commands it names run as they are printed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Ran, run_ptir
+
+from ptir_tools.engines import compare
+
+REPEAT = "see it again: ptir "
+RECIPROCAL = """func @f(%x: tensor<f32, 2x3>) -> tensor<f32, 2x3> {
+  %y = reciprocal(%x) -> tensor<f32, 2x3>
+  return %y
+}
+"""
+SCALED = """func @f(%x: tensor<f32, 2x2>, %z: tensor<f32, ?N>) -> (tensor<f32, 2x2>, tensor<f32, ?N>) {
+  %c = constant() value[dense<[[1.0, 2.5], [0.1, 7.0]]>] -> tensor<f32, 2x2>
+  %y = mul(%x, %c) -> tensor<f32, 2x2>
+  %n = add(%z, %z) -> tensor<f32, ?N>
+  return %y, %n
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed check keeps goes to the test's own folder."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+
+
+def repeated(failed: Ran) -> tuple[Ran, Ran]:
+    """What the commands that a failed check names do: the program before, and after."""
+    assert failed.status == 1 and not failed.out and "error[CheckFailed]: --check run 1: " in failed.err, failed.err
+    lines = [line.partition(REPEAT)[2] for line in failed.err.splitlines() if REPEAT in line]
+    first, second = (run_ptir(*shlex.split(line)) for line in lines)
+    return first, second
+
+
+def test_a_divergence_across_irs(tmp_path: Path) -> None:
+    before, after = repeated(run_ptir("translate", "--to", "mind", "--lossy", "--check", stdin=RECIPROCAL.encode()))
+    assert before.status == 0, before.err
+    assert after.status == 1 and "error[OutputMismatch]" in after.err, after.err
+
+
+def test_what_one_side_alone_takes_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def differs(name: str, expected: Any, actual: Any, tolerance: compare.Tolerance) -> compare.Divergence:
+        return compare.Divergence(name, (), None, None, 1, None, None, "differs")
+
+    options = ("--constants", tmp_path / "pool.npz", "--check")
+    made = run_ptir("translate", "--to", "tiny", *options, "-o", tmp_path / "graph.json", stdin=SCALED.encode())
+    assert made.status == 0, made.err
+    for given, to in ((SCALED.encode(), "tiny"), ((tmp_path / "graph.json").read_bytes(), "ptir")):
+        with monkeypatch.context() as patched:
+            patched.setattr(compare, "diverging", differs)
+            failed = run_ptir("translate", "--to", to, *options, stdin=given)
+        for ran in repeated(failed):  # the programs agree in truth
+            assert ran.status == 0, ran.err
+
+
+def test_constants_left_out_of_the_print_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(compare, "diverging", lambda *_: compare.Divergence("y", (), None, None, 1, None, None, "differs"))
+        failed = run_ptir("opt", "-p", "cse", "--check", "--elide-constants-larger", "1", stdin=SCALED.encode())
+    assert [ran.status for ran in repeated(failed)] == [0, 0]
