@@ -103,13 +103,18 @@ def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch")
     """Raise Violation unless the shapes are equal."""
     if a.shape == b.shape:
         return
-    help = "make the shapes equal with broadcast_to"
+    help = "make the shapes equal with broadcast_to" if _broadcast(a.shape, b.shape) else None
     require(a.rank == b.rank, code, f"operand shapes differ: {a} and {b}", help=help)
     for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
         try:
             agree(m, n, code, f"operand shapes differ at axis {axis}")
         except Violation as violation:
             raise Violation(violation.code, f"{violation.message} ({a} and {b})", help=help) from None
+
+
+def _broadcast(a: Shape, b: Shape) -> bool:
+    """Whether two shapes, aligned at their last axes, have one that both can be broadcast to."""
+    return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
 
 
 def extents(shape: Shape, at: str) -> Shape:
