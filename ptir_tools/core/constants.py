@@ -76,8 +76,12 @@ def same_op(a: Op, b: Op, depth: int = 4) -> bool:
         return a is b
     if not len(a.operands) == len(b.operands) <= 4 or (a.attrs and d.key(a.attrs) != d.key(b.attrs)):
         return False
-    for x, y in zip(a.operands, b.operands, strict=True):
-        if x is not y and not same_operand(x, y, depth - 1):
+    apart = [(x, y) for x, y in zip(a.operands, b.operands, strict=True) if x is not y]
+    for x, y in apart:  # most that differ do so at first sight
+        if x.__class__ is Value is y.__class__ and (x.op is None or y.op is None or x.op.defn is not y.op.defn):
+            return False
+    for x, y in apart:
+        if not same_operand(x, y, depth - 1):
             return False
     return all(v.type is w.type for v, w in zip(a.results, b.results, strict=True)) and not _misses_payload(a)
 

@@ -129,6 +129,11 @@ def uniform(d: OpDef, attrs: tuple[Any, ...], dtype: DType, elements: Sequence[t
 
 
 @lru_cache(_REMEMBERED)
+def _scalar(dtype: DType, data: bytes) -> arrays.Array:
+    return arrays.unpack(data, dtype, 1).reshape(())
+
+
+@lru_cache(_REMEMBERED)
 def _element(
     d: OpDef, key: object, attrs: tuple[Any, ...], dtype: DType, elements: tuple[tuple[DType, bytes], ...]
 ) -> bytes | None:
@@ -136,7 +141,7 @@ def _element(
     op = Op(d, (), attrs)
     op.results = (Value(tensor(dtype), "", op),)
     try:
-        (result,) = evaluate(op, [arrays.unpack(data, t, 1).reshape(()) for t, data in elements], _CONTEXT)
+        (result,) = evaluate(op, [_scalar(t, data) for t, data in elements], _CONTEXT)
     except (Violation, LimitExceeded):
         return None
     return arrays.pack(result, dtype)

@@ -254,21 +254,26 @@ def named(name: str) -> list[OpDef]:
     return found
 
 
-_FLOATS: dict[Type, bool] = {}
+class _Floats(dict[Type, bool]):
+    """Whether a type has floating-point numbers in it; worked out when first asked for."""
+
+    def __missing__(self, t: Type) -> bool:
+        tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]
+        found = self[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
+        return found
+
+
+_FLOATS = _Floats()
 
 
 def has_floats(op: Op) -> bool:
     """Whether `op` reads or makes floating-point numbers."""
-    asked: Type | None = None
-    for x in (*op.results, *op.operands):
-        t = x.type if x.__class__ is Value else operand_type(x)
-        if t is not asked:
-            if (found := _FLOATS.get(t)) is None:
-                tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]
-                found = _FLOATS[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
-            if found:
-                return True
-            asked = t
+    for v in op.results:
+        if _FLOATS[v.type]:
+            return True
+    for x in op.operands:  # noqa: SIM110  (asked for every op)
+        if _FLOATS[x.type if x.__class__ is Value else operand_type(x)]:
+            return True
     return False
 
 

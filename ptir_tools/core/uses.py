@@ -115,7 +115,7 @@ class Uses:
 
     def replace(self, v: Value, by: Operand, keep: Op | None) -> Iterable[User]:
         """Put `by` in the place of `v`, of which no element is used, in every user but `keep`; who was changed."""
-        entries = self._live(v)
+        entries = self._live(v) if self._stale else self.entries[v]
         users: Iterable[User] = entries if len(entries) == 1 else dict.fromkeys(entries)
         stay: list[User] = []
         if keep is not None and keep in users:
@@ -123,8 +123,11 @@ class Uses:
             entries = [u for u in entries if u is not keep]
             users = dict.fromkeys(entries)
         for user in users:
-            operands = operands_of(user)
-            if len(operands) > _WIDE:
+            operands = user.operands if user.__class__ is Op else operands_of(user)
+            if len(operands) == 2 and user.__class__ is Op:  # the usual case
+                x, y = operands
+                user.operands = (by if x is v else x, by if y is v else y)
+            elif len(operands) > _WIDE:
                 places = self.places(user, v)
                 self._put(user, places, [by] * len(places))
             elif isinstance(user, Op):
@@ -132,7 +135,7 @@ class Uses:
             else:
                 user.results[:] = [by if x is v else x for x in operands]
         self.entries[v] = stay
-        if (target := value_named(by)) is not None:
+        if (target := by if by.__class__ is Value else value_named(by)) is not None:
             self.entries[target] += entries
         return users
 
