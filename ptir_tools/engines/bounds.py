@@ -3,7 +3,8 @@
 For every float value a bound on the absolute error of any element is carried along, from the unit roundoff of its dtype, the
 length of reductions, and the magnitudes that this run sees. It is a bound in the largest norm, to first order, in which the
 terms of a sum are taken as independent; results of a region start from the worst relative error so far. It never says that more
-than half the digits of what was added up may be wrong.
+than half the digits of what was added up may be wrong, except near a pole (div, log, rsqrt): there the smallest magnitude of the
+operand decides, less its error. When nothing is left of it, the bound is infinite, and so is that of what is made of the result.
 """
 
 from __future__ import annotations
@@ -95,10 +96,14 @@ class Analysis:
         rule = _RULES.get(op.defn.short.lower())
         if rule is None:
             rule = _same if op.defn.traits & MOVEMENT else _default
+        if any(x.error == inf for x in operands) or (rule in _POLES and operands[-1].error >= operands[-1].low):
+            return inf
         found = rule(operands, out) if operands else out.unit * out.high
-        if rule in (_add, _same, _rounded, _sum, _dot):  # terms may cancel: what is left has the errors of what was there
+        if rule in _POLES:  # where the operand is smallest, few of its digits may be right
+            out.scale = max(out.high, found / sqrt(out.unit))
+        elif rule in (_add, _same, _rounded, _sum, _dot):  # terms may cancel: what is left has the errors of what was there
             out.scale = max([out.high, *(x.scale for x in operands)])
-        elif rule in (_mul, _div):  # a remainder stays one when it is scaled
+        elif rule is _mul:  # a remainder stays one when it is scaled
             out.scale = max([out.high, *(out.high * x.scale / x.high for x in operands if x.high)])
         most = sqrt(out.unit) * out.scale
         return min(found, most) if found == found else most
@@ -139,7 +144,7 @@ def _mul(xs: list[Size], out: Size) -> float:
 
 def _div(xs: list[Size], out: Size) -> float:
     a, b = xs[0], xs[-1]
-    return (a.error + b.error * out.high) / b.low + out.unit * out.high
+    return (a.error + b.error * out.high) / (b.low - b.error) + out.unit * out.high
 
 
 def _exp(xs: list[Size], out: Size) -> float:
@@ -151,11 +156,11 @@ def _bounded_slope(xs: list[Size], out: Size) -> float:
 
 
 def _log(xs: list[Size], out: Size) -> float:
-    return xs[0].error / xs[0].low + 2 * out.unit * max(out.high, 1.0)
+    return xs[0].error / (xs[0].low - xs[0].error) + 2 * out.unit * max(out.high, 1.0)
 
 
 def _inverse(xs: list[Size], out: Size) -> float:
-    return (xs[0].error / xs[0].low + 2 * out.unit) * out.high
+    return (xs[0].error / (xs[0].low - xs[0].error) + 2 * out.unit) * out.high
 
 
 def _sum(xs: list[Size], out: Size) -> float:
@@ -182,10 +187,12 @@ def _default(xs: list[Size], out: Size) -> float:
     return (4 * sum(x.relative for x in xs) + (n + 4) * out.unit) * max(out.high, max(x.high for x in xs))
 
 
+_POLES = (_div, _log, _inverse)
 _ACCUMULATED = 2.0**-24  # narrow floats are accumulated in f32
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("neg", "abs", "maximum", "minimum", "select", "clamp", "reduce_max", "reduce_min", "relu"), _same),
+    **dict.fromkeys(("max", "min", "where"), _same),
     **dict.fromkeys(("stop_gradient", "take", "gather", "dynamic_slice", "dynamic_update_slice", "top_k"), _same),
     **dict.fromkeys(("tanh", "erf", "sigmoid"), _bounded_slope),
     **dict.fromkeys(("rsqrt", "reciprocal"), _inverse),
@@ -194,8 +201,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "sub"), _add),
     "cast": _rounded,
     "mul": _mul,
-    "div": _div,
-    "exp": _exp,
+    **dict.fromkeys(("div", "fdiv"), _div),
+    **dict.fromkeys(("exp", "exp2"), _exp),
     "log": _log,
     "layer_norm": _normalize,
 }

@@ -1,0 +1,60 @@
+"""The bound that two engines are compared within, near a pole."""
+
+from __future__ import annotations
+
+from math import inf, isinf
+
+import numpy as np
+import pytest
+from translations import generated, parse, prove, reread
+
+from ptir_tools.engines import compare
+from ptir_tools.engines.options import RunOptions
+
+# The divisor x - y + z is small where terms cancel, and then has the error of two roundings of about 1.
+PROGRAM = """func @f(%a: tensor<f32, 2>, %x: tensor<f32, 2>, %y: tensor<f32, 2>) -> tensor<f32, 2> {{
+  %s = add(%x, %y) -> tensor<f32, 2>
+  %d = sub(%s, %y) -> tensor<f32, 2>
+  {body}
+  return %q
+}}
+"""
+BODIES = {
+    "div": ("%q = div(%a, %d) -> tensor<f32, 2>", lambda a, d: a / d),
+    "log": ("%q = log(%d) -> tensor<f32, 2>", lambda a, d: np.log(d)),
+    "rsqrt": ("%q = rsqrt(%d) -> tensor<f32, 2>", lambda a, d: 1 / np.sqrt(d)),
+    "sum": ("%r = div(%a, %d) -> tensor<f32, 2>\n  %q = add(%r, %y) -> tensor<f32, 2>", lambda a, d: a / d + np.float32(0.9)),
+}
+
+
+def bound(name: str, smallest: float) -> tuple[float, float]:
+    """How far the reference is from the value without rounding, and how far it may be."""
+    a, x, y = (np.array(v, np.float32) for v in ([0.7, 0.3], [0.5, smallest], [0.9, 0.9]))
+    outputs, tolerances = compare.reference_outputs(parse(PROGRAM.format(body=BODIES[name][0]), "ptir"), [a, x, y], RunOptions())
+    exact = BODIES[name][1](a.astype(np.float64), x.astype(np.float64))
+    (given,), (tolerance,) = outputs.values(), tolerances.values()
+    return float(np.abs(given - exact).max()), tolerance.absolute
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("smallest", [3.1e-7, 1.1e-6, 1.7e-5, 3.3e-4])
+def test_an_operand_near_its_pole_has_its_own_digits(name: str, smallest: float) -> None:
+    error, allowed = bound(name, smallest)
+    assert 0 < error <= allowed < inf
+    assert allowed < 400 * error or error < 1e-6
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_an_operand_that_may_be_its_pole_bounds_nothing(name: str) -> None:
+    assert isinf(bound(name, 6e-8)[1])
+
+
+def test_a_small_divisor_without_error_costs_one_rounding() -> None:
+    text = PROGRAM.format(body="%q = div(%a, %x) -> tensor<f32, 2>")
+    given = [np.array(v, np.float32) for v in ([0.7, 0.3], [0.5, 1e-20], [0.9, 0.9])]
+    _, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    assert tolerances["q"].absolute == pytest.approx(4 * 2.0**-24 * 3e19)
+
+
+def test_a_quotient_of_a_layer_norm_near_zero_is_proven() -> None:
+    assert prove(reread(generated("ptir", "tiny", 25593)), "tiny", 25593) == "there and back"
