@@ -44,6 +44,9 @@ class Assembly:
         self.braces: Loc | None = None  # of the program, while it is open
         self.wrapped = False
         self.damaged = False  # the open block had a header in error: what it defines is not known
+        self.suspects: set[Region] = set()  # the blocks that were damaged
+        self.holes = False  # an instruction of the open block is in error, and not in its body
+        self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
         self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
@@ -88,12 +91,19 @@ class Assembly:
         if self.block is not None and not self.damaged:
             self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
         self.marks.append(block.loc)
-        self.block, self.body, self.damaged = block, block.body, damaged
+        self.leave()
+        self.block, self.body, self.damaged, self.holes = block, block.body, damaged, False
         self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
         for name, t in params:
             p = Value(t, name)
             self.define(p, block.loc)
             block.params.append(p)
+
+    def leave(self) -> None:
+        """Have done with the open block."""
+        if self.block is not None and self.damaged:
+            self.suspects.add(self.block)
+        self.block = None
 
     @property
     def ended(self) -> bool:
@@ -118,7 +128,7 @@ class Assembly:
                 self.block.results = [Value(POISON) for _ in self.block.result_types]
             if len(self.block.body) > self.limits.ops:
                 raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
-            self.block = None
+            self.leave()
         elif self.braces is not None:
             self.braces = None
         else:
@@ -137,12 +147,16 @@ class Assembly:
             if open_at is not None and not (self.damaged and self.diagnostics.errors):
                 self.error(CODES.syntax, "`}` is missing at the end", end, labels=[(open_at, "opened here")])
         program = self.program
+        self.leave()
         regions = {r.name: r for r in program.regions}
         for op, names, at in self.pending:
             op.regions = tuple(self.region(n, regions, at) for n in names)
+            if not self.suspects.isdisjoint(op.regions):
+                for v in op.results:
+                    v.type = POISON
         if not program.entry and program.functions:
             program.entry = program.functions[0].name
-        if program.entry and program.function(program.entry) is None and not self.damaged:
+        if program.entry and program.function(program.entry) is None and not (self.damaged or self.unnamed):
             message = f"the entry function @{program.entry} is not in the program"
             self.error("UnknownFunction", message, Span(0, min(7, end.end)))
         return program
@@ -152,8 +166,10 @@ class Assembly:
             return found
         meant = nearest(name, regions)
         help = f"did you mean ^{meant}?" if meant else None
-        self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", help=help), at)
+        if not self.unnamed:
+            self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", help=help), at)
         regions[name] = missing = Region(name)
+        self.suspects.add(missing)
         return missing
 
     # ---- values
@@ -170,6 +186,7 @@ class Assembly:
 
     def poison(self, name: str, at: Loc) -> None:
         """Define `name`, whose statement is in error."""
+        self.holes = True
         if name not in self.values:
             self.define(Value(POISON, name), at)
 
@@ -277,7 +294,10 @@ class Assembly:
     def returns_last(self, count: int, at: Loc) -> None:
         """End a region whose results are its last `count` instructions, as in gpt.rs's dump and JSON."""
         body = self.block.body if self.block is not None else []
-        if count > len(body) and not self.damaged:
+        if self.holes or self.damaged:  # which they are is not known
+            self.returns([None] * count, at)
+            return
+        if count > len(body):
             self.error("RegionSignatureMismatch", f"{count} results, but the body has only {len(body)} instructions", at)
             self.damaged = True
         self.returns([op.results[0] for op in body[len(body) - count :]] if 0 < count <= len(body) else (), at)
