@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.json_writer import float_text
 from ptir_tools.dialects.ptir.scalars import FLOAT, Scalar
+from ptir_tools.dialects.ptir.serde import Malformed, read_dtype
 
 PROGRAM = json.loads((DATA / "dump" / "d24_small_complete.json").read_text())
 
@@ -79,6 +81,29 @@ def test_several_errors_in_one_run() -> None:
     body[4]["output"] = {"Tensor": {"dtype": "F99", "shape": {"dims": []}}}
     _, diagnostics = read(json.dumps(program), "ptir-json")
     assert [code for _, _, code, _ in errors(diagnostics)] == ["UnknownOp", "UndefinedValue", "DTypeNotSupported"]
+
+
+def missing_fields(raw: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    for key, value in items:
+        if isinstance(raw, dict):
+            yield (*path, key)
+        yield from missing_fields(value, (*path, key))
+
+
+def test_a_missing_field_is_told_once() -> None:
+    optional = {"spec_version", "hints", "bytes", "batch_lhs", "batch_rhs", "accum_dtype", "out_dtype"}
+    for path in missing_fields(PROGRAM):
+        program, diagnostics = read(changed(list(path), ...), "ptir-json")
+        if program is not None:
+            verify(program, diagnostics)
+        assert len(errors(diagnostics)) == (path[-1] not in optional), (path, list(diagnostics))
+
+
+def test_a_dtype_of_other_case_is_the_one_meant() -> None:
+    with pytest.raises(Malformed) as caught:
+        read_dtype("f32")
+    assert caught.value.help == "did you mean F32?"
 
 
 def test_a_null_float_is_taken_for_minus_infinity_with_a_warning() -> None:

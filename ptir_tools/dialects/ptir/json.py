@@ -44,20 +44,19 @@ class _Reader:
             self.malformed(bad, path)
             return None
 
-    def array(self, raw: Any, key: str, what: str, path: JsonPath, *, optional: bool = False) -> list[Any]:
-        """The array `raw[key]`, empty after reporting that it is none."""
-        if optional and isinstance(raw, dict) and key not in raw:
-            return []
-        return self.guarded(path, get, raw, key, list, what) or []
+    def array(self, raw: Any, key: str, what: str, path: JsonPath) -> list[Any] | None:
+        """The array `raw[key]`, or None after reporting that it is none."""
+        found: list[Any] | None = self.guarded(path, get, raw, key, list, what)
+        return found
 
     def program(self, raw: Any) -> Program | None:
         functions = self.array(raw, "functions", "a program", ())
         regions = self.array(raw, "regions", "a program", ())
         entry = self.guarded((), get, raw, "entry", str, "a program")
-        if self.diagnostics.errors:  # nothing can be said of what is not there
+        if functions is None or regions is None or entry is None:  # nothing can be said of what is not there
             return None
         self.version(raw.get("spec_version"))
-        self.assembly.program.entry = entry or ""
+        self.assembly.program.entry = entry
         self.assembly.wrapped = True
         container = self.source.add_container(("functions",))
         for i, function in enumerate(functions):
@@ -84,14 +83,18 @@ class _Reader:
             self.diagnostics.error("SyntaxError", message, at)
         results = self.types(raw, "results", "a function", path)
         params = zip(map(str, ids or ()), types or (), strict=False)
+        self.assembly.unnamed |= name is None
         self.assembly.open_function(name or "", params, results or (), at)
         self.assembly.damaged = types is None or ids is None or results is None
         self.body(raw, path)
-        returned = self.ids(raw, "result_ids", "a function", path) or []
-        if results is not None and len(returned) != len(results):
+        returned = self.ids(raw, "result_ids", "a function", path)
+        if returned is None or results is None:
+            self.assembly.damaged = True
+        elif len(returned) != len(results):
             self.diagnostics.error("ResultTypeMismatch", f"{len(returned)} result_ids, {len(results)} results", at)
             self.assembly.damaged = True
-        self.assembly.returns([self.assembly.value(str(n), at) for n in returned], at)
+        found = [self.assembly.value(str(n), at) for n in returned or ()]
+        self.assembly.returns(found if found or not self.assembly.damaged else [None] * len(results or ()), at)
         self.hints(raw, path)
         self.assembly.close(at)
 
@@ -100,6 +103,7 @@ class _Reader:
         types = self.types(raw, "parameters", "a region", path)
         results = self.types(raw, "results", "a region", path)
         params = ((str(k), t) for k, t in enumerate(types or ()))
+        self.assembly.unnamed |= ident is None
         self.assembly.open_region(f"r{ident}", params, results or (), at)
         self.assembly.damaged = types is None or results is None
         self.body(raw, path)
@@ -107,12 +111,13 @@ class _Reader:
         self.assembly.close(at)
 
     def types(self, raw: Any, key: str, what: str, path: JsonPath) -> list[Type] | None:
-        found = [self.guarded((*path, key, i), read_type, x) for i, x in enumerate(self.array(raw, key, what, path))]
-        return None if None in found else found
+        items = self.array(raw, key, what, path)
+        found = [self.guarded((*path, key, i), read_type, x) for i, x in enumerate(items or ())]
+        return None if items is None or None in found else found
 
     def ids(self, raw: Any, key: str, what: str, path: JsonPath) -> list[int] | None:
         found = self.array(raw, key, what, path)
-        for i, n in enumerate(found):
+        for i, n in enumerate(found or ()):
             if type(n) is not int or n < 0:
                 self.malformed(Malformed(f"{n!r} is not a value id"), (*path, key, i))
                 return None
@@ -120,13 +125,16 @@ class _Reader:
 
     def body(self, raw: Any, path: JsonPath) -> None:
         instructions = self.array(raw, "body", "a block", path)
+        if instructions is None:
+            self.assembly.damaged = True
         container = self.source.add_container((*path, "body"))
-        for i, x in enumerate(instructions):
+        for i, x in enumerate(instructions or ()):
             self.instruction(x, (*path, "body", i), pack_json(container, i))
 
     def instruction(self, raw: Any, path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "an instruction")
         if ident is None:
+            self.assembly.damaged = True
             return
         t = self.guarded((*path, "output"), self.type, raw.get("output"))
         payload = self.guarded((*path, "op"), self.op, raw.get("op"))
@@ -162,8 +170,8 @@ class _Reader:
 
     def operands(self, raw: Any, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
         items = self.array(raw, "operands", "an instruction", path)
-        found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items)]
-        return None if None in found else tuple(found)
+        found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items or ())]
+        return None if items is None or None in found else tuple(found)
 
     def operand(self, raw: Any, at: int) -> Operand:
         variant, value = one_key(raw, "an operand")
@@ -177,9 +185,9 @@ class _Reader:
         raise Malformed("an operand is Value, TupleElement or Literal")
 
     def hints(self, raw: Any, path: JsonPath) -> None:
-        hints = self.array(raw, "hints", "a function", path, optional=True)
+        hints = self.array(raw, "hints", "a function", path) if "hints" in raw else ()
         container = self.source.add_container((*path, "hints"))
-        for i, x in enumerate(hints):
+        for i, x in enumerate(hints or ()):
             self.hint(x, (*path, "hints", i), pack_json(container, i))
 
     def hint(self, raw: Any, path: JsonPath, at: int) -> None:

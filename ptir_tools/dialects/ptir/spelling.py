@@ -45,8 +45,11 @@ _FOREIGN = {
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name of `known` that `name` most likely was meant to be, or None."""
-    found = difflib.get_close_matches(name, list(known), 1, 0.6)
+    """The name of `known` that `name` most likely was meant to be, or None; one of other case is it for certain."""
+    known = list(known)
+    if same := [k for k in known if k.lower() == name.lower()]:
+        return same[0]
+    found = difflib.get_close_matches(name, known, 1, 0.6)
     return found[0] if found else None
 
 
