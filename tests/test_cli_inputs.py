@@ -213,3 +213,26 @@ def test_inputs_saved_are_inputs_read(tmp_path: Path) -> None:
     again = _run("--inputs", tmp_path / "i.npz")
     assert first.status == again.status == 0
     assert first.out == again.out
+
+
+def test_a_list_determines_the_symbols_of_its_shape() -> None:
+    program = identity(("x", "f32", (sym("N"),)), ("y", "f32", (sym("N"), 2)), ("z", "f32", (sym("M"), sym("K"))))
+    told = Inputs((("y", "1"), ("x", "[1, 2, 3]"), ("z", "[[1], [2]]"))).arrays(program)
+    assert {name: a.shape for name, a in told.items()} == {"x": (3,), "y": (3, 2), "z": (2, 1)}
+    np.testing.assert_array_equal(told["x"], np.array([1, 2, 3], np.float32))
+
+
+def test_lists_that_disagree_about_a_symbol() -> None:
+    program = identity(("x", "f32", (sym("N"),)), ("y", "f32", (sym("N"),)))
+    with pytest.raises(Violation) as disagreement:
+        Inputs((("x", "[1, 2]"), ("y", "[1, 2, 3]"))).arrays(program)
+    assert disagreement.value.code == "DynamicDimensionMismatch"
+    with pytest.raises(UsageError, match="got shape"):
+        Inputs((("x", "[[1, 2]]"),)).arrays(program)
+
+
+@pytest.mark.parametrize("asked", [("--input", "x=1"), ("--random", "0")])
+def test_an_open_symbol_is_shown_at_its_parameter(asked: tuple[str, str]) -> None:
+    text = b"func @f(%a: tensor<f32>, %x: tensor<f32, ?N>) -> tensor<f32, ?N> {\n  return %x\n}\n"
+    ran = run_ptir("run", *asked, stdin=text)
+    assert ran.status == 1 and "error[UnboundSymbol]" in ran.err and " --> <stdin>:1:26\n" in ran.err

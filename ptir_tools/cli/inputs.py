@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptir_tools.cli.exits import unknown_name
-from ptir_tools.cli.specs import dtype_of, generated, require_shape, shape_of
+from ptir_tools.cli.specs import dtype_of, generated, is_list, require_shape, shape_of
 from ptir_tools.core import arrayfiles, arrays, symbols
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
@@ -52,13 +52,16 @@ class Inputs:
         specs = self._specs(program, ports)
         files = self._from_files(ports) | {n: _from_path(s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
+        for position, p in enumerate(ports):
+            if is_list(spec := specs.get(p.name, "")):
+                ready[p.name] = generated(replace(p, type=self._shaped(p, p.type)), spec, position, 0)
         numbers = _numbers(program, ports, ready, self.bindings or {})
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
         static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]
-        require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in files), self.limits)
+        require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in ready), self.limits)
         for position, p in enumerate(static):
-            if p.name in wanted and p.name not in files and (wanted[p.name] != "random" or isinstance(p.type, MemRefType)):
+            if p.name in wanted and p.name not in ready and (wanted[p.name] != "random" or isinstance(p.type, MemRefType)):
                 ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
         if "random" in wanted.values():
             drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits)

@@ -44,7 +44,7 @@ def shape_of(port: Port) -> tuple[int, ...]:
     if left := [str(d) for d in t.shape if not isinstance(d, int)]:
         message = f"input `{port.name}` has no number for {', '.join(left)}"
         way = "--bind NAME=INT" if isinstance(t, TensorType) else f"--shape {port.name}=INT,…"
-        raise Violation("UnboundSymbol", message, help=f"give it with {way}")
+        raise Violation("UnboundSymbol", message, help=f"give it with {way}", at=f"%{port.name}:", loc=port.loc)
     return tuple(d for d in t.shape if isinstance(d, int))
 
 
@@ -55,10 +55,16 @@ def require_shape(port: Port, shape: tuple[int, ...]) -> None:
         raise UsageError(f"input `{port.name}` is {port.type}, got shape {list(shape)}")
 
 
+def is_list(spec: str) -> bool:
+    """Whether a SPEC is a list of numbers."""
+    return spec.startswith("[")
+
+
 def generated(port: Port, spec: str, position: int, seed: int) -> Array:
-    """The array that a SPEC other than a file describes: a number, a list, `iota`, `random`, `random(lo,hi)`."""
+    """The array that a SPEC other than a file describes: a number, a list, `iota`, `random`, `random(lo,hi)`. A list alone
+    has a shape of its own, which open extents take."""
     dtype = dtype_of(port.type)
-    if spec.startswith("["):
+    if is_list(spec):
         listed = _from_text(port, spec, dtype)
         require_shape(port, listed.shape)
         return listed

@@ -64,11 +64,13 @@ def random_inputs(
     shapes = {x: given[x.name].shape for x in main.params if isinstance(x.type, MemRefType) and x.name in given}
     needs = _needs(main, _Surroundings(program, numbers, shapes))
     types = [symbols.substitute(p.type, symbols.lookup_in(program, numbers)) for p in ports]
-    wanted = [(k, p.name, t, need) for k, (p, t, need) in enumerate(zip(ports, types, needs, strict=True)) if p.name not in given]
-    if left := dict.fromkeys(s.name for _, _, t, _ in wanted for s in symbols.mentioned(t)):
-        raise Violation("UnboundSymbol", f"no value for {', '.join(left)}", help="give it with --bind NAME=INT")
+    wanted = [(k, p, t, need) for k, (p, t, need) in enumerate(zip(ports, types, needs, strict=True)) if p.name not in given]
+    if opened := [(p, s.name) for _, p, t, _ in wanted for s in symbols.mentioned(t)]:
+        port, names = opened[0][0], ", ".join(dict.fromkeys(name for _, name in opened))
+        way = "give it with --bind NAME=INT"
+        raise Violation("UnboundSymbol", f"no value for {names}", help=way, at=f"%{port.name}:", loc=port.loc)
     require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted), limits)
-    return {name: random_array(_dtype(t), _shape(t), seed, k, need) for k, name, t, need in wanted}
+    return {p.name: random_array(_dtype(t), _shape(t), seed, k, need) for k, p, t, need in wanted}
 
 
 def _dtype(t: Type) -> DType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
@@ -11,6 +11,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import unify
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TileType, TupleType, Type, tensor
 
@@ -24,10 +25,12 @@ else:
 
 @dataclass(slots=True, frozen=True)
 class Port:
-    """A named input or output. `type` is that of one leaf: a tuple is as many ports as it has leaves."""
+    """A named input or output. `type` is that of one leaf: a tuple is as many ports as it has leaves. `loc` is the place of the
+    text that declares an input: the parameter's own, or the function's."""
 
     name: str
     type: Type
+    loc: Loc = field(default=0, compare=False)
 
 
 def entry(program: Program, name: str | None = None) -> Function:
@@ -43,7 +46,9 @@ def signature(program: Program, function: str | None = None) -> list[Port]:
     """The inputs of a function, in order; a parameter `p` of tuple type is `p.0`, `p.1`, …"""
     main = entry(program, function)
     names = main.attrs.get("input_names") or [p.name for p in main.params]
-    return [Port(n, t) for name, p in zip(names, main.params, strict=True) for n, t in _leaves(name, p.type)]
+    places = main.attrs.get("input_locs", {})
+    declared = zip(names, main.params, strict=True)
+    return [Port(n, t, places.get(name, main.loc)) for name, p in declared for n, t in _leaves(name, p.type)]
 
 
 def results(program: Program, function: str | None = None) -> list[Port]:
