@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import threading
@@ -10,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import run_ptir
+from safetensors.numpy import load_file
 
 from ptir_tools.cli.output import replacing, write_text
+from ptir_tools.core import arrayfiles
 
 PROGRAM = "%0 = Input {name=x} : tensor<f32[2]>\n%1 = Neg (%0) : tensor<f32[2]>\noutputs: %1\n"
 
@@ -104,3 +107,27 @@ def test_output_files_are_the_same_bytes_every_time(tmp_path: Path) -> None:
     for name in ("a.npz", "b.npz"):
         run_ptir("run", "-", "--input", "x=[1, -2]", "-o", tmp_path / name, stdin=PROGRAM.encode())
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_outputs_stand_in_result_order(suffix: str, tmp_path: Path) -> None:
+    program = b"""func @f(%x: tensor<f32>, %b: tensor<i1>, %a: tensor<bf16, 2>) -> (tensor<f32>, tensor<i1>, tensor<bf16, 2>, tensor<f64>) {
+  %z = neg(%x) -> tensor<f32>
+  %c = constant() value[dense<2.5>] -> tensor<f64>
+  return %z, %b, %a, %c
+}
+"""
+    path = tmp_path / f"o.{suffix}"
+    assert run_ptir("run", "-", "--random", "0", "-o", path, stdin=program).status == 0
+    assert arrayfiles.keys(str(path)) == ["z", "b", "a", "c"]
+    found = arrayfiles.load_all(str(path))
+    assert list(found) == ["z", "b", "a", "c"] and list(arrayfiles.load_all(str(path), "a")) == ["a"]
+    if suffix == "safetensors":
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        assert list(header) == ["z", "b", "a", "c"] and size % 8 == 0
+        assert all(header[name]["data_offsets"][0] % array.itemsize == 0 for name, array in found.items())
+        theirs = load_file(path)  # as the library reads it
+        for name, array in found.items():
+            np.testing.assert_array_equal(theirs[name], array)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ else:
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 _HEADER = 100_000  # bytes of a .npy header that are read
+_ALIGNED = 8  # the length of a .safetensors header is so many bytes, and data begin at a multiple of it
 _SAFE_DTYPES = {
     "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
     "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64",
@@ -68,7 +70,8 @@ def load_all(path: str, only: str | None = None) -> dict[str, Array]:
         with open(path, "rb") as file:
             data = file.read()
         with _damaged(path):
-            return {name: _from_safe(t) for name, t in _deserialize(data) if only is None or name == only}
+            found = dict(_deserialize(data))
+            return {name: _from_safe(found[name]) for name in _header(data) if name in found and only in (None, name)}
     raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
 
 
@@ -88,7 +91,7 @@ def save(path: str, file: IO[bytes], arrays: Mapping[str, Array]) -> None:
             raise UsageError(f"{path}: a .npy file takes one array, there are {len(arrays)}; write .npz or .safetensors")
         _write_npy(file, widened(next(iter(arrays.values()))))
     elif path.endswith(".safetensors"):
-        file.write(_safe_bytes(path, arrays))
+        file.writelines(_safe_bytes(path, arrays))
     elif path.endswith(".npz"):
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():
@@ -126,13 +129,27 @@ def as_dtype(array: Array, dtype: DType) -> Array | None:
     return held
 
 
-def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> bytes:
+def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> tuple[bytes | memoryview, ...]:
+    """The parts of a .safetensors file. Its header has the order of `arrays`; the data are sorted so that all are aligned."""
     ready = {name: widened(a) if a.dtype.name in ("int4", "uint4") else a for name, a in arrays.items()}
     for name, a in ready.items():
         if a.dtype.name not in _SAFE_DTYPES.values():
             raise UsageError(f"{path}: .safetensors cannot hold {name}, which is {a.dtype.name}")
     made: bytes = lazy("safetensors.numpy").save({name: np.require(a, requirements="C") for name, a in ready.items()})
-    return made
+    header = _header(made)
+    text = json.dumps({name: header[name] for name in ready}, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNED)
+    return len(text).to_bytes(_ALIGNED, "little"), text, memoryview(made)[_ALIGNED + _header_size(made) :]
+
+
+def _header_size(data: bytes) -> int:
+    return int.from_bytes(data[:_ALIGNED], "little")
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
+    found: dict[str, Any] = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)])
+    return found
 
 
 def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
