@@ -111,8 +111,8 @@ def test_output_files_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
 def test_outputs_stand_in_result_order(suffix: str, tmp_path: Path) -> None:
-    program = b"""func @f(%x: tensor<f32>, %b: tensor<i1>, %a: tensor<bf16, 2>) -> (tensor<f32>, tensor<i1>, tensor<bf16, 2>, tensor<f64>) {
-  %z = neg(%x) -> tensor<f32>
+    program = b"""func @f(%b: tensor<i1>, %a: tensor<bf16, 2>) -> (tensor<f32>, tensor<i1>, tensor<bf16, 2>, tensor<f64>) {
+  %z = constant() value[dense<1.5>] -> tensor<f32>
   %c = constant() value[dense<2.5>] -> tensor<f64>
   return %z, %b, %a, %c
 }
