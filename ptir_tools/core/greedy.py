@@ -20,7 +20,7 @@ from ptir_tools.core.folding import FOLD_DEPTH, Materialize, ReplacedBy, try_fol
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE
-from ptir_tools.core.patterns import Effect, Pattern, has_floats
+from ptir_tools.core.patterns import FLOATS, Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
 from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.watching import Log, Watch
@@ -81,6 +81,8 @@ class _Driver:
         self.rw = rw
         self.entries = rw.uses_of.entries
         self.patterns = patterns
+        effects = Effect.RANGE, config.effect  # of integers and of floats
+        self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
         self.config = config
         self.effect = config.effect
         self.stats = GreedyStats()
@@ -170,16 +172,16 @@ class _Driver:
     def requeue_users(self, op: Op, distance: int, levels: int, uses: bool = False) -> None:
         """Put on the worklist what looks down to `op`, `distance` below it; bit k of `levels`: `op` may stand k - 1 levels below
         the root of a pattern that looks at what changed. `uses`: what changed is who uses it."""
-        watchers = self.patterns.watchers(op.defn, uses)
-        if not watchers:
-            return
+        watching = self.watchers[uses]
         for v in op.results:
+            if not (watchers := watching[FLOATS[v.type]][op.defn]):
+                continue
             for user in self.entries.get(v, ()):
-                if user.__class__ is Op and (watching := watchers.get(user.defn, 0) & levels):
-                    if watching & 1:
+                if user.__class__ is Op and (at := watchers.get(user.defn, 0) & levels):
+                    if at & 1:
                         self.queue(user, distance)
-                    if watching > 1:
-                        self.requeue_users(user, distance + 1, watching >> 1, uses)
+                    if at > 1:
+                        self.requeue_users(user, distance + 1, at >> 1, uses)
 
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""

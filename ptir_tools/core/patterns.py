@@ -39,8 +39,7 @@ class Pattern(ABC):
     """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
 
     `depth`: how many levels of definitions, the root's included, decide whether it matches. `numbers`: operands, by position,
-    that must be constants of that number where they are constants at all. `asks_uses`: whether it may match because what it
-    looks at has lost a use.
+    that must be constants of that number where they are constants at all.
     """
 
     name = ""
@@ -49,7 +48,6 @@ class Pattern(ABC):
     depth = 2
     effect = Effect.EXACT
     numbers: tuple[tuple[int, Any], ...] = ()
-    asks_uses = True
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
@@ -60,6 +58,10 @@ class Pattern(ABC):
         if self.depth > 1:
             yield from ((None, d, 0) for root in self.roots for d in named(root))
         yield from ((None, None, level) for level in range(1, self.depth - 1))
+
+    def looks_for_uses(self) -> Iterable[Look]:
+        """Where it may match because what it looks down to has lost a use; by default everywhere."""
+        return self.looks_through()
 
     @abstractmethod
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
@@ -254,7 +256,7 @@ def named(name: str) -> list[OpDef]:
     return found
 
 
-class _Floats(dict[Type, bool]):
+class Floats(dict[Type, bool]):
     """Whether a type has floating-point numbers in it; worked out when first asked for."""
 
     def __missing__(self, t: Type) -> bool:
@@ -263,16 +265,16 @@ class _Floats(dict[Type, bool]):
         return found
 
 
-_FLOATS = _Floats()
+FLOATS = Floats()
 
 
 def has_floats(op: Op) -> bool:
     """Whether `op` reads or makes floating-point numbers."""
     for v in op.results:
-        if _FLOATS[v.type]:
+        if FLOATS[v.type]:
             return True
     for x in op.operands:  # noqa: SIM110  (asked for every op)
-        if _FLOATS[x.type if x.__class__ is Value else operand_type(x)]:
+        if FLOATS[x.type if x.__class__ is Value else operand_type(x)]:
             return True
     return False
 

@@ -18,7 +18,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.folding import FOLD_DEPTH, foldable, may_fold
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.opdef import OPS, OpDef, exact
-from ptir_tools.core.patterns import Effect, Pattern, is_constant, named, origin
+from ptir_tools.core.patterns import Effect, Look, Pattern, is_constant, named, origin
 
 _MANY = 4  # operands; what defines those of an op with more is not looked up
 _NONE: frozenset[Any] = frozenset()
@@ -57,18 +57,17 @@ class Candidates:
         self.narrowed: dict[tuple[frozenset[Any], ...], Candidates] = {}
 
 
-class _Watchers(dict[OpDef, dict[OpDef, int]]):
-    """Per op, which of its users look down to it; worked out when first asked for."""
+class Watchers(dict[OpDef, dict[OpDef, int]]):
+    """Per op, the users of it that some pattern looks down from to it, worked out when first asked for; bit k: that user stands
+    k levels below the root. Folding looks, too."""
 
-    def __init__(self, patterns: Iterable[Pattern]) -> None:
+    def __init__(self, looks: Iterable[Look]) -> None:
         super().__init__()
         self.levels: defaultdict[OpDef | None, defaultdict[OpDef | None, int]] = defaultdict(lambda: defaultdict(int))
-        for p in patterns:
-            for op, user, level in p.looks_through():
-                self.levels[op][user] |= 1 << level
+        for op, user, level in looks:
+            self.levels[op][user] |= 1 << level
 
-    def of(self, d: OpDef) -> dict[OpDef, int]:
-        """The users of `d`, folding included, which may look at what defines an operand."""
+    def __missing__(self, d: OpDef) -> dict[OpDef, int]:
         any_op, own = self.levels[None], self.levels[d]
         by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u.fold is not None) for u in OPS.values()}
         found = self[d] = {u: levels for u, levels in by_user.items() if levels}
@@ -88,16 +87,17 @@ class FrozenPatternSet:
                 for d in named(root):
                     self.by_root.setdefault(d, []).append(p)
         self.depth = max((p.depth for p in self.patterns), default=1)
-        self._watchers = _Watchers(self.patterns), _Watchers([p for p in self.patterns if p.asks_uses])
         self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
         self._matched = lru_cache(1 << 16)(self._matched_by)
         self._memo: dict[Any, Candidates] = {}
+        self._watchers: dict[tuple[bool, Effect], Watchers] = {}
 
-    def watchers(self, d: OpDef, uses: bool = False) -> dict[OpDef, int]:
-        """The users of a `d` that some pattern looks down from to it; bit k: that user stands k levels below the root.
-        `uses`: only patterns that may match because a use is gone."""
-        found = self._watchers[uses]
-        return found.get(d) or found.of(d)
+    def watchers(self, uses: bool, floats: Effect) -> Watchers:
+        """Who looks down. `uses`: because a use may be gone; `floats`: at their root, patterns of at most that effect count."""
+        if (found := self._watchers.get((uses, floats))) is None:
+            looks = ((p, look) for p in self.patterns for look in (p.looks_for_uses() if uses else p.looks_through()))
+            found = self._watchers[uses, floats] = Watchers(look for p, look in looks if look[2] or p.effect <= floats)
+        return found
 
     def candidates(self, op: Op) -> Candidates:
         """What may be done at an op like this one; see `narrow` for one with `positions`."""

@@ -75,8 +75,8 @@ class RulePattern(Pattern):
     effect: Effect
     wants: Sequence[frozenset[OpDef | type[Literal]] | None]
     numbers: tuple[tuple[int, Any], ...]
-    asks_uses: bool
     looks: Sequence[Look]
+    uses: Sequence[Look]  # those that look for how often something is used
     same: Sequence[tuple[int, int]]  # operands of the root that must be one
     text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
     known: dict[str, Any]  # what the text refers to
@@ -91,6 +91,9 @@ class RulePattern(Pattern):
 
     def looks_through(self) -> Sequence[Look]:
         return self.looks
+
+    def looks_for_uses(self) -> Sequence[Look]:
+        return self.uses
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         if self.match is None:
@@ -168,12 +171,12 @@ class _Compiler:
             wants = [self.constants() if ast.unparse(a) in constants else self.wanted(a) for a in call.args]
             right = _parse(m["right"])
             build, stands = self.right(right, top=True), right.id if isinstance(right, ast.Name) else ""
-            further = list(self.further_looks(call, bool(constants)))
+            looks, further, asked = list(self.looks(call)), list(self.further_looks(call, bool(constants))), _asked(m["cond"])
+            uses = [*(looks if asked else ()), *(further if asked & constants else ())]
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=max(_depth(call), 2 * bool(further)), effect=effect,
                 wants=wants, numbers=tuple(_numbers(call)),
-                asks_uses="rw" in (m["cond"] or ""),
-                looks=[*self.looks(call), *further], same=_same(call), text=text, known=self.known, build=build, stands=stands,
+                looks=[*looks, *further], uses=uses, same=_same(call), text=text, known=self.known, build=build, stands=stands,
             )  # fmt: skip
 
     # Left sides
@@ -348,6 +351,13 @@ def _constants(condition: str | None) -> set[str]:
     parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
     calls = [p for p in parts if isinstance(p, ast.Call) and ast.unparse(p.func) == "constant"]
     return {ast.unparse(c.args[0]) for c in calls}
+
+
+def _asked(condition: str | None) -> set[str]:
+    """The names of which a condition asks the rewriter something: `alone(rw, y, root)`."""
+    calls = [n for n in ast.walk(_parse(condition or "True")) if isinstance(n, ast.Call)]
+    arguments = [[ast.unparse(a) for a in c.args] for c in calls]
+    return {name for names in arguments if "rw" in names for name in names} - {"rw"}
 
 
 def _numbers(call: ast.Call) -> Iterator[tuple[int, Any]]:
