@@ -155,6 +155,35 @@ def test_hints_that_say_nothing_sensible():
     assert verdict(p) == ["HintMismatch"] * 2
 
 
+def test_a_hint_body_reads_its_inputs_and_itself_only():
+    p, _ = hinted()
+    p.main.hints[0].inputs = ()
+    assert verdict(p) == ["HintMismatch"]
+    p, _ = hinted()
+    p.main.hints[0].body.reverse()
+    assert verdict(p) == ["HintMismatch"]
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_what_a_hint_computes_for_others_is_exported(returned):
+    p, _ = hinted()
+    inner = p.main.body[1].result
+    if returned:
+        p.main.results, p.main.result_types = [*p.main.results, inner], [*p.main.result_types, inner.type]
+    else:
+        p.main.body.append(Op(DIALECT.ops["neg"], (inner,), (), (Value(inner.type, "outside"),)))
+    assert verdict(p) == ["HintMismatch"]
+    p.main.hints[0].exports += (inner,)
+    p.main.hints[0].attrs = ()
+    assert verdict(p) == []
+
+
+def test_a_kind_and_a_policy_that_there_are_not_are_told_both():
+    p, _ = hinted()
+    p.main.hints[0].kind, p.main.hints[0].policy = "Elementwise", "Never"
+    assert verdict(p) == ["InvalidAttributeValue"] * 2
+
+
 def dotted(**change):
     p, b = single_function(DIALECT)
     x, w, c = (b.param(ty("f32", *s)) for s in ((2, 3), (3, 4), (4,)))

@@ -105,6 +105,22 @@ def test_hint_is_dropped_when_its_value_changes():
     assert "%t0" in found.items[0].message
 
 
+def test_hint_is_dropped_when_what_it_computes_within_is_used_outside():
+    program = chain(3)
+    f = program.main
+    x, (t0, t1, t2) = f.params[0], f.body
+    copies = [Op(op.defn, op.operands, op.attrs, op.results) for op in (t0, t1)]
+    f.hints = [
+        Hint(0, "ElementwiseDag", "Optional", (x,), (t1.result,), (), copies),
+        Hint(1, "ElementwiseDag", "Optional", (t0.result,)),
+    ]
+    found = Diagnostics()
+    with Rewriter(f, program.dialect, found) as rw:
+        rw.set_operands(t2, (t0.result,))
+    assert [h.id for h in f.hints] == [1]
+    assert [d.message for d in found] == ["hint 0 is dropped: %t0 is used outside of it"]
+
+
 def test_listener_hears_inserted_changed_and_freed_ops():
     program = chain(2)
     x, (t0, t1) = program.main.params[0], program.main.body

@@ -317,20 +317,33 @@ class Rewriter(Inspector):
                 self._hints[v].append(hint)
 
     def _drop_hints(self, v: Value, why: str) -> None:
-        if not self._hints or not (hints := self._hints.get(v)) or not isinstance(self.block, Function):
-            return
-        for hint in list(hints):
-            self.block.hints.remove(hint)
-            for named in _named_by(hint):
-                self._hints[named].remove(hint)
-            if self.diagnostics is not None:
-                report = self.diagnostics.warning if hint.policy == "Required" else self.diagnostics.note
-                report("HintDropped", f"hint {hint.id} is dropped: %{v.name} {why}", hint.loc)
+        for hint in list(self._hints.get(v, ())):
+            self._drop_hint(hint, v, why)
+
+    def _drop_hint(self, hint: Hint, v: Value, why: str) -> None:
+        assert isinstance(self.block, Function)
+        self.block.hints.remove(hint)
+        for named in _named_by(hint):
+            self._hints[named].remove(hint)
+        if self.diagnostics is not None:
+            report = self.diagnostics.warning if hint.policy == "Required" else self.diagnostics.note
+            report("HintDropped", f"hint {hint.id} is dropped: %{v.name} {why}", hint.loc)
+
+    def _drop_open_hints(self) -> None:
+        """Drop the hints that compute what is used outside of them now and not exported."""
+        self._read_hints()  # a pass may have made some
+        for hint in list(self.block.hints) if isinstance(self.block, Function) else ():
+            made = dict.fromkeys(v for op in hint.body for v in op.results)
+            inner = (v for v in made if v not in hint.exports)
+            used = (v for v in inner if self.is_result(v) or any(r not in made for u in self.users_of(v) for r in u.results))
+            if (v := next(used, None)) is not None:
+                self._drop_hint(hint, v, "is used outside of it")
 
     def finish(self, *, naming: bool = True) -> None:
         """Write the bodies back; `naming`: new values without a name get the next free number, upward."""
         if self.edits == self._written:
             return
+        self._drop_open_hints()
         for block in self.order.heads:
             block.body[:] = self.order.listed(block)
         if naming:

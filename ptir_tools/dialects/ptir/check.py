@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.uses import value_named
 from ptir_tools.dialects.ptir.ops.kinds import AttrValue
 from ptir_tools.dialects.ptir.targets import NODES
 
@@ -24,19 +25,14 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
         diagnostics.error("UnknownFunction", f"there is no function @{program.entry}, which is the entry")
     check_regions(program, diagnostics)
     for function in program.functions:
-        numbers = Counter(hint.id for hint in function.hints)
-        for hint in function.hints:
-            try:
-                require(numbers[hint.id] == 1, MISMATCH, f"{numbers[hint.id]} hints of @{function.name} have the id {hint.id}")
-                check_hint(function, hint)
-            except Violation as violation:
-                diagnostics.violation(violation, hint.loc)
+        if function.hints:
+            check_hints(function, diagnostics)
 
 
 def calls(block: Region) -> Iterator[tuple[Op, Region]]:
     """The regions that ops of `block` refer to."""
     for op in block.body:
-        for region in op.regions:
+        for region in dict.fromkeys(op.regions):
             yield op, region
 
 
@@ -66,33 +62,84 @@ def check_regions(program: Program, diagnostics: Diagnostics) -> None:
                 open_[region] = calls(region)
 
 
-def check_hint(function: Function, hint: Hint) -> None:
-    """A hint's body is a copy of ops of the function, and its payload says what they do.
+def check_hints(function: Function, diagnostics: Diagnostics) -> None:
+    """A hint's body is a copy of ops of the function and computes for others what is exported alone; its payload, when all
+    else is right, says what the ops do. Reports "HintMismatch", "InvalidAttributeValue"."""
+    numbers = Counter(hint.id for hint in function.hints)
+    users: defaultdict[Value, list[Op]] = defaultdict(list)
+    for op in function.body:
+        for v in op.values():
+            users[v].append(op)
+    for hint in function.hints:
+        good = (
+            passes(diagnostics, hint, check_number, function, hint, numbers[hint.id]),
+            passes(diagnostics, hint, check_word, "kind", hint.kind, KINDS),
+            passes(diagnostics, hint, check_word, "policy", hint.policy, POLICIES),
+            passes(diagnostics, hint, check_values, function, hint)
+            and passes(diagnostics, hint, check_inside, function, hint, users),
+        )
+        if all(good):
+            passes(diagnostics, hint, check_payload, hint)
 
-    Raises Violation: "HintMismatch", "InvalidAttributeValue".
-    """
-    for name, value, known in (("kind", hint.kind, KINDS), ("policy", hint.policy, POLICIES)):
-        message = f"the {name} of a hint is one of {', '.join(known)}; got {value}"
-        require(value in known, "InvalidAttributeValue", message, at=value)
-    check_values(function, hint)
+
+def passes(diagnostics: Diagnostics, hint: Hint, check: Callable[..., None], *arguments: object) -> bool:
+    """Whether `check` finds nothing; what it finds is reported at `hint`."""
+    try:
+        check(*arguments)
+    except Violation as violation:
+        diagnostics.violation(violation, hint.loc)
+        return False
+    return True
+
+
+def check_number(function: Function, hint: Hint, count: int) -> None:
+    """The id is of one hint only."""
+    require(count == 1, MISMATCH, f"{count} hints of @{function.name} have the id {hint.id}")
+
+
+def check_word(name: str, value: str, known: tuple[str, ...]) -> None:
+    """The kind or policy is one that there is."""
+    require(value in known, "InvalidAttributeValue", f"the {name} of a hint is one of {', '.join(known)}; got {value}", at=value)
+
+
+def check_values(function: Function, hint: Hint) -> None:
+    """Inputs are values of the function; the body copies ops of it that read inputs, broadcasts of inputs and each other, and
+    computes what is exported."""
+    known = set(function.params) | {v for op in function.body for v in op.results}
+    for v in hint.inputs:
+        require(v in known, MISMATCH, f"input %{v.name} of hint {hint.id} is no value of @{function.name}", at=f"%{v.name}")
+    there, made = set(hint.inputs), set[Value]()
+    for op in hint.body:
+        require(copied(op), MISMATCH, f"hint {hint.id}: its {op.defn.short} is not the op of the function that it copies")
+        for v in op.values():
+            message = (
+                f"hint {hint.id}: its {op.defn.short} reads %{v.name}, which is no input and not computed before in its body"
+            )
+            require(not there.isdisjoint(sources(v)), MISMATCH, message, at="inputs")
+        there.update(op.results)
+        made.update(op.results)
+    for v in hint.exports:
+        require(v in made, MISMATCH, f"hint {hint.id} exports %{v.name}, which its body does not compute", at="exports")
+
+
+def check_inside(function: Function, hint: Hint, users: Mapping[Value, list[Op]]) -> None:
+    """What the body computes and does not export is not used outside of it."""
+    made = {v for op in hint.body for v in op.results}
+    returned = {value_named(x) for x in function.results}
+    for v in sorted(made.difference(hint.exports), key=lambda v: v.name):
+        inside = v not in returned and all(made.issuperset(op.results) for op in users.get(v, ()))
+        message = f"hint {hint.id} computes %{v.name}, which is used outside of it and not exported"
+        require(inside, MISMATCH, message, at="exports")
+
+
+def check_payload(hint: Hint) -> None:
+    """What the payload says is what the body does, for the payloads of gpt.rs."""
     attrs = {key: value for key, (_, value) in hint.attrs}
     payload = attrs.get("fusion_kind")
     if payload is None or not isinstance(payload, str) or payload not in PAYLOADS:
         return
     require(PAYLOADS[payload] == hint.kind, MISMATCH, f"hint {hint.id} is {hint.kind}, its payload is {payload}")
     {"ElementwiseDag": check_dag, "DotEpilogue": check_dot}[hint.kind](hint, attrs)
-
-
-def check_values(function: Function, hint: Hint) -> None:
-    """Inputs are values of the function, the body copies ops of it and computes what is exported."""
-    known = set(function.params) | {v for op in function.body for v in op.results}
-    made = {v for op in hint.body for v in op.results}
-    for v in hint.inputs:
-        require(v in known, MISMATCH, f"input %{v.name} of hint {hint.id} is no value of @{function.name}", at=f"%{v.name}")
-    for op in hint.body:
-        require(copied(op), MISMATCH, f"hint {hint.id}: its {op.defn.short} is not the op of the function that it copies")
-    for v in hint.exports:
-        require(v in made, MISMATCH, f"hint {hint.id} exports %{v.name}, which its body does not compute", at="exports")
 
 
 def copied(op: Op) -> bool:
