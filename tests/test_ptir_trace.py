@@ -1,5 +1,8 @@
 """A trace directory of gpt.rs: the dump's structure with the JSON's payloads."""
 
+from pathlib import Path
+
+import pytest
 from ptir_texts import DATA, clean, write
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
@@ -7,6 +10,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir import trace
+from ptir_tools.dialects.reading import program_file
 
 STEM = DATA / "dump" / "d19_inline_literals"
 
@@ -31,3 +35,11 @@ def test_another_program_or_none_supplies_nothing() -> None:
         program, diagnostics = supplied(raw)
         assert [(d.severity, d.code) for d in diagnostics] == [(Severity.WARNING, "MissingPayload")]
         assert "dense<?>" in write(program)
+
+
+@pytest.mark.parametrize("place", [".", "00001_materialize_%0"])
+def test_a_folder_with_the_json_alone_is_read(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).mkdir(exist_ok=True)
+    path = tmp_path / place / "program.json"
+    path.write_text(STEM.with_suffix(".json").read_text())
+    assert Path(program_file(str(tmp_path))) == path

@@ -26,18 +26,26 @@ BOM = "\ufeff"
 
 
 def program_file(path: str) -> str:
-    """The file of the program at `path`: in the folder of a traced run, its structure; in that of a trace, that of its runs.
+    """The file of the program at `path`: in the folder of a traced run, its structure, or the JSON when that is all there is; in
+    the folder of a trace, that of its runs.
 
     Raises UsageError for a trace of several programs.
     """
     if not os.path.isdir(path):
         return path
-    if os.path.exists(inside := os.path.join(path, trace.STRUCTURE)):
+    if (inside := _traced(path)) is not None:
         return inside
-    runs = sorted(glob(os.path.join(escape(path), "*", trace.STRUCTURE)))
+    folders = sorted(glob(os.path.join(escape(path), "*")))
+    runs = [found for folder in folders if (found := _traced(folder)) is not None]
     if not all(_same_program(runs[0], other) for other in runs[1:]):
         raise UsageError(f"{path} is a trace of several programs; name one: {', '.join(map(os.path.dirname, runs[:5]))}")
     return runs[0] if runs else path
+
+
+def _traced(folder: str) -> str | None:
+    """The file that has the program of a traced run, or None when `folder` is not that of one."""
+    paths = (os.path.join(folder, name) for name in (trace.STRUCTURE, trace.PAYLOADS))
+    return next((p for p in paths if os.path.exists(p)), None)
 
 
 def _same_program(first: str, second: str) -> bool:
