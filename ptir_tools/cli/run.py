@@ -116,6 +116,9 @@ def command(session: Session, file: str, **flags: Any) -> None:
     An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy,
     @file.npz:key, @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
 
+    --check-nan stops where a NaN first shows and names the op that made it, or the input or constant that it came in with;
+    and at an op that makes an infinity of finite operands. An infinity that comes in with an input is told of, no more.
+
     \b
     Examples:
       ptir run model.ptir --random 0
@@ -143,6 +146,7 @@ class Execution:
         if self.flags.save_inputs:
             _save(self.flags.save_inputs, inputs)
         watch = Watch(self.session.reporter, program, self.flags, self.diagnostics)
+        watch.given(inputs)
         outputs = self.execute(program, inputs, watch)
         self.session.reporter.settle(self.diagnostics)
         watch.finish()

@@ -6,25 +6,23 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ptir_tools.cli.nonfinite import NonFinite
 from ptir_tools.cli.outcome import Style, values
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Reporter
-from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.cli import tables
+    from ptir_tools.core.arrays import Array
 else:
-    np = lazy("numpy")
     tables = lazy("ptir_tools.cli.tables")
 
 _COLUMNS = ("us", "share", "runs", "op", "values", "line")
@@ -67,7 +65,7 @@ class Watch:
         self.reporter = reporter
         self.program = program
         self.flags = flags
-        self.diagnostics = diagnostics
+        self.nonfinite = NonFinite(program, flags.function, diagnostics) if flags.check_nan else None
         self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
         self.observes = bool(flags.check_nan or self.wanted)
         self.times = bool(flags.timing or flags.trace)
@@ -76,6 +74,11 @@ class Watch:
         known = {v.name for block in program.blocks() for op in block.body for v in op.results}
         if unknown := sorted(self.wanted - known):
             raise UsageError(f"no op defines %{unknown[0]}")
+
+    def given(self, inputs: Mapping[str, Array]) -> None:
+        """Look at the inputs of the run; raise Rejected for a NaN with --check-nan."""
+        if self.nonfinite is not None:
+            self.nonfinite.given(inputs)
 
     @contextmanager
     def run(self) -> Iterator[None]:
@@ -90,9 +93,8 @@ class Watch:
             if v.name in self.wanted:
                 shown = values(data, self.flags) if not isinstance(data, tuple) else str(data)
                 self.reporter.say(f"%{v.name}: {self.program.dialect.type_text(v.type)}\n{shown}")
-            if self.flags.check_nan and not _finite(data):
-                self.diagnostics.error("NonFinite", f"%{v.name} holds a NaN or an infinity", op.loc)
-                self.diagnostics.raise_if_errors()
+        if self.nonfinite is not None:
+            self.nonfinite.ran(op, results)
 
     def clock(self, op: Op, seconds: float) -> None:
         """Keep how long an op took."""
@@ -149,12 +151,3 @@ def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]
     for spent, share, n, *about in rows:
         yield f"{spent:>12} us {share:>6} {n:>6}x  {' '.join(about).rstrip()}\n"
     yield f"{total[0]:>12} us {total[3]}\n"
-
-
-def _finite(data: Any) -> bool:
-    if isinstance(data, tuple):
-        return all(map(_finite, data))
-    if not hasattr(data, "dtype"):
-        return True
-    wide = arrays.widen(np.asarray(data))
-    return wide.dtype.kind not in "fc" or bool(np.isfinite(wide).all())

@@ -1,0 +1,118 @@
+"""--check-nan: which op makes the first NaN or infinity, and what came in with an input or a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import WRITES, operand_type
+from ptir_tools.core.types import MemRefType
+from ptir_tools.engines.ports import entry, flatten, nest, signature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+
+class NonFinite:
+    """Is told of the inputs and of every op that ran; an error goes to `diagnostics` and is raised as Rejected.
+
+    An op makes a NaN when its result is the first to hold one, and an infinity when its result holds one and no operand does.
+    A NaN of an input or of a constant is an error, too, which says so. An infinity of theirs is none: masks begin like that.
+    """
+
+    def __init__(self, program: Program, function: str | None, diagnostics: Diagnostics) -> None:
+        self.diagnostics = diagnostics
+        self.ports = signature(program, function)
+        self.params = entry(program, function).params
+        self.infinite: set[Value] = set()  # what held an infinity when it was last seen
+        self.origins = _origins(program)
+
+    def given(self, inputs: Mapping[str, Array]) -> None:
+        """Look at the inputs, by name; a warning tells of an infinity."""
+        held = []
+        for p in self.ports:
+            nan, infinity = _holds(inputs.get(p.name))
+            came = f"came in with the input `{p.name}`; no op made it"
+            if nan:
+                self.diagnostics.violation(Violation("NonFinite", f"a NaN {came}", at=f"%{p.name}:", loc=p.loc), None)
+            elif infinity:
+                self.diagnostics.warning("NonFinite", f"an infinity {came}", p.loc)
+            held.append(infinity)
+        self.diagnostics.raise_if_errors()
+        leaves = iter(held)
+        self.infinite.update(p for p in self.params if any(flatten(nest(p.type, leaves))))
+
+    def ran(self, op: Op, results: Sequence[Any]) -> None:
+        """Look at what `op` made."""
+        for v, data in zip(op.results, results, strict=False):
+            nan, infinity = _holds(data)
+            if nan:
+                self._stop(op, v, "a NaN", constant=any(_holds(x)[0] for x in _constants(op)))
+            if infinity and not any(map(self._infinite, op.values())) and not any(_holds(x)[1] for x in _constants(op)):
+                self._stop(op, v, "an infinity")
+            (self.infinite.add if infinity else self.infinite.discard)(v)
+        if WRITES in op.defn.traits and any(map(self._infinite, op.operands)):
+            self.infinite.update(x for x in op.values() if isinstance(operand_type(x), MemRefType))
+
+    def _stop(self, op: Op, v: Value, what: str, constant: bool = False) -> None:
+        if constant:
+            message = f"%{v.name} holds {what} of a constant; no op made it"
+        else:
+            message = f"%{v.name} holds {what}, which `{op.defn.short}` made"
+        read = dict.fromkeys(f"%{x.name}" for x in op.values() if self._infinite(x))
+        notes = [f"{name}, which it reads, holds an infinity" for name in read]
+        self.diagnostics.error("NonFinite", message, op.loc, notes=notes)
+        self.diagnostics.raise_if_errors()
+
+    def _infinite(self, x: Operand, seen: frozenset[Value] = frozenset()) -> bool:
+        """Whether `x` may hold an infinity. A parameter may when what becomes it may."""
+        if isinstance(x, Literal):
+            return _holds(arrays.from_literal(x))[1]
+        v = x.value if isinstance(x, Element) else x
+        if v in self.infinite:
+            return True
+        if v.op is not None or v in seen:
+            return False
+        if v not in self.origins:  # of another program than the one that was read
+            return bool(self.infinite)
+        return any(self._infinite(y, seen | {v}) for y in self.origins[v])
+
+
+def _origins(program: Program) -> dict[Value, list[Operand]]:
+    """What becomes each parameter: of a region, its op's last operands, and what the op's regions give at its position."""
+    found: dict[Value, list[Operand]] = {p: [] for f in program.functions for p in f.params}
+    for op in (op for block in program.blocks() for op in block.body):
+        for region in op.regions:
+            first = len(op.operands) - len(region.params)
+            for k, p in enumerate(region.params):
+                origins = found.setdefault(p, [])
+                origins += op.operands[first + k : first + k + 1] if first + k >= 0 else ()
+                origins += [r.results[k] for r in op.regions if k < len(r.results)]
+    return found
+
+
+def _constants(op: Op) -> list[Array]:
+    """What is written in the op itself: inline operands, and attributes that are values."""
+    written = [arrays.from_literal(x) for x in (*op.operands, *op.attrs) if isinstance(x, Literal)]
+    return written + [np.asarray(x) for x in op.attrs if isinstance(x, float)]
+
+
+def _holds(data: Any) -> tuple[bool, bool]:
+    """Whether there is a NaN, and whether an infinity, in an array, or in a tuple of them."""
+    if isinstance(data, tuple):
+        pairs = [_holds(x) for x in data]
+        return any(nan for nan, _ in pairs), any(infinity for _, infinity in pairs)
+    if not hasattr(data, "dtype"):
+        return False, False
+    wide = arrays.widen(np.asarray(data))
+    if wide.dtype.kind not in "fc" or bool(np.isfinite(wide).all()):
+        return False, False
+    return bool(np.isnan(wide).any()), bool(np.isinf(wide).any())
