@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import run_ptir
 
 from ptir_tools.engines.choose import PIPELINE
@@ -17,7 +18,7 @@ META = [
 PASSES = PIPELINE.split(",")
 
 
-def dumped(tmp: Path, *args: str, status: int = 0) -> tuple[list[Path], list[dict[str, Any]]]:
+def dumped(tmp: Path, *args: str | Path, status: int = 0) -> tuple[list[Path], list[dict[str, Any]]]:
     """(folders of the runs, lines of executions.jsonl)."""
     ran = run_ptir("run", *args, "--dump-dir", tmp / "trace")
     assert ran.status == status, ran.err
@@ -47,6 +48,22 @@ def test_passes(tmp_path: Path) -> None:
     ]
     assert events[0]["data"]["stats"]["changed"] and events[0]["data"]["stats"]["rewrites_applied"] > 0
     assert [e["data"]["program_ptir"] for e in events[1::2]] == [f.read_text() for f in files]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize("watching", ["--timing", "--trace"])
+def test_timing_changes_nothing_of_the_layout(engine: str, watching: str, tmp_path: Path) -> None:
+    def files(*more: str | Path) -> dict[str, int]:
+        """How many lines of each file, by path."""
+        folder = tmp_path / f"{len(more)}"
+        folder.mkdir()
+        dumped(folder, "testdata/opt/default.ptir", "--random", "0", "--engine", engine, *more)
+        found = (p for p in folder.rglob("*") if p.is_file() and p.name != "chrome.json")
+        return {str(p.relative_to(folder)): p.read_text().count("\n") for p in found}
+
+    asked = [watching] if watching == "--timing" else [watching, tmp_path / "chrome.json"]
+    plain = files()
+    assert plain["trace/passes.jsonl"] == 2 * len(PASSES) and files(*asked) == plain
 
 
 def test_what_ran_is_read_again_and_gives_the_same(tmp_path: Path) -> None:

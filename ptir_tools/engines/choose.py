@@ -58,8 +58,10 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
 
 def optimized(program: Program, options: RunOptions) -> Program:
-    """`program` canonicalized on a copy, or itself when an observer wants to see its ops."""
-    if options.observe is not None or options.clock is not None:
+    """`program` canonicalized on a copy, or itself when an observer wants to see its ops, or a clock to time them. A clock times
+    what passes make where someone watches the passes, too."""
+    watched = options.passes is not None and bool(options.passes.hooks)
+    if options.observe is not None or (options.clock is not None and not watched):
         return program
     ready = clone(program)
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
