@@ -27,7 +27,7 @@ program @main (spec_version = ptir.v0.4) {
     %t = top_k(%s) k[2] -> (tensor<f32, ?Nx2>, tensor<si32, ?Nx2>)
     %z = cond(%p, %s) true_region[^r0] false_region[^r1] -> tensor<f32, ?Nx4>
     return %z, %t[0]
-    hint 7 DotEpilogue Preferred inputs[%x, %k] exports[%s] attrs[{a = 1, e = [] : f64, on = true, s = "x\\n"}] {
+    hint 7 DotEpilogue Preferred inputs[%y, %k] exports[%s] attrs[{a = 1, e = [] : f64, on = true, s = "x\\n"}] {
       %s = mul(%y, %k) -> tensor<f32, ?Nx4>
     }
   }

@@ -171,8 +171,8 @@ class _Walk:
                 self.block(r, visible)
 
     def poisoned(self, op: Op, visible: set[Value]) -> bool:
-        """Whether an operand or, since it was read, the op is in error; an operand that is not defined yet is reported."""
-        bad = any(v.type is POISON for v in op.results)
+        """Whether an operand or the signature of a region is in error; an operand that is not defined yet is reported."""
+        bad = any(p.type is POISON for r in op.regions if r.isolated for p in r.params)
         for v in op.values():
             if v not in visible and v.type is not POISON:
                 raise Violation(self.codes.undefined, f"%{v.name} is used before it is defined", at=f"%{v.name}")

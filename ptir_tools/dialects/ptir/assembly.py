@@ -44,7 +44,6 @@ class Assembly:
         self.braces: Loc | None = None  # of the program, while it is open
         self.wrapped = False
         self.damaged = False  # the open block had a header in error: what it defines is not known
-        self.suspects: set[Region] = set()  # the blocks that were damaged
         self.holes = False  # an instruction of the open block is in error, and not in its body
         self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
@@ -100,9 +99,9 @@ class Assembly:
             block.params.append(p)
 
     def leave(self) -> None:
-        """Have done with the open block."""
+        """Have done with the open block; one of unknown signature gets a parameter in error, for those who refer to it."""
         if self.block is not None and self.damaged:
-            self.suspects.add(self.block)
+            self.block.params.append(Value(POISON))
         self.block = None
 
     @property
@@ -151,9 +150,6 @@ class Assembly:
         regions = {r.name: r for r in program.regions}
         for op, names, at in self.pending:
             op.regions = tuple(self.region(n, regions, at) for n in names)
-            if not self.suspects.isdisjoint(op.regions):
-                for v in op.results:
-                    v.type = POISON
         if not program.entry and program.functions:
             program.entry = program.functions[0].name
         if program.entry and program.function(program.entry) is None and not (self.damaged or self.unnamed):
@@ -168,8 +164,7 @@ class Assembly:
         help = f"did you mean ^{meant}?" if meant else None
         if not self.unnamed:
             self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", help=help), at)
-        regions[name] = missing = Region(name)
-        self.suspects.add(missing)
+        regions[name] = missing = Region(name, params=[Value(POISON)])
         return missing
 
     # ---- values
