@@ -31,6 +31,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.literals import float_text, payload_text, read_payload
+from ptir_tools.dialects.ptir.ops.constants import literal_type
 
 
 def digits(text: str) -> str:
@@ -95,7 +96,7 @@ def test_any_bytes_come_back(data: bytes, dtype: DType, count: int) -> None:
         (F32, (2, 0), "[]", "[]"),
         (F32, (2,), '"0x0000803f0000c07f"', "[1.0, nan]"),
         (F32, (2,), '"0x0000803f0100c07f"', '"0x0000803f0100c07f"'),
-        (F32, (2,), '"0x0100c07f"', '"0x0100c07f"'),
+        (F32, (2,), '"0x0100c07f0100c07f"', '"0x0100c07f0100c07f"'),
         (I1, (3,), "[true, false, true]", "[true, false, true]"),
         (I1, (2,), '"0x0002"', '"0x0002"'),
         (SI4, (3,), "[-8, 7, 1]", "[-8, 7, 1]"),
@@ -168,3 +169,11 @@ def test_payloads_in_files(tmp_path) -> None:
         assert caught.value.code == "InvalidLiteral"
     with pytest.raises(Violation, match="shape"):
         read_payload("@b.npz:w", tensor(F32, (4,)), str(tmp_path))
+
+
+def test_raw_bytes_are_those_of_every_element() -> None:
+    with pytest.raises(Violation) as caught:
+        literal_type(value=read_payload('"0x00000000"', tensor(F32, (2,))))
+    assert caught.value.code == "LiteralSizeMismatch"
+    with pytest.raises(LimitExceeded):
+        payload_text(Literal(tensor(F32, (10**11,)), bytes.fromhex("0100c07f"), splat=True))

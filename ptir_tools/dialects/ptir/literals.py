@@ -76,6 +76,14 @@ def literal(t: TensorType, data: bytes) -> Literal:
     return Literal(t, data) if one is None else Literal(t, one, splat=True)
 
 
+def repeat(t: TensorType, one: bytes) -> bytes:
+    """All bytes of a splat of the element `one`."""
+    if t.dtype.bits != 4:
+        return one * t.count
+    low = one[0] & 15
+    return bytes([low | low << 4]) * (t.count // 2) + bytes([low]) * (t.count % 2)
+
+
 def repeated_element(t: TensorType, data: bytes) -> bytes | None:
     """The one element that a payload of several repeats, or None."""
     count, size = t.count, t.dtype.size
@@ -83,19 +91,15 @@ def repeated_element(t: TensorType, data: bytes) -> bytes | None:
         return None
     if t.dtype.bits != 4:
         return data[:size] if data[:size] * count == data else None
-    low = data[0] & 15
-    same = bytes([low | low << 4]) * (count // 2) + bytes([low]) * (count % 2)
-    return bytes([low]) if data == same else None
+    low = bytes([data[0] & 15])
+    return low if data == repeat(t, low) else None
 
 
 def _read_hex(text: str, t: TensorType) -> Literal:
     digits = text[1:-1].removeprefix("0x")
     good = text.endswith('"') and text[1:3] == "0x" and len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
     require(good, "InvalidLiteral", 'raw bytes are written "0x", then two hex digits a byte', at="value")
-    data = bytes.fromhex(digits)
-    if t.count > 1 and len(data) == t.dtype.packed_bytes(1) != t.dtype.packed_bytes(t.count):
-        return Literal(t, data, splat=True)
-    return literal(t, data)
+    return literal(t, bytes.fromhex(digits))
 
 
 def _flatten(text: str, t: TensorType) -> list[str]:
@@ -176,13 +180,18 @@ def read_element(text: str, dtype: DType) -> Any:
 
 
 def payload_text(x: Literal) -> str:
-    """What stands between `dense<` and `>`: a splat, a nested list of up to 64 elements, raw bytes, or `?`."""
+    """What stands between `dense<` and `>`: a splat, a nested list of up to 64 elements, raw bytes, or `?`.
+
+    Raises LimitExceeded for a splat of many elements that only raw bytes can say.
+    """
     if x.data is None:
         return "?"
     one = x.data if x.splat else repeated_element(x.type, x.data)
     if one is not None:
         text = element_texts(one, x.type.dtype, 1)
-        return text[0] if text else f'"0x{one.hex()}"'
+        if not text and x.type.dtype.packed_bytes(x.type.count) > LIMITS.literal_bytes:
+            raise LimitExceeded(f"a literal of {x.type}", "--max-literal-bytes")
+        return text[0] if text else f'"0x{repeat(x.type, one).hex()}"'
     count = x.type.count
     listed = element_texts(x.data, x.type.dtype, count) if count <= LISTED else None
     if listed is None or len(x.data) != x.type.dtype.packed_bytes(count):

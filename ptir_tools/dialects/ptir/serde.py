@@ -334,10 +334,4 @@ def read_literal(raw: Any) -> Literal:
 
 def all_bytes(x: Literal) -> bytes | None:
     """Every byte of a literal; None when the payload is missing."""
-    if x.data is None or not x.splat:
-        return x.data
-    count = x.type.count
-    if x.type.dtype.bits != 4:
-        return x.data * count
-    low = x.data[0] & 15
-    return bytes([low | low << 4]) * (count // 2) + bytes([low]) * (count % 2)
+    return literals.repeat(x.type, x.data) if x.data is not None and x.splat else x.data
