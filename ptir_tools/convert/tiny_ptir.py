@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.convert.naming import Names, spelled
-from ptir_tools.convert.tiny_views import numbers, view
+from ptir_tools.convert.tiny_views import numbers, rounded, view
 from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -20,7 +20,6 @@ from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value, clone
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.ptir.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.immediates import as_array
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols
@@ -215,13 +214,10 @@ def expand(emit: Emit, result_shape: Shape, broadcast_dimensions: tuple[int | No
 
 
 def pad(emit: Emit, pad: tuple[tuple[Dim, Dim], ...], value: float) -> Value:
-    """A pad without interior; the value is rounded to the dtype here, as Tiny rounds it."""
+    """A pad without interior."""
     counts = numbers("PAD", [d for pair in pad for d in pair])
     low, high = counts[::2], counts[1::2]
-    exact = as_array(value, emit.type.dtype).astype(object if emit.type.dtype.is_integer else float).item()
-    number = bool(value) if not (emit.type.dtype.is_integer or emit.type.dtype.is_float) else exact
-    scalar = Scalar(natural_kind(emit.type.dtype), number)
-    return emit.last("pad", emit.operands[0], low=low, high=high, pad_value=scalar)
+    return emit.last("pad", emit.operands[0], low=low, high=high, pad_value=rounded(value, emit.type.dtype))
 
 
 def shrink(emit: Emit, lo: Shape, hi: Shape, step: Shape | None) -> Value:

@@ -2,12 +2,14 @@
 
 A map in which every result axis serves at most one source axis (windows, strides, reversal, repetition) is taken apart: each
 entry becomes a `take` along its own axis with an index constant as small as its own axes. Any other (a diagonal, a reshape
-by `//` and `%`) becomes one `take` from the flattened source. Guards select between that and the fill.
+by `//` and `%`) becomes one `take` from the flattened source. Guards that say no more than that a read lies inside the source
+become a `pad` of it; others select between what is taken and the fill.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.core.arrays import Array, to_literal
@@ -16,7 +18,9 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
-from ptir_tools.dialects.tiny.expressions import Poly, names, parse
+from ptir_tools.dialects.ptir.scalars import Scalar, natural_kind
+from ptir_tools.dialects.tiny.expressions import Poly, constant, names, parse
+from ptir_tools.dialects.tiny.immediates import as_array
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 
 if TYPE_CHECKING:
@@ -53,11 +57,22 @@ def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill:
         return emit.last("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
     used = [a for p in maps for a in axes_of(p)]
     read = _by_axis if len(used) == len(set(used)) else _flat
+    if conditions and read is _by_axis and (widths := _widths(emit, maps, conditions)) is not None:
+        low, high = zip(*widths, strict=True)
+        x = emit("pad", x, low=low, high=high, pad_value=rounded(fill, emit.type.dtype))
+        maps, conditions = [p + constant(n) for p, n in zip(maps, low, strict=True)], []
     if not conditions:
         return read(emit, x, maps, emit.last)
     inside = read(emit, x, maps, emit)
     outside = emit("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
     return emit.last("select", _mask(emit, conditions), inside, outside)
+
+
+def rounded(value: float, dtype: DType) -> Scalar:
+    """The value of a pad, rounded to the dtype here, as Tiny rounds it."""
+    if not (dtype.is_integer or dtype.is_float):
+        return Scalar(natural_kind(dtype), bool(value))
+    return Scalar(natural_kind(dtype), as_array(value, dtype).astype(object if dtype.is_integer else float).item())
 
 
 def unbound(missing: Sequence[str], what: str) -> Violation:
@@ -90,6 +105,27 @@ def _indices(emit: Emitter, array: Array, extent: int) -> Value:
     dtype = SI32 if extent <= 1 << 31 else SI64
     inside = np.clip(array, 0, max(extent - 1, 0))
     return emit("constant", value=to_literal(inside, tensor(dtype, array.shape)))
+
+
+def _widths(emit: Emitter, maps: list[Poly], guards: list[Poly]) -> list[tuple[int, int]] | None:
+    """By how much the source is padded before and after on each axis so that no guard is needed. None when the guards
+    exclude more or less than what lies outside, and when the padded source would be larger than source and result."""
+    shape = emit.type.shape
+    source = [n for n in emit.operands[0].type.shape if isinstance(n, int)]  # type: ignore[union-attr]
+    extents = [n for n in shape if isinstance(n, int)]
+    if len(source) < len(maps) or len(extents) < len(shape) or 0 in extents:
+        return None
+    widths, seen = [], 0
+    for n, p in zip(source, maps, strict=True):
+        axes = axes_of(p)
+        own = [g for g in guards if axes_of(g) and set(axes_of(g)) <= set(axes)]
+        reads = _values(p, axes, _extents(shape, axes))
+        if own and not np.array_equal((reads >= 0) & (reads < n), _holds(own, axes, reads.shape)):
+            return None
+        widths.append((max(0, -int(reads.min())), max(0, int(reads.max()) - n + 1)))
+        seen += len(own)
+    size = prod(n + low + high for n, (low, high) in zip(source, widths, strict=True))
+    return widths if seen == len(guards) and size <= prod(source) + prod(extents) else None
 
 
 def _by_axis(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
@@ -149,9 +185,15 @@ def _mask(emit: Emitter, guards: list[Poly]) -> Value:
     shape = emit.type.shape
     axes = sorted({a for g in guards for a in axes_of(g)})
     extents = _extents(shape, axes)
-    holds = np.ones(extents, np.bool_)
-    for g in guards:
-        holds = holds & (_values(g, axes, extents) >= 0)
+    holds = _holds(guards, axes, extents)
     thin = tuple(n if i in axes else 1 for i, n in enumerate(shape))
     constant = emit("constant", value=to_literal(holds.reshape(thin), tensor(I1, thin)))
     return emit("broadcast_to", constant, result_shape=shape)
+
+
+def _holds(guards: list[Poly], axes: Sequence[int], extents: tuple[int, ...]) -> Array:
+    """At which points of a box over `axes` every guard holds."""
+    holds = np.ones(extents, np.bool_)
+    for g in guards:
+        holds = holds & (_values(g, axes, extents) >= 0)
+    return holds

@@ -1,0 +1,69 @@
+"""Guarded VIEWs of Tiny in PTIR: a pad where the guard says no more than that a read lies inside, else a select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_graphs import graph, node, run, source
+from translations import parse, translated
+
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
+
+LINE = np.arange(1, 6)
+INSIDE = ["i0+i1>=1", "i0+i1<=5"]
+
+
+def view(shape: list, map: list, guard: list[str], fill: Any = 0, extents: tuple[int, ...] = (5,), dtype: str = "fp32") -> str:
+    """A graph of one VIEW."""
+    index_map = {"map": map, "guard": guard, "fill": fill}
+    return graph(source(extents, dtype), node("VIEW", result_shape=shape, index_map=index_map))
+
+
+def in_ptir(text: str, x: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The ops of the translation, and what it gives."""
+    made = translated(parse(text, "tiny"), "ptir").program
+    assert made is not None
+    return [op.defn.short for op in made.main.body], run(made, [x])[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "spelled", "fill"),
+    [(F32, "fp32", "nan"), (F16, "fp16", 0.1), (BF16, "bf16", "-inf"), (SI32, "i32", -(1 << 31)), (I1, "bool", True)],
+)
+def test_windows_over_the_edge_are_taken_from_a_pad(dtype: DType, spelled: str, fill: Any) -> None:
+    x = (LINE % 2 if dtype is I1 else LINE).astype(numpy_dtype(dtype))
+    ops, given = in_ptir(view([5, 3], ["i0+i1-1"], INSIDE, fill, dtype=spelled), x)
+    edge = np.array([float(fill)]).astype(x.dtype)
+    padded = np.concatenate([edge, x, edge])
+    assert "select" not in ops and ops[0] == "pad"
+    np.testing.assert_array_equal(given, np.lib.stride_tricks.sliding_window_view(padded, 3))
+
+
+def test_a_shifted_axis_is_a_pad_alone() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    text = view([4, 5], ["i0-1", "i1-2"], ["i0>=1", "i0<3", "i1>=2"], 7, (2, 3))
+    ops, given = in_ptir(text, x)
+    assert ops == ["pad", "reshape"]
+    np.testing.assert_array_equal(given, np.pad(x, ((1, 1), (2, 0)), constant_values=7))
+
+
+@pytest.mark.parametrize(
+    ("shape", "map", "guard", "want"),
+    [
+        ([5, 3], ["i0+i1-1"], [*INSIDE, "i0>=1"], None),  # excludes what lies inside
+        ([5], ["i0"], ["i0<3"], [1, 2, 3, 0, 0]),
+        ([3], ["i0*1000"], ["i0<1"], [1, 0, 0]),  # a pad of 1995 for three elements
+        ([2, 2], ["i0"], ["i1>=1"], [[0, 1], [0, 2]]),  # about another axis
+        ([2], ["i0"], ["-1>=0"], [0, 0]),
+        ([0, 3], ["i0+i1-1"], INSIDE, np.zeros((0, 3))),
+    ],
+)
+def test_other_guards_select(shape: list, map: list, guard: list[str], want: Any) -> None:
+    ops, given = in_ptir(view(shape, map, guard), LINE.astype(np.float32))
+    assert "select" in ops and "pad" not in ops
+    if want is None:
+        want = np.lib.stride_tricks.sliding_window_view(np.pad(LINE, 1), 3) * (np.arange(5) >= 1)[:, None]
+    np.testing.assert_array_equal(given, np.asarray(want, np.float32))
