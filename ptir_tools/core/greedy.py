@@ -71,7 +71,7 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
 def _on_constants(op: Op) -> bool:
     """Whether it is an elementwise op on constants."""
     for x in op.operands:
-        if x.__class__ is Value and (x.op is None or not x.op.defn.is_constant):
+        if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
             return False
     return bool(op.operands) and ELEMENTWISE in op.defn.traits
 

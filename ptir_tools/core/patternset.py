@@ -102,11 +102,6 @@ class FrozenPatternSet:
     def candidates(self, op: Op) -> Candidates:
         """What may be done at an op like this one; see `narrow` for one with `positions`."""
         d, operands = op.defn, op.operands
-        if len(operands) > _MANY:
-            found = self._memo.get(d)
-            if found is None:
-                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None or foldable(d))
-            return found
         if len(operands) == 2:  # the usual case, without a list
             x, y = operands
             key: tuple[Any, ...] = (
@@ -114,6 +109,11 @@ class FrozenPatternSet:
                 v.defn if x.__class__ is Value and (v := x.op) is not None else origin(x),
                 v.defn if y.__class__ is Value and (v := y.op) is not None else origin(y),
             )
+        elif len(operands) > _MANY:
+            found = self._memo.get(d)
+            if found is None:
+                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None or foldable(d))
+            return found
         else:
             key = (d, *map(origin, operands))
         found = self._memo.get(key)

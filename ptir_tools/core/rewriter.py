@@ -271,7 +271,7 @@ class Rewriter(Inspector):
         """Take out the uses of `operands` by `user`, all before anybody is told."""
         rare = self.uses_of.remove(user, operands)
         listen, journal = self.listen, self._journal
-        if listen is None and journal is None:
+        if not rare or (listen is None and journal is None):
             return
         slots = self.order.slots
         for v in rare:

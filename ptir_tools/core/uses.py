@@ -52,11 +52,12 @@ class Uses:
     def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
         """Take out one use by `user` of each of `operands`; the values of which few uses are left."""
         rare: list[Value] = []
+        table = self.entries
         for x in operands:
             v = x if x.__class__ is Value else value_named(x)
             if v is None:
                 continue
-            entries = self.entries[v]
+            entries = table[v]
             left = len(entries) - 1
             if left < _OFTEN:
                 entries.remove(user)

@@ -58,10 +58,12 @@ def _mapped(op: OpView, root: Op, operands: Sequence[Operand]) -> Value:
 def movement_down(op: OpView) -> bool:
     """An elementwise op on operands that are transposed, reshaped or repeated alike, or uniform, comes before that movement."""
     root = op.root
+    if any(map(_stays, root.operands)):
+        return False
     moved = list(dict.fromkeys(x for x in root.operands if isinstance(x, Value) and not uniform(x)))
     uniforms = [x for x in root.operands if x not in moved]
-    inner = [x.op for x in moved if x.op is not None and x.op.defn.name in _SINKING]
-    if not moved or len(inner) < len(moved) or len({o.defn for o in inner}) > 1:
+    inner = [x.op for x in moved if x.op is not None]
+    if not moved or len({o.defn for o in inner}) > 1:
         return False
     if _priced(op, uniforms) >= len(moved) or not all(helpers.alone(op.rw, x, root) for x in moved):
         return False
@@ -71,6 +73,11 @@ def movement_down(op: OpView) -> bool:
     sources = {x: _lifted(op, o, source) for x, o in zip(moved, inner, strict=True)}
     operands = [sources[x] if isinstance(x, Value) and x in sources else respelled(op, x, source) for x in root.operands]
     return op.replace(_moved(op, inner[0], _mapped(op, root, operands)))
+
+
+def _stays(x: Operand) -> bool:
+    """Whether `x` is neither rearranged nor uniform."""
+    return isinstance(x, Value) and (x.op is None or x.op.defn.name not in _SINKING) and not uniform(x)
 
 
 def _common_source(op: OpView, inner: Sequence[Op]) -> Shape | None:
