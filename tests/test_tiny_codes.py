@@ -163,3 +163,8 @@ def test_the_fix_names_outputs_only_when_they_would_change(more: tuple, outputs:
 def test_an_axis_named_twice_is_told_as_written(text: str) -> None:
     (error,) = read(text)[1]
     assert error.code == "InvalidArg" and "axes [0, -2] of" in error.message
+
+
+def test_a_pad_that_its_dtype_has_not_is_told_in_one_sentence() -> None:
+    (error,) = read(graph(source([2], "i32"), node("PAD", pad=[[1, 1]], value="nan")))[1]
+    assert (error.code, error.message) == ("NeutralInvalid", "the value of PAD, nan, is no i32")

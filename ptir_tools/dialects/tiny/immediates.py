@@ -56,7 +56,7 @@ def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeM
 
     Raises Violation: "DtypeMismatch" for a number of another kind, `overflow` for one out of range.
     """
-    named = f"{what}, {_shown(value)}, is not a {SPELLED.get(dtype, dtype)}"
+    named = f"{what}, {_shown(value)}, is no {SPELLED.get(dtype, dtype)}"
     if dtype is I1:
         require(isinstance(value, bool) or value in (0, 1), "DtypeMismatch", named)
         return
