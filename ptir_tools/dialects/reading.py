@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from filecmp import cmp
-from glob import escape, glob
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -18,8 +16,11 @@ from ptir_tools.dialects import FORMATS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff
 
 if TYPE_CHECKING:
+    import filecmp
+
     from ptir_tools.dialects.ptir import trace
 else:
+    filecmp = lazy("filecmp")
     trace = lazy("ptir_tools.dialects.ptir.trace")
 
 BOM = "\ufeff"
@@ -35,7 +36,7 @@ def program_file(path: str) -> str:
         return path
     if (inside := _traced(path)) is not None:
         return inside
-    folders = sorted(glob(os.path.join(escape(path), "*")))
+    folders = (os.path.join(path, name) for name in sorted(os.listdir(path)))
     runs = [found for folder in folders if (found := _traced(folder)) is not None]
     if not all(_same_program(runs[0], other) for other in runs[1:]):
         raise UsageError(f"{path} is a trace of several programs; name one: {', '.join(map(os.path.dirname, runs[:5]))}")
@@ -52,8 +53,8 @@ def _same_program(first: str, second: str) -> bool:
     """Whether two traced runs are of one program: structure and payloads are the same, byte for byte."""
     one, other = (os.path.join(os.path.dirname(p), trace.PAYLOADS) for p in (first, second))
     both = os.path.exists(one)
-    same = both == os.path.exists(other) and (not both or cmp(one, other, shallow=False))
-    return same and cmp(first, second, shallow=False)
+    same = both == os.path.exists(other) and (not both or filecmp.cmp(one, other, shallow=False))
+    return same and filecmp.cmp(first, second, shallow=False)
 
 
 def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> Source | None:
