@@ -162,3 +162,11 @@ def test_every_output_type_of_the_reader_has_a_source() -> None:
     assert not verify(program, diagnostics)
     assert all(isinstance(d.where[1], int) and d.where[1] > 1 for d in diagnostics)
     assert isinstance(diagnostics, Diagnostics)
+
+
+def test_an_inline_literal_has_the_bytes_of_its_type() -> None:
+    spec = {"dtype": "F32", "shape": {"dims": [{"Static": 2}]}}
+    text = changed([*BODY, 1, "operands", 0], {"Literal": {"spec": spec, "bytes": [0, 0, 0, 0]}})
+    assert [(code, said) for _, _, code, said in errors(read(text, "ptir-json")[1])] == [
+        ("LiteralSizeMismatch", "a literal of tensor<f32, 2> has 8 bytes, this one has 4")
+    ]

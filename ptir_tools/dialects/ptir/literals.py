@@ -99,7 +99,10 @@ def _read_hex(text: str, t: TensorType) -> Literal:
     digits = text[1:-1].removeprefix("0x")
     good = text.endswith('"') and text[1:3] == "0x" and len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
     require(good, "InvalidLiteral", 'raw bytes are written "0x", then two hex digits a byte', at="value")
-    return literal(t, bytes.fromhex(digits))
+    data, wanted = bytes.fromhex(digits), t.dtype.packed_bytes(t.count)
+    message = f"a literal of {t} has {wanted} bytes, this one has {len(data)}"
+    require(len(data) == wanted, "LiteralSizeMismatch", message, at=text)
+    return literal(t, data)
 
 
 def _flatten(text: str, t: TensorType) -> list[str]:

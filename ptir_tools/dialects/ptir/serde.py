@@ -329,7 +329,12 @@ def read_literal(raw: Any) -> Literal:
         payload = None
     if payload is None:
         _fail("`bytes` is not an array of integers from 0 to 255", "bytes")
-    return literals.literal(t, payload) if t.is_static else Literal(t, payload)
+    if not t.is_static:
+        return Literal(t, payload)
+    wanted = t.dtype.packed_bytes(t.count)
+    if len(payload) != wanted:
+        _fail(f"a literal of {t} has {wanted} bytes, this one has {len(payload)}", code="LiteralSizeMismatch")
+    return literals.literal(t, payload)
 
 
 def all_bytes(x: Literal) -> bytes | None:
