@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Violation, find_in
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LimitExceeded
@@ -176,8 +176,16 @@ class Assembly:
                 self.places[value] = at
             return
         place = before.op.loc if before.op is not None else self.places.get(before, 0)
-        labels, help = [(place, "first defined here")], "give it a name of its own: the first is not hidden"
-        self.error(CODES.redefined, f"%{value.name} is defined twice", at, labels=labels, help=help)
+        here, first = self.twice(value.name, at) if at == place else (at, place)
+        labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
+        self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
+
+    def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
+        """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
+        whole = self.source.span(header)
+        second = find_in(self.source, whole, f"%{name}") if whole else None
+        first = find_in(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
+        return second or header, first or header
 
     def poison(self, name: str, at: Loc) -> None:
         """Define `name`, whose statement is in error."""
