@@ -82,3 +82,9 @@ for name in ("linalg", "testing", "_core"):
 def test_a_pipe_does_not_pay_for_tables(args: tuple[str, ...]) -> None:
     status, names = executed(*args)
     assert status == 0 and not [n for n in names if n == "rich" or n.startswith("rich.")]
+
+
+def test_verify_executes_no_writer(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    _, names = executed("verify", tmp_path / "p.ptir")
+    assert not names & {"ptir_tools.dialects.ptir.writer", "filecmp", "glob"}

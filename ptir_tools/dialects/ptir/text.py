@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir.reader import read
-from ptir_tools.dialects.ptir.writer import write
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.ptir import fmt
+    from ptir_tools.dialects.ptir import fmt, writer
 else:
     fmt = lazy("ptir_tools.dialects.ptir.fmt")
+    writer = lazy("ptir_tools.dialects.ptir.writer")
+
+
+def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
+    """The lines of a program. See `writer`."""
+    return writer.write(program, diagnostics, options)
+
 
 FORMAT = Format("ptir", "ptir", read, write)
 
