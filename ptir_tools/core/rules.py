@@ -19,6 +19,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -97,7 +98,7 @@ class RulePattern(Pattern):
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         if self.match is None:
-            self.match = eval(compile(self.text, f"<rule {self.name}>", "eval"), self.known)  # our own text, never a program's
+            self.match = _compiled(self.text, self.name, self.known)
         if not (env := self.match(root, rw)):
             return False
         result = root.results[0]
@@ -160,18 +161,17 @@ class _Compiler:
         left = _parse(m["left"])
         if not isinstance(left, ast.Call):
             raise self.error("the left side is not an op")
+        right, condition = _parse(m["right"]), m["cond"] or ""
         effect = Effect[(m["effect"] or "exact").upper().replace("-", "_")]
-        for oriented in dict.fromkeys(ast.unparse(x) for x in self.orders(left)):
-            call = _parse(oriented)
+        constants, asked = _calls(condition)
+        for call in self.orders(left):
             self.bound = {"root", "rw"}
             self.known = _READING | self.helpers
-            text = self.left(call, m["cond"])
+            text = self.left(call, condition)
             roots = tuple(d.name for d in self.defns(call))
-            constants = _constants(m["cond"])
-            wants = [self.constants() if ast.unparse(a) in constants else self.wanted(a) for a in call.args]
-            right = _parse(m["right"])
-            build, stands = self.right(right, top=True), right.id if isinstance(right, ast.Name) else ""
-            looks, further, asked = list(self.looks(call)), list(self.further_looks(call, bool(constants))), _asked(m["cond"])
+            wants = [self.constants() if _name(a) in constants else self.wanted(a) for a in call.args]
+            build, stands = self.right(right, top=True), _name(right)
+            looks, further = list(self.looks(call)), list(self.further_looks(call, bool(constants)))
             uses = [*(looks if asked else ()), *(further if asked & constants else ())]
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=max(_depth(call), 2 * bool(further)), effect=effect,
@@ -195,11 +195,10 @@ class _Compiler:
             return [ast.NamedExpr(node.target, x) for x in self.orders(node.value)]
         if not isinstance(node, ast.Call):
             return [node]
-        found: list[ast.expr] = []
-        for args in product(*map(self.orders, node.args)):
-            ways = [args, args[::-1]] if len(args) == 2 and all(COMMUTES in d.traits for d in self.defns(node)) else [args]
-            found += [ast.Call(node.func, list(way), node.keywords) for way in ways]
-        return found
+        commutes = len(node.args) == 2 and all(COMMUTES in d.traits for d in self.defns(node))
+        commutes = commutes and len({*map(ast.dump, node.args)}) == 2
+        ways = [way for args in product(*map(self.orders, node.args)) for way in ([args, args[::-1]] if commutes else [args])]
+        return [ast.Call(node.func, list(way), node.keywords) for way in ways] if len(ways) > 1 else [node]
 
     def wanted(self, node: ast.expr) -> frozenset[Any] | None:
         """What may define an operand that `node` matches; None is anything."""
@@ -228,9 +227,9 @@ class _Compiler:
         broadcast = OPS.get(f"{self.dialect.name}.broadcast_to")
         return frozenset((Literal, OPS[self.dialect.constant], *([broadcast] if broadcast else [])))
 
-    def left(self, call: ast.Call, condition: str | None) -> str:
+    def left(self, call: ast.Call, condition: str) -> str:
         """The text of the match: tests joined by `and`, the last of which is what they bound."""
-        tests = [*self.op(call, "root"), *([f"({ast.unparse(_parse(condition))})"] if condition else [])]
+        tests = [*self.op(call, "root"), *([f"({condition})"] if condition else [])]
         names = ", ".join(f"{n!r}: {n}" for n in sorted(self.bound))
         return f"lambda root, rw: {' and '.join(tests)} and {{{names}}}"
 
@@ -292,13 +291,19 @@ class _Compiler:
     # Right sides and conditions
 
     def expression(self, node: ast.expr) -> Callable[[Env], Any]:
-        """A Python expression over what the left side binds."""
-        used = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & self.bound)
-        parameters = [ast.arg(n) for n in used]
-        arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
-        code = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, node)))
-        function = eval(compile(code, f"<rule {self.name}>", "eval"), self.helpers)  # our own rule texts, never a program's
-        return lambda env: function(*[env[n] for n in used])
+        """A Python expression over what the left side binds, compiled when first wanted."""
+        bound = self.bound
+
+        @cache
+        def compiled() -> tuple[Callable[..., Any], list[str]]:
+            used = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & bound)
+            return _compiled(f"lambda {', '.join(used)}: {ast.unparse(node)}", self.name, self.helpers), used
+
+        def value(env: Env) -> Any:
+            function, used = compiled()
+            return function(*[env[n] for n in used])
+
+        return value
 
     def right(self, node: ast.expr, top: bool = False) -> Callable[[Env, _Site], Operand]:
         if isinstance(node, ast.Name):
@@ -345,19 +350,24 @@ def _parse(text: str) -> Any:
     return ast.parse(text, mode="eval").body
 
 
-def _constants(condition: str | None) -> set[str]:
-    """The names that a condition asks to be constants: `constant(a) and …`."""
-    node = _parse(condition or "True")
+def _compiled(text: str, rule: str, known: dict[str, Any]) -> Any:
+    return eval(compile(text, f"<rule {rule}>", "eval"), known)  # of our own rules, never of a program
+
+
+def _calls(condition: str) -> tuple[set[str], set[str]]:
+    """The names that a condition asks to be constants (`constant(a) and …`), and those of which it asks the rewriter something
+    (`alone(rw, y, root)`)."""
+    if "constant(" not in condition and "rw" not in condition:
+        return set(), set()
+    node = _parse(condition)
     parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
-    calls = [p for p in parts if isinstance(p, ast.Call) and ast.unparse(p.func) == "constant"]
-    return {ast.unparse(c.args[0]) for c in calls}
+    constants = {_name(n.args[0]) for n in parts if isinstance(n, ast.Call) and _name(n.func) == "constant"}
+    arguments = [{*map(_name, n.args)} for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return constants, {name for names in arguments if "rw" in names for name in names} - {"rw", ""}
 
 
-def _asked(condition: str | None) -> set[str]:
-    """The names of which a condition asks the rewriter something: `alone(rw, y, root)`."""
-    calls = [n for n in ast.walk(_parse(condition or "True")) if isinstance(n, ast.Call)]
-    arguments = [[ast.unparse(a) for a in c.args] for c in calls]
-    return {name for names in arguments if "rw" in names for name in names} - {"rw"}
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _numbers(call: ast.Call) -> Iterator[tuple[int, Any]]:
