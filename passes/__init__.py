@@ -11,24 +11,29 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from inspect import cleandoc
 from time import perf_counter
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import streams
 from ptir_tools.core.greedy import GreedyConfig
 from ptir_tools.core.ir import Op, Program, Region, collector_paused
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.pipeline import Step, parse, point
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.verify import verify
 from ptir_tools.core.watching import op_text
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 FIXPOINT = "fixpoint"
 _FIXPOINT_OPTIONS = {"n": 4}
@@ -237,7 +242,7 @@ def _unknown(name: str, dialect: str, known: list[str]) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name.replace("_", "-").lower(), known, n=1)
+    near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +16,8 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
+    import tempfile
+
     from ptir_tools import engines
     from ptir_tools.cli import constants as constants_file
     from ptir_tools.core import arrayfiles
@@ -27,6 +28,7 @@ else:
     constants_file = lazy("ptir_tools.cli.constants")
     compare = lazy("ptir_tools.engines.compare")
     engines = lazy("ptir_tools.engines")
+    tempfile = lazy("tempfile")
 
 check_options = (
     click.option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),

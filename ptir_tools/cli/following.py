@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.pipeline import Step
 from ptir_tools.core.source import Source
 from ptir_tools.passes import Hook, PassContext, names
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 Record = dict[str, Any]
 
