@@ -17,21 +17,31 @@ from ptir_tools.passes import Floats, PassContext
 
 def run(program: Program, context: PassContext) -> None:
     """Merge ops that compute the same value."""
-    merger = _Merger(context)
-    who = (run, merger.commute_floats)
+    merger = Merger(context)
     for rw in context.rewriters(program):
-        if not rw.settled(who):
-            merger.block(rw, rw.block, {})
-            rw.settle(who)
+        merger.merge(rw)
     context.count("merged", merger.merged)
 
 
-class _Merger:
+class Merger:
+    """Merges the ops of blocks; `merged` counts them."""
+
     def __init__(self, context: PassContext) -> None:
         self.context = context
         self.commute_floats = context.floats is not Floats.STRICT
         self.merged = 0
         self.random: dict[Region, bool] = {}
+
+    def may_merge(self, rw: Rewriter, op: Op, first: Op) -> bool:
+        """Whether `op` may be merged with `first`, which computes the same; if not, it is the first of those that follow."""
+        return True
+
+    def merge(self, rw: Rewriter) -> None:
+        """Merge the ops of the block of `rw`."""
+        who = (Merger, self.commute_floats)
+        if not rw.settled(who):
+            self.block(rw, rw.block, {})
+            rw.settle(who)
 
     def block(self, rw: Rewriter, block: Region, known: dict[Any, Op]) -> list[Any]:
         """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`; returns the keys
@@ -46,11 +56,13 @@ class _Merger:
                             del known[key]
                 if self.is_random(op):
                     continue
-            if not d.is_pure or d.is_random or (key := self.key(op)) is None:
+            if not d.is_pure or d.is_random or (key := self.key(op, op.operands)) is None:
                 continue
             first = known.setdefault(key, op)
             if first is op:
                 added.append(key)
+            elif not self.may_merge(rw, op, first):
+                known[key] = op
             elif self.context.step("merge", op, first):
                 for v, by in zip(op.results, first.results, strict=True):
                     rw.replace_all_uses(v, by)
@@ -58,10 +70,9 @@ class _Merger:
                 self.merged += 1
         return added
 
-    def key(self, op: Op) -> Any:
-        """Equal for ops that compute the same; None for one that equals no other."""
+    def key(self, op: Op, operands: Any) -> Any:
+        """Equal for ops that compute the same on `operands`; None for one that equals no other."""
         d = op.defn
-        operands: Any = op.operands
         for x in operands:
             if x.__class__ is not Value:
                 operands = tuple(map(_operand_key, operands))

@@ -23,8 +23,6 @@ TABLE = TESTDATA / "rules" / "models.md"
 HEAD = "| program | ops | operations | bytes | planned peak |\n|---|---|---|---|---|\n"
 EXTENTS = {"B": 2, "T": 16, "N": 7}
 SAMPLES = [*sorted((TESTDATA / "ptir/dump").glob("*.dump.ptir")), *sorted((TESTDATA / "ptir/func").glob("*.func.ptir"))]
-# Merging two equal broadcasts keeps one alive from the first use to the last; `sink` makes them where they are used.
-SLACK = 1.005
 
 Row = tuple[int, int, int, int]
 
@@ -69,5 +67,4 @@ def test_no_model_gets_worse(bless: bool) -> None:
         TABLE.write_text(text, "utf-8")
     assert text == TABLE.read_text("utf-8"), "pytest --bless rewrites it; read the diff"
     for name, before, after in found:
-        assert all(y <= x for x, y in zip(before[:3], after[:3], strict=True)), name
-        assert after[3] <= before[3] * SLACK, name
+        assert all(y <= x for x, y in zip(before, after, strict=True)), name

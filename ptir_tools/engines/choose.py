@@ -16,7 +16,7 @@ from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
-PIPELINE = "canonicalize,raise-strides,raise-contractions,cse,dce"
+PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
 
 
 class Executable(Protocol):
