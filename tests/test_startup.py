@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-PROGRAM = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = neg(%x) -> tensor<f32, 2>\n  return %y\n}\n"
+PROGRAM = """func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {
+  %y = add(%x, dense<2.0> : tensor<f32, 2>) -> tensor<f32, 2>
+  return %y
+}
+"""
 HEAVY = ("numpy", "ml_dtypes", "lark", "rich", "safetensors")
 RAN = """
 import sys

@@ -32,7 +32,7 @@ _ATTR = rf"{WORD}\[(?:{_DENSE}|\^{WORD}|[^\[\]\"{{}}()<>/\n^%]|\[[^\[\]\"{{}}()<
 
 _STATEMENT = re.compile(
     rf"{_SIGIL}({NAME}){_B}={_B}({WORD}){_B}"
-    rf"(?:\(([^()\"{{}}<>\n/]*+|(?:{_ELEMENT}|{_LITERAL})(?:{_B},{_B}(?:{_ELEMENT}|{_LITERAL}))*+)\){_B}"
+    rf"(?:\(([^()\"{{}}<>\n/]*+|(?:{_LITERAL}|{_ELEMENT})(?:{_B},{_B}(?:{_LITERAL}|{_ELEMENT}))*+)\){_B}"
     rf"|({_VALUE}(?:{_B},{_B}{_VALUE})*+)(?!\[){_B})?"
     rf"((?:{_ATTR}{_B})*+)->{_B}({_RESULT})[ \t\r\n\f]*+"
 )
