@@ -14,6 +14,7 @@ from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import native
+from ptir_tools.engines.compiled import Compiled
 
 ENGINES = ["reference", "numpy", *["native"] * native.available()]
 
@@ -50,6 +51,25 @@ def test_what_changes_in_an_array_is_seen(shape):
     assert call([x, x])["z"].max() == 0
     x += 1
     assert call([x, x])["z"].max() == pytest.approx(np.e, rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["numpy", *["native"] * native.available()])
+def test_steps_are_built_once_and_once_more_when_an_array_is_another(engine, monkeypatch):
+    call = ptir_tools.compile(scaled((200, 300)), engine=engine)
+    arrays = [np.full((200, 300), n, np.float32) for n in range(4)]
+    built = []
+    bound = Compiled._bound
+    monkeypatch.setattr(Compiled, "_bound", lambda self, arguments: built.append(1) or bound(self, arguments))
+    for x, count in ((0, 1), (0, 1), (1, 2), (2, 2), (3, 2)):
+        assert call([arrays[x], arrays[2]])["z"][0, 0] == pytest.approx(2 * np.exp(x), rel=1e-6)
+        assert len(built) == count
+
+
+def test_a_program_without_inputs_is_built_once(monkeypatch):
+    call = ptir_tools.compile(ptir_tools.read("func @f() -> tensor<f32, 2> {\n  return dense<1.0> : tensor<f32, 2>\n}\n"))
+    call([])
+    monkeypatch.setattr(Compiled, "_bound", None)
+    assert call([]).popitem()[1].tolist() == [1, 1]
 
 
 def test_results_are_written_over_when_asked_for():

@@ -29,10 +29,9 @@ SMALL = 1 << 16  # bytes of an input that is copied rather than bound
 class Compiled:
     """A verified program, ready to be called with inputs by name or in order; gives outputs by name, as `engines.run` does.
 
-    It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array as
-    in the call before costs nothing; another one means that the steps that read it are made again. Outputs are fresh arrays
-    or, with `reuse`, those of the call before, written over. Not for several threads at once. Later changes of the program
-    are not seen.
+    It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array in
+    every call costs nothing; one that was ever another is copied from then on. Outputs are fresh arrays or, with `reuse`,
+    those of the call before, written over. Not for several threads at once. Later changes of the program are not seen.
     """
 
     def __init__(self, program: Program, options: RunOptions | None = None, reuse: bool = False) -> None:
@@ -41,7 +40,8 @@ class Compiled:
         self.reuse = reuse
         self.signature = ports.signature(program, self.options.function)
         self.shapes: list[tuple[int, ...]] | None = None
-        self.given: list[Array] = []
+        self.bound: list[Array] = []
+        self.copied: list[bool] | None = None  # which of `bound` are arrays of our own; None before the first run
 
     def __call__(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         """Raises as `engines.run` does."""
@@ -80,19 +80,21 @@ class Compiled:
         require_memory(self.executable.memory, self.options.limits)
         self.streams = streams(self.static)
         self.names = [p.name for p in ports.results(self.static)]
-        self.given = []
+        self.copied = None
 
     def _bind(self, given: Sequence[Array]) -> None:
-        """Bind large inputs, and arrays of our own for small ones, into which these are copied."""
-        small = [a.nbytes <= SMALL for a in given]
-        kept = self.given and all(copied or a is b for a, b, copied in zip(given, self.given, small, strict=True))
-        if not kept:
-            self.given = [a.copy() if copied else a for a, copied in zip(given, small, strict=True)]
-            leaves = iter(self.given)
+        """Bind inputs that stay, and arrays of our own for small ones and those that change, into which these are copied."""
+        if self.copied is None:
+            copied = [a.nbytes <= SMALL for a in given]
+        else:
+            copied = [own or a is not b for a, b, own in zip(given, self.bound, self.copied, strict=True)]
+        if copied != self.copied:
+            self.copied, self.bound = copied, [a.copy() if own else a for a, own in zip(given, copied, strict=True)]
+            leaves = iter(self.bound)
             self.call = self._bound([ports.nest(p.type, leaves) for p in self.static.main.params])
-        for own, a, copied in zip(self.given, given, small, strict=True):
-            if copied:
-                np.copyto(own, a)
+        for a, b, own in zip(given, self.bound, copied, strict=True):
+            if own:
+                np.copyto(b, a)
 
     def _bound(self, arguments: Sequence[Any]) -> Callable[[Context], tuple[Any, ...]]:
         if isinstance(self.executable, Executable):
