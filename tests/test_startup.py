@@ -38,7 +38,7 @@ def test_version_executes_nothing_but_the_door() -> None:
     assert not names & {*HEAVY, "dataclasses", "json"}
 
 
-@pytest.mark.parametrize("args", [("verify",), ("fmt",), ("fmt", "--check"), ("translate", "--to", "ptir")])
+@pytest.mark.parametrize("args", [("verify",), ("fmt",), ("fmt", "--check"), ("translate", "--to", "ptir"), ("opt",)])
 def test_plain_text_needs_neither_numpy_nor_lark(args: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     status, names = executed(*args, tmp_path / "p.ptir")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from struct import unpack
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import DType, struct_code
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.opdef import exact
 
@@ -43,6 +44,8 @@ def scalar_of(x: Operand) -> Any:
 @lru_cache(1 << 16)
 def number(dtype: DType, data: bytes) -> Any:
     """The number that the bytes of one element are."""
+    if (code := struct_code(dtype)) is not None:
+        return unpack(f"<{code}", data)[0]
     return arrays.unpack(data, dtype, 1).astype(object)[0]
 
 

@@ -92,3 +92,12 @@ INDEX = DType("index", Kind.INDEX, 64, "int64")
 PTIR_DTYPES: tuple[DType, ...] = (
     I1, SI4, UI4, SI8, UI8, SI16, UI16, SI32, UI32, SI64, UI64, FP8_E4M3, FP8_E5M2, BF16, F16, F32, F64, CF32, CF64,
 )  # fmt: skip
+
+_CODES = {
+    I1: "?", SI8: "b", UI8: "B", SI16: "h", UI16: "H", SI32: "i", UI32: "I", SI64: "q", UI64: "Q", F16: "e", F32: "f", F64: "d",
+}  # fmt: skip
+
+
+def struct_code(dtype: DType) -> str | None:
+    """The `struct` format of an element, or None when there is none (bf16, fp8, 4-bit, complex)."""
+    return _CODES.get(dtype)

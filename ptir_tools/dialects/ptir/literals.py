@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind
+from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
@@ -31,18 +31,9 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _COMPLEX = re.compile(r"\(([^(),]+),([^(),]+)\)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_CODES = {("int", 8): "b", ("int", 16): "h", ("int", 32): "i", ("int", 64): "q", ("float", 16): "e"}
-_CODES |= {("float", 32): "f", ("float", 64): "d"} | {("uint", 1 << k): c for k, c in zip(range(3, 7), "BHIQ", strict=True)}
 # The bits of the one NaN that `nan` means: quiet, positive, no payload.
 _NAN = {F64: 0x7FF8 << 48, F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0, FP8_E4M3: 0x7F, FP8_E5M2: 0x7E}
 _HALF = {CF32: F32, CF64: F64}
-
-
-def struct_code(dtype: DType) -> str | None:
-    """The `struct` format of an element, or None when there is none (bf16, fp8, 4-bit, complex)."""
-    if dtype in (BF16, FP8_E4M3, FP8_E5M2):
-        return None
-    return _CODES.get((str(dtype.kind), dtype.bits))
 
 
 # ---- reading
