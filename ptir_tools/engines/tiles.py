@@ -16,7 +16,7 @@ from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import UNKNOWN, MemRefType, ScalarType, TileType
-from ptir_tools.dialects.pto.legality import tile_bytes
+from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import ORDERS, UNDEF, Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.types import type_text
 from ptir_tools.engines.options import RunOptions

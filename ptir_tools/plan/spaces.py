@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Program
 from ptir_tools.core.types import TileType, tensor
-from ptir_tools.dialects.pto.capacity import spaces
+from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.plan.liveness import Buffer, Liveness
 
@@ -20,10 +20,14 @@ def arenas(program: Program) -> Iterator[tuple[str, Liveness, int | None]]:
 
 
 def _of(function: Function, target: Target | None) -> Iterator[tuple[str, Liveness, int | None]]:
-    for space in spaces(function, target):
+    for space in capacity.spaces(function, target):
         live = Liveness()
+        made: dict[capacity.Buffer, Buffer] = {}
         for b in space.buffers:
             t = b.value.type
             shape = tensor(t.dtype, t.shape) if isinstance(t, TileType) else None
-            live.buffers.append(Buffer(b.value.name, shape, b.size, b.start, b.end - 1))
+            made[b] = Buffer(b.value.name, shape, b.size, b.start, b.end - 1)
+            if b.parent is not None:
+                made[b].share(made[b.parent], b.alias)
+        live.buffers += made.values()
         yield f"{function.name} {space.name}", live, target.capacity[space.name] if target is not None else None

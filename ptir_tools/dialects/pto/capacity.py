@@ -7,15 +7,22 @@ from dataclasses import dataclass, field
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
-from ptir_tools.dialects.pto.info import infer
-from ptir_tools.dialects.pto.legality import tile_bytes
+from ptir_tools.core.types import TileType
+from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import type_text
 
+# Ops whose result may not lie over an operand, although they work element by element (facts 5, the fourth gate).
+_APART = frozenset(f"tile.{name}" for name in ("ands", "ors", "xors", "fmod", "fmods", "recip", "rsqrt"))
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Buffer:
-    """A tile's memory: live from op `start` to before op `end` of the function's ops in order of the text."""
+    """A tile's memory: live from op `start` to before op `end` of the function's ops in order of the text.
+
+    A tile that is made in place of another, or is the same bytes under another type, has no memory of its own: it lies where
+    `parent` does, which has, and whose range spans both.
+    """
 
     value: Value
     space: str
@@ -23,6 +30,8 @@ class Buffer:
     start: int
     end: int
     op: Op | None = None
+    parent: Buffer | None = None
+    alias: str = ""
 
 
 @dataclass(slots=True)
@@ -38,18 +47,42 @@ class Space:
 def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
     """The tiles of a function with their live ranges, in order of definition.
 
-    An elementwise op may write over an operand that dies there, and so may what a loop carries: such ranges touch and do not
-    overlap. What a loop uses from outside lives as long as the loop.
+    What a loop carries may take the place of what it starts from: such ranges touch and do not overlap. What a loop uses from
+    outside lives as long as the loop.
     """
     tiles = infer(function, target)
     line = _Line()
     line.block(function)
-    made = []
+    made: dict[Value, Buffer] = {}
     for v, t in tiles.items():
         size = -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
         start = line.start.get(v, 0)
-        made.append(Buffer(v, t.loc or "Vec", size, start, max(line.end.get(v, 0), start + 1), v.op))
-    return made
+        made[v] = b = Buffer(v, t.loc or "Vec", size, start, max(line.end.get(v, 0), start + 1), v.op)
+        if v.op is not None:
+            _share(b, v.op, [x for x in _overwritten(v.op) if x in made], made)
+    return list(made.values())
+
+
+def _share(b: Buffer, op: Op, candidates: list[Value], made: dict[Value, Buffer]) -> None:
+    """Let `b` lie where an operand does: always for a reshape, else where one of its size and space ends with the op."""
+    view = op.defn.short == "tile.reshape"
+    for x in candidates:
+        root = made[x].parent or made[x]
+        if (root.space, root.size) == (b.space, b.size) and (view or root.end == b.start + 1):
+            b.parent, b.alias = root, "view" if view else "in-place"
+            root.end = max(root.end, b.end)
+            return
+
+
+def _overwritten(op: Op) -> list[Value]:
+    """The operands over which the result of `op` may be written, or must be."""
+    short = op.defn.short
+    tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+    if short == "tile.reshape" or short == "tile.matmul.acc" or "expand" in short:
+        return tiles[:1]
+    if short == "tile.sel":
+        return tiles[1:]
+    return tiles if op.defn.traits & ELEMENTWISE and short not in _APART else []
 
 
 class _Line:
@@ -73,7 +106,7 @@ class _Line:
         self.at += 1
         opened = self.at
         for v in op.values():
-            self.use(v, opened + (not op.defn.traits & ELEMENTWISE and not op.regions))
+            self.use(v, opened + (not op.regions))
         for r in op.regions:
             self.block(r)
         self.at += bool(op.regions)
@@ -100,9 +133,8 @@ def spaces(function: Function, target: Target | None = None) -> list[Space]:
 
 
 def _peak(space: Space) -> None:
-    changes = sorted(
-        [(b.start, 1, i) for i, b in enumerate(space.buffers)] + [(b.end, 0, i) for i, b in enumerate(space.buffers)]
-    )
+    owners = [(i, b) for i, b in enumerate(space.buffers) if b.parent is None]
+    changes = sorted([(b.start, 1, i) for i, b in owners] + [(b.end, 0, i) for i, b in owners])
     now = top = 0
     for k, (_, opens, i) in enumerate(changes, 1):
         now += space.buffers[i].size if opens else -space.buffers[i].size

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from ptir_tools.core.ir import Function, Op, Region, Value
+from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.types import TileType, tile
-from ptir_tools.dialects.pto.targets import A5, Target
+from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
 
 # Where the result of an op is; everything else computes in Vec.
 _RESULTS = {
@@ -105,6 +105,15 @@ def extents(t: TileType) -> tuple[int, int]:
     return rows, known[-1] if known else 1
 
 
-def blocks(function: Function) -> list[Region]:
-    """The function and every block nested in it."""
-    return [function, *(r for op in function.ops() for r in op.regions if not r.isolated)]
+def tile_bytes(t: TileType) -> int:
+    """Bytes of the whole static shape; `valid` does not shrink it."""
+    rows, columns = extents(t)
+    return rows * columns * t.dtype.size
+
+
+def box_of(t: TileType, layout: str) -> tuple[int, int]:
+    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements (facts 3.3)."""
+    if t.loc == "Acc":
+        return 16, 16
+    per = ALIGNMENT // t.dtype.size
+    return (16, per) if layout in ("Nz", "Zz") else (per, 16)

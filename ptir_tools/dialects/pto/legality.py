@@ -8,7 +8,8 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TileType
-from ptir_tools.dialects.pto.info import extents, infer
+from ptir_tools.dialects.pto import constraints
+from ptir_tools.dialects.pto.info import box_of, extents, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
 from ptir_tools.dialects.pto.types import type_text
@@ -26,17 +27,12 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
             if op.defn.short.startswith("tile."):
                 _element_types(op, target)
                 _locations(op, tiles, target)
+                constraints.check(op, tiles, target)
             for v in op.results:
                 if v in tiles:
                     check_tile(tiles[v], target)
         except Violation as violation:
             diagnostics.violation(violation, op.loc)
-
-
-def tile_bytes(t: TileType) -> int:
-    """Bytes of the whole static shape; `valid` does not shrink it."""
-    rows, columns = extents(t)
-    return rows * columns * t.dtype.size
 
 
 # Element types
@@ -103,10 +99,6 @@ def _locations(op: Op, tiles: Tiles, target: Target) -> None:
     elif short == "tile.store":
         loc, known = operands[0].loc, " or ".join(target.stores)
         require(loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {known}, not {loc}")
-        same = loc == "Acc" or getattr(operand_type(op.operands[1]), "dtype", None) is operands[0].dtype
-        require(
-            same, "IllegalOnTarget", f"a store from {loc} does not convert elements on {target.name}", help="use pto.tile.cvt"
-        )
     elif not short.startswith(_MOVES):
         _vector(short, operands + results)
 
@@ -156,11 +148,3 @@ def _alignment(t: TileType, layout: str, target: Target) -> None:
     good = columns % inner_columns == 0 and (exempt or rows % inner_rows == 0)
     message = f"{layout} boxes are {inner_rows} x {inner_columns}, the tile is {rows} x {columns} ({target.name})"
     require(good, "Misaligned", message, help="extend the tile to whole boxes and give valid")
-
-
-def box_of(t: TileType, layout: str) -> tuple[int, int]:
-    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements (facts 3.3)."""
-    if t.loc == "Acc":
-        return 16, 16
-    per = ALIGNMENT // t.dtype.size
-    return (16, per) if layout in ("Nz", "Zz") else (per, 16)

@@ -106,7 +106,7 @@ def _types(
 def _event(s: Statement, d: OpDef, listed: list[Type]) -> EventType | None:
     """Take the event type off the list; it is there when, and only when, there is one more result than the op makes."""
     t = listed[-1] if listed else None
-    plain = sum(n in d.attr_index for n in RESULTS) - (d.short == "tile.mrgsort" and len(s.operands) == 1)
+    plain = _plain_results(d, len(s.operands))
     wants = len(s.results) == plain + 1
     good = len(s.results) in (plain, plain + 1)
     require(good, "TypeMismatch", f"{d.short} has {plain} results, or {plain + 1} with its event; {len(s.results)} are named")
@@ -122,6 +122,11 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> EventType | None:
     return t
 
 
+def _plain_results(d: OpDef, operands: int) -> int:
+    """How many results the op makes beside its event: the merge of one list gives no counts."""
+    return sum(n in d.attr_index for n in RESULTS) - (d.short == "tile.mrgsort" and operands == 1)
+
+
 def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None, groups: Groups) -> list[tuple[str, Type]]:
     """(operand group or attribute, type) for every type of the signature; a list may name one input or all of them."""
     inputs = [n for n in form.operands if n in groups for _ in groups[n]]
@@ -134,7 +139,10 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
             _count(d, "results", len(results), len(after)),
         )
         return [*_inputs(d, form, inputs, before), *zip(got, after, strict=True)]
-    require(form.results is None, "ParseError", f"{d.short} needs `-> TYPE` for its result")
+    if form.results is not None:  # without an arrow one type stands for operands and result
+        one = len(before) == 1 and _plain_results(d, len(inputs)) == 1
+        require(one, "ParseError", f"{d.short} needs `-> TYPE` for its result")
+        return [("to", before[0])]
     if len(before) == len(form.types):
         pairs = list(zip(form.types, before, strict=True))
         if d.short.startswith("tile.") and form.types == ("a", "b"):  # tile and scalar: the tile's type is the result's
@@ -142,9 +150,9 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
         return pairs
     if len(before) == 1 and "to" in d.attr_index and d.short != "tile.load":
         return [("to", before[0])]
-    if form.types == ("to",) and len(before) == len(inputs):
-        first = next((t for t in before if isinstance(t, TileType)), before[0])
-        return [*zip(inputs, before, strict=True), ("to", first)]
+    if form.types == ("to",) and len(before) in (len(inputs), len(inputs) + 1):
+        made = before[-1] if len(before) > len(inputs) else next((t for t in before if isinstance(t, TileType)), before[0])
+        return [*zip(inputs, before, strict=False), ("to", made)]
     require(
         len(before) == len(inputs) and "to" not in form.types, "TypeMismatch", _count(d, "types", len(form.types), len(before))
     )

@@ -151,7 +151,7 @@ class Reader:
         require(last, "ParseError", f"`{name}` must be the last statement of its block")
         require(not s.results, "ParseError", f"`{name}` has no results")
         values = [self.use(x.token) if x.token.type == "SSA" else literals.index(x.token) for x in s.operands]
-        into.results = list(values)
+        into.results, into.return_loc = list(values), s.loc
         declared = self.types(s.before)
         require(not declared or len(declared) == len(values), "TypeMismatch", f"{len(values)} values, {len(declared)} types")
         for x, t in zip(values, declared, strict=False):

@@ -125,14 +125,27 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
-    """An index per dimension; a tile of the memref's rank and elements, which a store from Acc may convert."""
+    """An index per dimension; a tile of the memref's rank. Elements are `check_store`'s."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
     require(source.rank == parent.rank, "RankMismatch", f"the tile is {type_text(source)}, the memref has rank {parent.rank}")
-    same = source.dtype is parent.dtype or source.loc == "Acc" or (source.loc is None and source.dtype in (F32, SI32))
-    hint = "only a store from Acc converts; use pto.tile.cvt"
-    require(same, "TypeMismatch", f"the tile is {type_text(source)}, the memref {type_text(parent)}", help=hint)
     require(atomic in _ATOMICS, "TypeMismatch", f"atomic is {atomic}, expected one of {', '.join(_ATOMICS)}", at="atomic")
+
+
+def check_store(op: Op) -> None:
+    """As `check_access`, and the elements are the memref's, unless the tile is, or may be, in Acc (facts 3.1.5)."""
+    check_access(op)
+    t, parent = operand_type(op.operands[0]), operand_type(op.operands[1])
+    assert isinstance(t, TileType) and isinstance(parent, MemRefType)
+    good = t.dtype is parent.dtype or t.loc == "Acc" or (t.loc is None and _may_accumulate(op.operands[0]))
+    hint = "only a store from Acc converts; use pto.tile.cvt"
+    require(good, "TypeMismatch", f"the tile is {type_text(t)}, the memref {type_text(parent)}", help=hint)
+
+
+def _may_accumulate(tile: Any) -> bool:
+    """Whether a tile that states no location may be in Acc: it comes from outside, through control flow, or is a product."""
+    known = tile.type.dtype in (F32, SI32)
+    return known and (tile.op is None or ASYNC not in tile.op.defn.traits or tile.op.defn.short.startswith("tile.matmul"))
 
 
 _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
@@ -212,7 +225,7 @@ def load(
     return issue(context, wait, event, lambda: made.fill(source[region], True), made)
 
 
-@op("pto.tile.store", infer=rules.rule(stored), traits=WRITES | ASYNC | WAITS, check=check_access)
+@op("pto.tile.store", infer=rules.rule(stored), traits=WRITES | ASYNC | WAITS, check=check_store)
 def store(
     tile: Tile,
     target: Array,
