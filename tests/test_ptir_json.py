@@ -60,7 +60,7 @@ BODY = ["functions", 0, "body"]
          "-2 is a negative extent"),
         ([*BODY, 1, "id"], 0, "{", "RedefinedValue", "%0 is defined twice"),
         (["functions", 0, "parameter_ids"], [0], "{", "SyntaxError", "2 parameters, 1 parameter_ids"),
-        (["regions", 0, "body"], [], "{", "RegionSignatureMismatch", "2 results, but the body has only 0 instructions"),
+        (["regions", 0, "body"], [], "[", "RegionSignatureMismatch", "2 results, but the body has only 0 instructions"),
     ],
 )  # fmt: skip
 def test_errors_say_where(path: list[Any], value: Any, at: str, code: str, message: str) -> None:

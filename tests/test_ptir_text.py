@@ -174,7 +174,7 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
         (body("%y = scatter_reduce(%x, %x, %x) axis[0] reduce[mean] -> tensor<f32>"),
          (2, 43, "InvalidAttributeValue", "`reduce` is one of add, max, min, replace")),
         ("func @f(%x: tensor<f32>) -> tensor<f32> {\n}", (2, 1, "SyntaxError", "@f does not end with `return`")),
-        ("func @f(%x: tensor<f32>) -> () {\n  return %x\n}", (2, 3, "ResultTypeMismatch", "1 results, 0 are declared")),
+        ("func @f(%x: tensor<f32>) -> () {\n  return %x\n}", (2, 3, "ResultTypeMismatch", "results returned: 1, declared: 0")),
         ("func @f() -> () {\n  return\n  return\n}", (3, 3, "SyntaxError", "a second `return`")),
         ("func @f(%x: tensor<f32>) -> () {\n  return\n  %y = neg(%x) -> tensor<f32>\n}",
          (3, 3, "SyntaxError", "a statement after `return`")),

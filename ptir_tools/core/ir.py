@@ -101,7 +101,8 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """A block: parameters, ops in order, results. `result_types` are those the text declares, one per result.
+    """A block: parameters, ops in order, results. `result_types` are those the text declares, one per result; `return_loc`
+    is where the text gives the results, 0 where it has no such place of its own.
 
     An isolated region sees nothing of what encloses it and may be shared (PTIR); any other captures (PTO).
     """
@@ -113,6 +114,7 @@ class Region:
     result_types: list[Type] = field(default_factory=list)
     isolated: bool = True
     loc: Loc = 0
+    return_loc: Loc = field(default=0, kw_only=True)
     edition: int = field(default=0, kw_only=True)  # how often a rewriter has written it
 
     def ops(self) -> Iterator[Op]:
@@ -219,6 +221,7 @@ def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None)
         if (done := regions.get(r)) is not None:
             return done
         regions[r] = copy = type(r)(r.name, result_types=list(r.result_types), isolated=r.isolated, loc=r.loc)
+        copy.return_loc = r.return_loc
         copy.params = [value(p, None) for p in r.params]
         copy.body = [copy_op(op) for op in r.body]
         copy.results = [operand(x) for x in r.results]

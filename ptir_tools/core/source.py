@@ -11,6 +11,7 @@ Loc = int
 LENGTH_BITS = 24
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 INDEX_BITS = 32
+INDEX_MASK = (1 << INDEX_BITS) - 1  # as an index: the array itself
 
 
 class Span(NamedTuple):
@@ -23,6 +24,11 @@ class Span(NamedTuple):
 def pack(start: int, end: int) -> Loc:
     """The location of text[start:end]. `start` is stored plus one, so that no location is 0."""
     return (start + 1) << LENGTH_BITS | min(end - start, LENGTH_MASK)
+
+
+def join(first: Loc, last: Loc) -> Loc:
+    """The location of the text from that of `first` to that of `last`."""
+    return pack((first >> LENGTH_BITS) - 1, (last >> LENGTH_BITS) - 1 + (last & LENGTH_MASK))
 
 
 def pack_json(container: int, index: int) -> Loc:
@@ -70,6 +76,10 @@ class Source:
         self.containers.append(path)
         return len(self.containers) - 1
 
+    def json_loc(self, path: JsonPath) -> Loc:
+        """The location of the JSON array at `path` as a whole."""
+        return pack_json(self.add_container(path), INDEX_MASK)
+
     def span(self, loc: Loc) -> Span | None:
         """The span of a location, or None when it is unknown."""
         if loc > 0:
@@ -77,6 +87,6 @@ class Source:
             return Span(start, start + (loc & LENGTH_MASK))
         if loc < 0 and self.json_span is not None:
             packed = -1 - loc
-            path = self.containers[packed >> INDEX_BITS]
-            return self.json_span((*path, packed & ((1 << INDEX_BITS) - 1)))
+            path, index = self.containers[packed >> INDEX_BITS], packed & INDEX_MASK
+            return self.json_span(path if index == INDEX_MASK else (*path, index))
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Op, Program, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.types import (
@@ -141,17 +141,22 @@ class _Walk:
     def known(self, op: Op, visible: set[Value]) -> bool:
         """The short way for what has been found good before: the same signature, on values that are defined."""
         d, results = op.defn, op.results
-        if d.check is not None or d.float_attrs or op.regions or len(results) != 1:
+        if d.float_attrs or op.regions:
             return False
         types = []
         for x in op.operands:
-            if x.__class__ is not Value or x not in visible:
+            if (x not in visible) if x.__class__ is Value else x.__class__ is not Literal:
                 return False
-            types.append(x.type)
+            types.append(x.type)  # type: ignore[union-attr]
         found = d.cache.get((tuple(types), op.attrs))
-        if found.__class__ is not tuple or found[0] is not results[0].type:
+        if found.__class__ is not tuple or found != tuple([v.type for v in results]):
             return False
-        visible.add(results[0])
+        if d.check is not None:
+            try:
+                d.check(op)
+            except Violation:
+                return False  # the long way tells it
+        visible.update(results)
         return True
 
     def op(self, op: Op, visible: set[Value]) -> None:
@@ -207,20 +212,25 @@ class _Walk:
 
     def results(self, block: Region, visible: set[Value]) -> None:
         """Results are defined, and of the declared number and types."""
-        text = self.dialect.type_text
+        at = block.return_loc or block.loc
         if block.result_types and len(block.results) != len(block.result_types):
             found, want = len(block.results), len(block.result_types)
-            self.diagnostics.error(self.codes.result_type, f"{found} results, {want} are declared", block.loc)
+            self.diagnostics.error(self.codes.result_type, f"results returned: {found}, declared: {want}", at)
             return
         for i, x in enumerate(block.results):
             try:
-                v = x if isinstance(x, Value) else x.value if isinstance(x, Element) else None
-                if v is not None and v not in visible and v.type is not POISON:
-                    raise Violation(self.codes.undefined_result, f"result {i} is %{v.name}, which is not defined")
-                t = operand_type(x)
-                if block.result_types and not compatible(block.result_types[i], t):
-                    declared = block.result_types[i]
-                    code = "DynamicDimensionMismatch" if symbolic_clash(declared, t) else self.codes.result_type
-                    raise Violation(code, f"result {i} is {text(t)}, declared {text(declared)}")
+                self.result(i, x, block.result_types, visible)
             except Violation as violation:
-                self.diagnostics.violation(violation, block.loc)
+                self.diagnostics.violation(violation, at)
+
+    def result(self, i: int, x: Operand, declared: list[Type], visible: set[Value]) -> None:
+        """Result `i` of a block is defined and of its declared type."""
+        v = x if isinstance(x, Value) else x.value if isinstance(x, Element) else None
+        if v is not None and v not in visible and v.type is not POISON:
+            message = f"result {i} is %{v.name}, which is not defined"
+            raise Violation(self.codes.undefined_result, message, at=f"%{v.name}")
+        t, text = operand_type(x), self.dialect.type_text
+        if declared and not compatible(declared[i], t):
+            code = "DynamicDimensionMismatch" if symbolic_clash(declared[i], t) else self.codes.result_type
+            shown = None if v is None else f"%{v.name}[{x.index}]" if isinstance(x, Element) else f"%{v.name}"
+            raise Violation(code, f"result {i} is {text(t)}, declared {text(declared[i])}", at=shown)

@@ -290,8 +290,8 @@ class Assembly:
             self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")], help="keep one")
         else:
             if results and not self.block.result_types and not self.damaged:
-                self.error(CODES.result_type, f"{len(results)} results, 0 are declared", at)
-            self.returned = at
+                self.error(CODES.result_type, f"results returned: {len(results)}, declared: 0", at)
+            self.returned = self.block.return_loc = at
             self.block.results = [Value(POISON) if x is None else x for x in results]
 
     def returns_last(self, count: int, at: Loc) -> None:

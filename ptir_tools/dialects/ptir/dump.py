@@ -12,7 +12,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Value, collector_paused
-from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
 from ptir_tools.dialects.ptir import dump_items
 from ptir_tools.dialects.ptir.assembly import Assembly
@@ -196,10 +196,11 @@ class _Reader:
         assembly, block = self.assembly, self.assembly.block
         if block is not None and assembly.hint is None:
             block.result_types = [t for _, t, _ in self.results]
+            listed = join(self.results[0][2], self.results[-1][2]) if self.results else at
             if block in assembly.program.regions:
-                assembly.returns_last(len(self.results), at)
+                assembly.returns_last(len(self.results), listed)
             else:
-                assembly.returns([assembly.value(n, loc) for n, _, loc in self.results], at)
+                assembly.returns([assembly.value(n, loc) for n, _, loc in self.results], listed)
         assembly.close(at)
 
 

@@ -94,7 +94,8 @@ class _Reader:
             self.diagnostics.error("ResultTypeMismatch", f"{len(returned)} result_ids, {len(results)} results", at)
             self.assembly.damaged = True
         found = [self.assembly.value(str(n), at) for n in returned or ()]
-        self.assembly.returns(found if found or not self.assembly.damaged else [None] * len(results or ()), at)
+        listed = self.source.json_loc((*path, "result_ids"))
+        self.assembly.returns(found if found or not self.assembly.damaged else [None] * len(results or ()), listed)
         self.hints(raw, path)
         self.assembly.close(at)
 
@@ -107,7 +108,7 @@ class _Reader:
         self.assembly.open_region(f"r{ident}", params, results or (), at)
         self.assembly.damaged = types is None or results is None
         self.body(raw, path)
-        self.assembly.returns_last(len(results or ()), at)
+        self.assembly.returns_last(len(results or ()), self.source.json_loc((*path, "results")))
         self.assembly.close(at)
 
     def types(self, raw: Any, key: str, what: str, path: JsonPath) -> list[Type] | None:
