@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import click
 
-from ptir_tools.cli import shrinking
+from ptir_tools.cli import resizing, shrinking
 from ptir_tools.cli.judging import Judge, timeout_option
 from ptir_tools.cli.options import file_argument, output_option, subcommand
 from ptir_tools.cli.output import program_text, to_stdout, write_text
@@ -37,9 +38,10 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
     """Make a program as small as can be while it stays interesting: exit code 0 of CMD, and nothing else, is interesting.
 
     Functions, outputs, ops and inputs are dropped, many at a time at first; what needs a dropped op gets one of its operands,
-    zeros or a new input instead. Then constants become zeros and numbers smaller. What does not verify is not tried, unless
-    --allow-invalid. The same program and judge give the same result. The smallest so far is always in the -o FILE; without one,
-    it is printed at the end, or when the command is interrupted.
+    zeros or a new input instead, and a function may return what an earlier op computes. Then constants become zeros, extents
+    and numbers smaller. What does not verify is not tried, unless --allow-invalid. The same program and judge give the same
+    result. The smallest so far is always in the -o FILE; without one, it is printed at the end, or when the command is
+    interrupted.
 
     \b
     Examples:
@@ -76,6 +78,7 @@ class Reducer:
             self.attempt("without hints", shrinking.without_hints)
             for number in reversed(range(len(list(self.program.blocks())))):
                 self.block(number)
+            self.extents()
             self.numbers()
 
     def blocks(self) -> int:
@@ -92,10 +95,21 @@ class Reducer:
             return lambda: 0 if (b := block()) is None else len(of(b))
 
         self.sweep("without outputs", size(lambda b: b.results), partial(shrinking.without_results, number))
+        self.shorten(number, size(lambda b: b.body))
         for replace in _REPLACEMENTS:
             self.sweep("without ops", size(lambda b: b.body), partial(shrinking.without_ops, number, replace))
         self.sweep("without inputs", size(lambda b: b.params), partial(shrinking.without_parameters, number))
         self.sweep("zeros in", size(lambda b: b.body), partial(shrinking.zeroed, number))
+
+    def shorten(self, number: int, count: Callable[[], int]) -> None:
+        """Let a function end with an op before the last, the earliest that a binary search finds."""
+        low, high = 0, count()
+        while low < high:
+            middle = (low + high) // 2
+            if self.attempt(f"returning op {middle}", shrinking.returning(number, middle)):
+                high = count() - 1
+            else:
+                low = middle + 1
 
     def sweep(self, what: str, count: Callable[[], int], edit: Callable[[range], shrinking.Edit]) -> None:
         """Try `edit` on all, on halves, on quarters … on each of `count()` things, last to first."""
@@ -108,9 +122,16 @@ class Reducer:
                 at = min(span.start, count())
             size //= 2
 
+    def extents(self) -> None:
+        """Make extents smaller, each wherever it stands, biggest first."""
+        for old in resizing.extents(self.program):
+            for new, attributes in product(resizing.below(old), (True, False)):
+                if self.attempt(f"extent {old} as {new}", resizing.resized(old, new, attributes)):
+                    break
+
     def numbers(self) -> None:
         """Make numbers in the text smaller, as long as one can be."""
-        while any(self.try_text(what, text) for what, text in shrinking.smaller_numbers(self.text)):
+        while any(self.try_text(what, text) for what, text in resizing.smaller_numbers(self.text)):
             pass
 
     def attempt(self, what: str, edit: shrinking.Edit) -> bool:

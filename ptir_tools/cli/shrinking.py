@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -52,16 +51,36 @@ def without_results(number: int, span: range) -> Edit:
         keep = [i for i in range(len(block.results)) if i not in span]
         if not isinstance(block, Function) or not keep:
             return False
-        names = block.attrs.get("output_names")
-        with Rewriter(block, program.dialect) as rw:
-            rw.set_results(block, [block.results[i] for i in keep])
-        if names:
-            block.attrs["output_names"] = [names[i] for i in keep]
-        if "outputs" in program.attrs:
-            program.attrs["outputs"] = True
+        _return(program, block, [block.results[i] for i in keep], keep)
         return True
 
     return edit
+
+
+def returning(number: int, at: int) -> Edit:
+    """Let a function return the first result of its op number `at` and nothing else; what only others needed goes."""
+
+    def edit(program: Program) -> bool:
+        block = numbered(program, number)
+        if not isinstance(block, Function) or not block.results or not (made := block.body[at].results):
+            return False
+        changed = block.results != [made[0]]
+        _return(program, block, [made[0]], [0])
+        return changed
+
+    return edit
+
+
+def _return(program: Program, block: Function, results: list[Operand], named_as: list[int]) -> None:
+    """Let `block` return `results` under the names of those results that it has now; what nobody needs then goes."""
+    names = block.attrs.get("output_names")
+    with Rewriter(block, program.dialect) as rw:
+        rw.set_results(block, results)
+        rw.erase_dead()
+    if names:
+        block.attrs["output_names"] = [names[i] for i in named_as]
+    if "outputs" in program.attrs:
+        program.attrs["outputs"] = True
 
 
 def without_parameters(number: int, span: range) -> Edit:
@@ -173,16 +192,3 @@ def _zeros(t: Type) -> Literal | None:
     if not isinstance(t, TensorType) or not t.is_static or t.count == 0:
         return None
     return Literal(t, bytes(t.dtype.packed_bytes(1)), splat=t.count > 1)
-
-
-_INTEGER = re.compile(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s])|(?<![\w.%?^@-])[0-9]{1,9}(?=x)")
-
-
-def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
-    """(what, text) with one number, wherever it stands for an extent or the like, made smaller; the biggest first."""
-    found = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
-    for n in found:
-        for smaller in dict.fromkeys((1, 2, n // 2)):
-            if smaller < n:
-                made = _INTEGER.sub(lambda m, n=n, to=smaller: str(to) if int(m[0]) == n else m[0], text)  # type: ignore[misc]
-                yield f"{n} as {smaller}", made
