@@ -6,6 +6,7 @@ from math import inf, isinf
 
 import numpy as np
 import pytest
+from conftest import run_ptir
 from translations import generated, parse, prove, reread
 
 from ptir_tools.engines import compare
@@ -58,3 +59,30 @@ def test_a_small_divisor_without_error_costs_one_rounding() -> None:
 
 def test_a_quotient_of_a_layer_norm_near_zero_is_proven() -> None:
     assert prove(reread(generated("ptir", "tiny", 25593)), "tiny", 25593) == "there and back"
+
+
+POLE = """func @f(%x: tensor<bf16, 64x64>, %y: tensor<bf16, 64x64>) -> (tensor<bf16, 64x64>, tensor<bf16, 64x64>) {
+  %a = exp(%x) -> tensor<bf16, 64x64>
+  %b = exp(%y) -> tensor<bf16, 64x64>
+  %d = sub(%a, %b) -> tensor<bf16, 64x64>
+  %q = reciprocal(%d) -> tensor<bf16, 64x64>
+  return %q, %a
+}
+"""
+
+
+def test_what_nothing_bounds_is_not_compared_and_said() -> None:
+    before, after = parse(POLE, "ptir"), parse(POLE.replace("return %q", "return %d"), "ptir")
+    found = compare.check(before, after)
+    assert (found.diverged, dict(found.untold)) == ([], {"q": 3})
+    found = compare.check(before, parse(POLE.replace("return %q, %a", "return %q, %d"), "ptir"))
+    assert [d.name for d in found.diverged] == ["a"]
+    ran = run_ptir("opt", "-p", "dce", "--check", stdin=POLE.encode())
+    assert (ran.status, ran.err) == (0, f"--check did not compare q in 3 of 3 runs: {compare.UNBOUNDED}\n")
+    ran = run_ptir("run", "--random", 1, "--compare", "reference", stdin=POLE.encode())
+    assert (ran.status, ran.err) == (0, f"--compare did not compare q: {compare.UNBOUNDED}\n")
+
+
+def test_inputs_that_bound_more_are_drawn() -> None:
+    text = POLE.replace("exp(%x)", "add(%x, %y)").replace("exp(%y)", "stop_gradient(%y)")
+    assert not compare.check(parse(text, "ptir"), parse(text, "ptir")).untold

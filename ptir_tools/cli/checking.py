@@ -43,6 +43,8 @@ def check(session: Session, before: Program, after: Program, runs: int) -> None:
     found = compare.check(before, after, runs=runs, options=options, constants=constants)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")
+    for name, runs in found.untold.items():
+        session.reporter.say(f"--check did not compare {name} in {runs} of {found.runs} runs: {compare.UNBOUNDED}")
     if not found.diverged:
         return
     diagnostics = Diagnostics(before.source)

@@ -209,9 +209,12 @@ class Execution:
 
     def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
         """--compare and --expect; a difference ends the command with exit code 1."""
-        f, found = self.flags, []
+        f = self.flags
+        found: list[compare.Divergence] = []
         if f.other_engine is not None:
-            found += outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
+            found, untold = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
+            for name in untold:
+                self.session.reporter.say(f"--compare did not compare {name}: {compare.UNBOUNDED}")
         if f.expect is not None:
             found += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol))
         for divergence in found:

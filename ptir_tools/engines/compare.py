@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -29,13 +30,19 @@ else:
 
 @dataclass(slots=True, frozen=True)
 class Tolerance:
-    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|."""
+    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. An infinite one tells nothing."""
 
     absolute: float = 0.0
     relative: float = 0.0
 
+    @property
+    def tells(self) -> bool:
+        """Whether anything could fail it."""
+        return bool(np.isfinite(self.absolute + self.relative))
+
 
 EXACT = Tolerance()
+UNBOUNDED = "rounding may put a divisor, or what a log or root is taken of, at 0: nothing bounds the result"
 _ATTEMPTS = 100
 _LEAST = 0.125  # every float dtype has it
 
@@ -65,9 +72,8 @@ class Divergence:
 def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
     """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN; integers and i1
     are compared bit for bit."""
-    if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        got, want = (f"{a.dtype}{list(a.shape)}" for a in (actual, expected))
-        return Divergence(name, (), None, None, expected.size, None, None, f"got {got}, expected {want}")
+    if (found := _unlike(name, expected, actual)) is not None:
+        return found
     a, b = _wide(expected), _wide(actual)
     if a.dtype.kind in "iub":
         off, gap, size = a != b, None, None
@@ -81,6 +87,13 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), a.shape))
     absolute, relative = _needed(gap, size, same) if gap is not None else (None, None)
     return Divergence(name, at, expected[at], actual[at], int(np.count_nonzero(off)), absolute, relative)
+
+
+def _unlike(name: str, expected: Array, actual: Array) -> Divergence | None:
+    if expected.shape == actual.shape and expected.dtype == actual.dtype:
+        return None
+    got, want = (f"{a.dtype}{list(a.shape)}" for a in (actual, expected))
+    return Divergence(name, (), None, None, expected.size, None, None, f"got {got}, expected {want}")
 
 
 def _wide(array: Array) -> Array:
@@ -134,7 +147,7 @@ def _by_extent(outputs: Mapping[str, Array], types: Mapping[str, Type]) -> dict[
 class Check:
     """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to. Of the last
     run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what open
-    symbols were set to."""
+    symbols were set to. `untold` outputs had no finite bound in that many runs: their values were not compared."""
 
     diverged: list[Divergence] = field(default_factory=list)
     tolerance: Tolerance = EXACT
@@ -142,6 +155,7 @@ class Check:
     inputs_after: dict[str, Array] = field(default_factory=dict)
     expected: dict[str, Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    untold: Counter[str] = field(default_factory=Counter)
     runs: int = 0
 
 
@@ -156,8 +170,8 @@ def check(
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Symbols that nothing binds get distinct small sizes. `constants` are inputs that one side alone has, by name. Floats are
-    drawn anew, all positive, where that gives fewer NaN. Stops at the first run that differs. Raises as `engines.run` does:
-    a program that cannot run has not been checked.
+    drawn anew, all positive, where that tells more: fewer outputs without a finite bound, then fewer NaN. Stops at the first
+    run that differs. Raises as `engines.run` does: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     found = Check(sizes=small_sizes(before, options.bindings))
@@ -173,6 +187,7 @@ def check(
         actual = run(after, given, replace(options, engine="reference"))
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
+        found.untold.update(untold(expected, tolerances))
         found.diverged = compare(expected, actual, tolerances)
         if found.diverged:
             found.tolerance = tolerances.get(found.diverged[0].name, EXACT)
@@ -183,30 +198,36 @@ def check(
 def _telling(
     program: Program, drawn: dict[str, Array], fixed: dict[str, Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]:
-    """The inputs, of `drawn` and their magnitudes, that give the fewer NaN, and what the reference makes of them."""
+    """The inputs, of `drawn` and their magnitudes, that tell more, and what the reference makes of them."""
     order = [p.name for p in ports.signature(program, options.function)]
     magnitudes = {name: np.maximum(np.abs(x), np.asarray(_LEAST, x.dtype)) if _floats(x) else x for name, x in drawn.items()}
-    best: tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]] | None = None
-    fewest = 0
+    tried: list[tuple[tuple[int, int], tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]]] = []
     for values in (drawn, magnitudes):
         inputs = {name: {**fixed, **values}[name] for name in order}
         outputs, tolerances = reference_outputs(program, inputs, options)
-        count = sum(int(np.count_nonzero(np.isnan(_wide(x)))) for x in outputs.values() if _floats(x))
-        if best is None or count < fewest:
-            best, fewest = (inputs, outputs, tolerances), count
-        if not fewest:
+        nans = sum(int(np.count_nonzero(np.isnan(_wide(x)))) for x in outputs.values() if _floats(x))
+        tried.append(((len(untold(outputs, tolerances)), nans), (inputs, outputs, tolerances)))
+        if tried[-1][0] == (0, 0):
             break
-    assert best is not None
-    return best
+    return min(tried, key=lambda t: t[0])[1]
+
+
+def untold(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[str]:
+    """The outputs of floats that `tolerances` tell nothing about."""
+    return [name for name, x in outputs.items() if _wide(x).dtype.kind in "fc" and not tolerances.get(name, EXACT).tells]
 
 
 def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:
-    """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too."""
+    """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too. Of
+    those that are `untold` it is shape and dtype alone."""
     if len(expected) != len(actual):
         reason = f"{len(actual)} outputs, expected {len(expected)}"
         return [Divergence("outputs", (), None, None, 0, None, None, reason)]
     pairs = zip(expected.items(), actual.values(), strict=True)
-    found = (diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs)
+    vague = untold(expected, tolerances)
+    found = (
+        _unlike(name, a, b) if name in vague else diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs
+    )
     return [d for d in found if d is not None]
 
 
