@@ -26,14 +26,15 @@ from ptir_tools.dialects.ptir.text import FORMAT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 FILES = sorted((TESTDATA / "rules").glob("*.txt"))
-_CASE = re.compile(r"^// rule ([\w-]+) ?(\w*)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)
+_CASE = re.compile(r"^// (rule|fold) ([\w-]+) ?(\w*)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(slots=True, frozen=True)
 class Case:
-    """A rule, the float mode it needs, the program before."""
+    """A rule, or an op that declares a fold; the float mode it needs; the program before."""
 
-    rule: str
+    kind: str
+    name: str
     mode: str
     before: str
 
@@ -56,7 +57,7 @@ def write(program: Program) -> str:
 def parts(path: Path) -> list[tuple[Case, str]]:
     """The cases of a file with the texts expected after."""
     pieces = _CASE.split(path.read_text("utf-8"))[1:]
-    return [(Case(*pieces[i : i + 3]), pieces[i + 3].strip() + "\n") for i in range(0, len(pieces), 4)]
+    return [(Case(*pieces[i : i + 4]), pieces[i + 4].strip() + "\n") for i in range(0, len(pieces), 5)]
 
 
 CASES = [(case, after) for path in FILES for case, after in parts(path)]
@@ -74,39 +75,44 @@ def canonical(case: Case) -> tuple[Program, Program, PassContext]:
 @pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
 def test_golden_before_and_after(path: Path, bless: bool) -> None:
     found = [(case, write(canonical(case)[1])) for case, _ in parts(path)]
-    text = "\n".join(f"// rule {c.rule}{' ' * bool(c.mode)}{c.mode}\n{c.before}// after\n{after}" for c, after in found)
+    text = "\n".join(f"// {c.kind} {c.name}{' ' * bool(c.mode)}{c.mode}\n{c.before}// after\n{after}" for c, after in found)
     if bless:
         path.write_text(text, "utf-8")
     assert text == path.read_text("utf-8")
 
 
 def test_every_rule_has_a_case():
-    assert {p.name for p in CANONICALIZATION.patterns} == {case.rule for case, _ in CASES}
+    assert {p.name for p in CANONICALIZATION.patterns} == {case.name for case, _ in CASES if case.kind == "rule"}
 
 
-@pytest.mark.parametrize("case", [c for c, _ in CASES], ids=[c.rule for c, _ in CASES])
+def test_every_declared_fold_has_a_case():
+    assert {d.short for d in DIALECT.ops.values() if d.fold} == {case.name for case, _ in CASES if case.kind == "fold"}
+
+
+@pytest.mark.parametrize("case", [c for c, _ in CASES], ids=[c.name for c, _ in CASES])
 def test_rule_fires_keeps_numbers_and_never_grows(case: Case) -> None:
     before, after, context = canonical(case)
-    assert context.statistics["canonicalize"][case.rule] > 0
+    done = context.statistics["canonicalize"]
+    assert done[case.name] > 0 if case.kind == "rule" else (done["folds"], done["rewrites"]) == (1, 0)
     for program in (before, after):
         bind(program, dict.fromkeys(symbols(program), 3))
     for seed in range(4):
         for x, y in zip(outputs(before, seed), outputs(after, seed), strict=True):
-            assert case.mode == "fast" or agree(x, y, exact=case.mode == "strict", loose="dot" in case.rule), (x, y)
+            assert case.mode == "fast" or agree(x, y, exact=case.mode == "strict", loose="dot" in case.name), (x, y)
     if not before.regions:
         assert len(after.main.body) <= len(before.main.body)
 
 
-@pytest.mark.parametrize("case", [c for c, _ in CASES if c.mode == "fast"], ids=lambda c: c.rule)
+@pytest.mark.parametrize("case", [c for c, _ in CASES if c.mode == "fast"], ids=lambda c: c.name)
 def test_rule_that_may_turn_a_nan_into_a_number_needs_fast_floats(case: Case) -> None:
     before = read(case.before)
     context = PassContext()
     run_pipeline(before, "canonicalize", context)
-    assert context.statistics["canonicalize"][case.rule] == 0
+    assert context.statistics["canonicalize"][case.name] == 0
 
 
 def test_effects_are_declared_as_documented():
-    exact = {"mul-one", "sub-positive-zero", "add-negative-zero", "neg-neg", "transpose-chain", "unary-of-broadcast"}
+    exact = {"mul-one", "sub-positive-zero", "add-negative-zero", "abs-neg", "transpose-chain", "unary-of-broadcast"}
     fast = {"mul-zero", "sub-self", "add-constants", "equal-self-fast", "log-exp"}
     effects = {p.name: p.effect for p in CANONICALIZATION.patterns}
     assert all(effects[name] is Effect.EXACT for name in exact)

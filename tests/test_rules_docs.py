@@ -1,4 +1,4 @@
-"""docs/rewrites.md lists every canonicalization, what it does, and what it may change in floating point."""
+"""docs/rewrites.md lists what every op folds to and every canonicalization: what it does, what it may change in floats."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from conftest import ROOT
 
 from ptir_tools.core.patterns import Effect, FunctionPattern, Pattern
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rules import (
     algebra,
     axes,
@@ -70,9 +71,15 @@ def rows(module: object) -> Iterator[str]:
         yield f"| `{p.name}` | {' '.join(text.split())} | {label(p.effect)} |\n"
 
 
+def folds() -> str:
+    """The table of declared folds, in the order of the declarations."""
+    found = [(d.short, (d.fold.__doc__ or "").strip()) for d in DIALECT.ops.values() if d.fold is not None]
+    return "".join(f"| `{name}` | {' '.join(text.split())} |\n" for name, text in found)
+
+
 def table() -> str:
     """The generated part of the page."""
-    parts = []
+    parts = [f"\n## What ops fold to\n\n| op | folds to |\n|---|---|\n{folds()}"]
     for module, title in TITLES.items():
         parts.append(f"\n## {title}\n\n| rule | what it does | changes |\n|---|---|---|\n{''.join(rows(module))}")
     return "".join(parts)
@@ -85,7 +92,7 @@ def test_page_lists_every_rule(bless: bool) -> None:
         PAGE.write_text(head + MARK + table(), "utf-8")
     assert mark and PAGE.read_text("utf-8") == head + MARK + table(), "pytest --bless rewrites it"
     listed = set(re.findall(r"^\| `([\w-]+)` \|", table(), re.MULTILINE))
-    assert listed == {p.name for p in CANONICALIZATION.patterns}
+    assert listed == {p.name for p in CANONICALIZATION.patterns} | {d.short for d in DIALECT.ops.values() if d.fold}
 
 
 def test_examples_named_in_the_page_exist() -> None:

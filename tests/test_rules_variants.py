@@ -54,7 +54,7 @@ def equal(before: Program, after: Program, mode: Floats, loose: bool) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", [c for c, _ in CASES], ids=[c.rule for c, _ in CASES])
+@pytest.mark.parametrize("case", [c for c, _ in CASES], ids=[c.name for c, _ in CASES])
 def test_rule_on_other_dtypes_and_shapes(case: Case) -> None:
     ran = 0
     for text in variants(case.before):

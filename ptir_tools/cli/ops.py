@@ -62,8 +62,13 @@ def _default_text(default: object) -> str:
 def page(d: OpDef) -> str:
     """Signature, manual and traits as text."""
     traits = [t.name.lower() for t in Trait if t in d.traits and t.name] or ["none"]
-    manual = inspect.cleandoc(d.doc)
-    return f"{signature(d)}\n\n{manual}\n\nTraits: {', '.join(traits)}.\n"
+    return f"{signature(d)}\n\n{manual(d)}\n\nTraits: {', '.join(traits)}.\n"
+
+
+def manual(d: OpDef) -> str:
+    """The docstring of the body, and that of the fold when the op declares one."""
+    fold = "" if d.fold is None else f"\n\nFolds to {inspect.cleandoc(d.fold.__doc__ or '')}"
+    return inspect.cleandoc(d.doc) + fold
 
 
 def markdown_pages(found: Iterable[OpDef]) -> Iterator[str]:
@@ -74,7 +79,7 @@ def markdown_pages(found: Iterable[OpDef]) -> Iterator[str]:
         if (owner := d.name.partition(".")[0]) != dialect:
             dialect = owner
             yield f"\n## {dialect}\n"
-        yield f"\n### `{signature(d)}`\n\n{inspect.cleandoc(d.doc)}\n"
+        yield f"\n### `{signature(d)}`\n\n{manual(d)}\n"
 
 
 def _first_line(d: OpDef) -> str:

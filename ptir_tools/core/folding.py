@@ -21,7 +21,7 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.inspector import Inspector
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef, operand_type
 from ptir_tools.core.types import TensorType, tensor
 
 _BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
@@ -57,10 +57,8 @@ NOTHING = Nothing()
 FOLD_DEPTH = 2  # folding looks at the op and at what defines its operands
 
 
-def may_fold(d: OpDef, origins: Sequence[object]) -> bool:
-    """Whether an op `d` whose operands have these origins (`core.patterns.Origin`) is worth an attempt."""
-    if d.fold is not None:
-        return True
+def may_compute(d: OpDef, origins: Sequence[object]) -> bool:
+    """Whether an op `d` whose operands have these origins (`core.patterns.Origin`) may be on constants alone."""
     constant = [o is Literal or (isinstance(o, OpDef) and o.is_constant) for o in origins]
     return bool(constant) and all(constant) and foldable(d)
 
@@ -72,13 +70,19 @@ def foldable(d: OpDef) -> bool:
     return d.is_pure and d.implemented and not (d.regions or d.is_constant or barrier or RANDOM in d.traits)
 
 
+def declared_fold(op: Op) -> FoldResult:
+    """What the declaration of `op` folds it to: a value that is there already, of the identical type."""
+    by = None if op.defn.fold is None else op.defn.fold(op)
+    return NOTHING if by is None or operand_type(by) is not op.results[0].type else ReplacedBy(by)
+
+
 def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
     """Fold `op`. The result has the op's own type."""
     d = op.defn
     if len(op.results) != 1:
         return NOTHING
-    if d.fold is not None and (by := d.fold(op)) is not None:
-        return ReplacedBy(by)
+    if d.fold is not None and (found := declared_fold(op)) is not NOTHING:
+        return found
     t, literals = op.results[0].type, []
     for x in op.operands:
         if (literal := literal_of(x)) is None or literal.data is None:
@@ -86,8 +90,8 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
         literals.append(literal)
     if not literals or not foldable(d) or not isinstance(t, TensorType) or not t.is_static:
         return NOTHING
-    found = _literal(op, t, literals, rw, limits)
-    return NOTHING if found is None else Materialize(found)
+    literal = _literal(op, t, literals, rw, limits)
+    return NOTHING if literal is None else Materialize(literal)
 
 
 def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> Literal | None:

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ptir_tools.core.folding import FOLD_DEPTH, Materialize, ReplacedBy, try_fold
+from ptir_tools.core.folding import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, try_fold
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE
@@ -37,6 +37,7 @@ class GreedyConfig:
 
     `cost_model` replaces the benefit in the choice among patterns. `seed` pops the worklist in a random order (tests).
     `expensive_checks`: a success changes the block, a failure does not, and the block verifies after each step.
+    `fold_first`: what equals a value by its declaration is replaced before patterns are tried, not after.
     """
 
     max_iterations: int | None = None
@@ -44,6 +45,7 @@ class GreedyConfig:
     enable_dce: bool = True
     cost_model: CostModel | None = None
     expensive_checks: bool = False
+    fold_first: bool = False
     effect: Effect = Effect.ORDER
     seed: int | None = None
     limits: Limits = LIMITS
@@ -85,6 +87,7 @@ class _Driver:
         self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
         self.config = config
         self.effect = config.effect
+        self.fold_first = config.fold_first and config.enable_constant_fold
         self.stats = GreedyStats()
         self.stack: list[Op] = []
         self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; _NEW: it is new
@@ -228,6 +231,9 @@ class _Driver:
     def visit(self, op: Op, found: Candidates, distance: int) -> bool:
         """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
         than `distance` have failed."""
+        near = distance < FOLD_DEPTH
+        if (first := self.fold_first and found.folds) and near and self.take(op, declared_fold(op)):
+            return True
         patterns = found.allowed[self.effect]
         if len(patterns) < len(found.patterns) and not has_floats(op):
             patterns = found.patterns
@@ -242,17 +248,18 @@ class _Driver:
                     self.queue(op, 0)
                     self.fold(op)
                 return True
-        return found.folds and distance < FOLD_DEPTH and self.fold(op)
+        return near and (found.computes or (found.folds and not first)) and self.fold(op)
 
     def watched(self, op: Op, p: Pattern) -> bool:
         return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
 
     def fold(self, op: Op) -> bool:
-        """Replace `op` by what it folds to: an operand that equals its result, or a constant."""
-        if not self.config.enable_constant_fold or self.left <= 0:
-            return False
-        found = try_fold(op, self.rw, self.config.limits)
-        if not isinstance(found, (ReplacedBy, Materialize)):
+        """Replace `op` by what it folds to: a value that equals its result, or a constant."""
+        return self.take(op, try_fold(op, self.rw, self.config.limits)) if self.config.enable_constant_fold else False
+
+    def take(self, op: Op, found: FoldResult) -> bool:
+        """Replace `op` by what it was found to fold to, if anything."""
+        if self.left <= 0 or not isinstance(found, (ReplacedBy, Materialize)):
             return False
         done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
         if done:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ptir_tools.core.constants import element_of, is_number, literal_of, number
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.folding import FOLD_DEPTH, foldable, may_fold
+from ptir_tools.core.folding import FOLD_DEPTH, foldable, may_compute
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.opdef import OPS, OpDef, exact
 from ptir_tools.core.patterns import Effect, Look, Pattern, is_constant, named, origin
@@ -41,17 +41,19 @@ class PatternSet:
 
 
 class Candidates:
-    """What may be done at ops of one kind: `patterns`, highest benefit first, and whether to fold. `allowed[e]` are those that
-    change floats no more than the effect `e`; `depth` is how far the deepest looks, folding included; 0: there is nothing."""
+    """What may be done at ops of one kind: `patterns`, highest benefit first, whether the declaration `folds`, whether the op
+    may be on constants (`computes`). `allowed[e]` are the patterns that change floats no more than the effect `e`; `depth` is
+    how far the deepest looks, folding included; 0: there is nothing."""
 
-    __slots__ = ("allowed", "depth", "folds", "narrowed", "patterns", "positions")
+    __slots__ = ("allowed", "computes", "depth", "folds", "narrowed", "patterns", "positions")
 
-    def __init__(self, patterns: Sequence[Pattern], folds: bool, positions: Sequence[int] = ()) -> None:
+    def __init__(self, patterns: Sequence[Pattern], folds: bool, computes: bool, positions: Sequence[int] = ()) -> None:
         self.patterns = tuple(patterns)
         self.folds = folds
+        self.computes = computes
         self.allowed = [tuple(p for p in patterns if p.effect <= e) for e in Effect]
         self.depth = max((p.depth for p in patterns), default=0)
-        if folds:
+        if folds or computes:
             self.depth = max(self.depth, FOLD_DEPTH)
         self.positions = tuple(sorted({i for p in patterns for i, _ in p.numbers}.intersection(positions)))
         self.narrowed: dict[tuple[frozenset[Any], ...], Candidates] = {}
@@ -112,7 +114,7 @@ class FrozenPatternSet:
         elif len(operands) > _MANY:
             found = self._memo.get(d)
             if found is None:
-                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None or foldable(d))
+                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None, foldable(d))
             return found
         else:
             key = (d, *map(origin, operands))
@@ -121,7 +123,7 @@ class FrozenPatternSet:
             origins = key[1:]
             patterns = [p for p in self.by_root.get(d, ()) if p.admits(origins)]
             constants = [i for i, o in enumerate(origins) if is_constant(o)]
-            found = self._memo[key] = Candidates(patterns, may_fold(d, origins), constants)
+            found = self._memo[key] = Candidates(patterns, d.fold is not None, may_compute(d, origins), constants)
         return found
 
     def narrow(self, found: Candidates, operands: Sequence[Operand]) -> Candidates:
@@ -131,7 +133,7 @@ class FrozenPatternSet:
         if narrowed is None:
             matched = dict(zip(found.positions, key, strict=True))
             fit = [p for p in found.patterns if all(i not in matched or exact(n) in matched[i] for i, n in p.numbers)]
-            narrowed = found.narrowed[key] = Candidates(fit, found.folds)
+            narrowed = found.narrowed[key] = Candidates(fit, found.folds, found.computes)
         return narrowed
 
     def _numbers_of(self, x: Operand) -> frozenset[Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.constants import same_operand, scalar_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op
+from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
-from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
+from ptir_tools.dialects.ptir.ops.folds import made_by, tensor_type
+from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of, lossless
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
 
 if TYPE_CHECKING:
@@ -111,7 +114,17 @@ def chosen(pred: TensorType, on_true: TensorType, on_false: TensorType) -> Tenso
     return on_true
 
 
-@op("ptir.select", infer=chosen, traits=MAP)
+def decided(op: Op) -> Operand | None:
+    """the branch that a constant `pred` takes, or that both are; `pred`, when the branches are True and False."""
+    pred, on_true, on_false = op.operands
+    if same_operand(on_true, on_false):
+        return on_true
+    if (known := scalar_of(pred)) is not None:
+        return on_true if known else on_false
+    return pred if scalar_of(on_true) is True and scalar_of(on_false) is False else None
+
+
+@op("ptir.select", infer=chosen, fold=decided, traits=MAP)
 def select(pred: Array, on_true: Array, on_false: Array) -> Array:
     """`on_true` where `pred` holds, else `on_false`. Contract: Select.
 
@@ -129,7 +142,18 @@ def converted(x: TensorType, *, dtype: DType) -> TensorType:
     return x.with_dtype(dtype)
 
 
-@op("ptir.cast", infer=converted, traits=PURE | ELEMENTWISE)
+def cast_back(op: Op) -> Operand | None:
+    """`x`, when it has the dtype; `y`, when `x` is `cast(y)` and its dtype has every integer (or i1) that `y` may be."""
+    x = op.operands[0]
+    inner = made_by(x, "ptir.cast")
+    if operand_type(x) is op.results[0].type or inner is None:
+        return x
+    source = tensor_type(inner.operands[0]).dtype
+    exact = not (source.is_float or source.is_complex)  # else a NaN may come back with another payload
+    return inner.operands[0] if exact and lossless(source, inner.attr("dtype")) else None
+
+
+@op("ptir.cast", infer=converted, fold=cast_back, traits=PURE | ELEMENTWISE)
 def cast(x: Array, *, dtype: DType) -> Array:
     """Each element as `dtype`. Contract: Cast; DTypes and casting.
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import require
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.constants import nonzero_divisor
+from ptir_tools.dialects.ptir.ops.folds import made_by, of_equal_operands
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import (
     FLOATS,
@@ -88,7 +90,13 @@ def of_ordered(*xs: TensorType) -> TensorType:
     return alike(*xs)
 
 
-@op("ptir.neg", infer=of_signed, traits=MAP, family="elementwise_unary")
+def negated_twice(op: Op) -> Operand | None:
+    """`y`, when `x` is `neg(y)`."""
+    inner = made_by(op.operands[0], "ptir.neg")
+    return None if inner is None else inner.operands[0]
+
+
+@op("ptir.neg", infer=of_signed, fold=negated_twice, traits=MAP, family="elementwise_unary")
 def neg(x: Array, *, result: Result) -> Array:
     """Negate each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
 
@@ -97,7 +105,12 @@ def neg(x: Array, *, result: Result) -> Array:
     return compute(result, np.negative, x)
 
 
-@op("ptir.abs", infer=of_signed_real, traits=MAP, family="elementwise_unary")
+def without_sign(op: Op) -> Operand | None:
+    """`x`, when that is an `abs`."""
+    return op.operands[0] if made_by(op.operands[0], "ptir.abs") else None
+
+
+@op("ptir.abs", infer=of_signed_real, fold=without_sign, traits=MAP, family="elementwise_unary")
 def absolute(x: Array, *, result: Result) -> Array:
     """The magnitude of each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
 
@@ -200,7 +213,7 @@ def div(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, truncated_quotient, x, y)
 
 
-@op("ptir.maximum", infer=of_ordered, traits=MAP | COMMUTES, family="elementwise_binary")
+@op("ptir.maximum", infer=of_ordered, fold=of_equal_operands, traits=MAP | COMMUTES, family="elementwise_binary")
 def maximum(x: Array, y: Array, *, result: Result) -> Array:
     """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
 
@@ -209,7 +222,7 @@ def maximum(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.maximum, x, y)
 
 
-@op("ptir.minimum", infer=of_ordered, traits=MAP | COMMUTES, family="elementwise_binary")
+@op("ptir.minimum", infer=of_ordered, fold=of_equal_operands, traits=MAP | COMMUTES, family="elementwise_binary")
 def minimum(x: Array, y: Array, *, result: Result) -> Array:
     """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
 
@@ -218,7 +231,7 @@ def minimum(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.minimum, x, y)
 
 
-@op("ptir.clamp", infer=of_ordered, traits=MAP)
+@op("ptir.clamp", infer=of_ordered, fold=of_equal_operands, traits=MAP)
 def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
     """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp.
 

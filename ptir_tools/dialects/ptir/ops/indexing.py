@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptir_tools.core.constants import same_operand
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.folds import made_by
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -128,7 +130,16 @@ def window_at(x: Array, start: Array, sizes: tuple[int, ...]) -> tuple[slice, ..
     return tuple(slice(s, s + size) for s, size in zip(first, sizes, strict=True))
 
 
-@op("ptir.dynamic_slice", infer=dynamically_sliced, traits=PURE)
+def read_back(op: Op) -> Operand | None:
+    """`x`, when the window is all of it; what was written to this very window of it."""
+    x, start = op.operands
+    written = made_by(x, "ptir.dynamic_update_slice")
+    if written is None or written.attr("sizes") != op.attr("sizes") or not same_operand(written.operands[2], start):
+        return x
+    return written.operands[1]
+
+
+@op("ptir.dynamic_slice", infer=dynamically_sliced, fold=read_back, traits=PURE)
 def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` at `start`, moved into `x` where it would leave it. Contract: DynamicSlice.
 
@@ -147,7 +158,17 @@ def dynamically_updated(x: TensorType, update: TensorType, start: TensorType, *,
     return x
 
 
-@op("ptir.dynamic_update_slice", infer=dynamically_updated, traits=PURE)
+def written_back(op: Op) -> Operand | None:
+    """`update`, when the window is all of `x`; `x`, when the window has no element or what is written was read there."""
+    x, update, start = op.operands
+    if 0 in op.attr("sizes"):
+        return x
+    read = made_by(update, "ptir.dynamic_slice")
+    same = read is not None and all(map(same_operand, read.operands, (x, start)))
+    return x if same else update
+
+
+@op("ptir.dynamic_update_slice", infer=dynamically_updated, fold=written_back, traits=PURE)
 def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`. Contract: DynamicUpdateSlice.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import require
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
@@ -68,7 +69,12 @@ def concatenated(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
     return first.with_shape(extents((*first.shape[:at], joined, *first.shape[at + 1 :]), "axis"))
 
 
-@op("ptir.concat", infer=concatenated, traits=PURE | MOVEMENT | MEASURES)
+def of_one(op: Op) -> Operand | None:
+    """`x`, when it is the only operand."""
+    return op.operands[0] if len(op.operands) == 1 else None
+
+
+@op("ptir.concat", infer=concatenated, fold=of_one, traits=PURE | MOVEMENT | MEASURES)
 def concat(xs: Many, *, axis: int) -> Array:
     """The tensors one after the other along `axis`. Contract: Concat.
 
@@ -95,7 +101,12 @@ def padded(
     return x.with_shape(extents(tuple(map(_padded, x.shape, low, high, interior)), "low"))
 
 
-@op("ptir.pad", infer=padded, traits=PURE | MEASURES)
+def unpadded(op: Op) -> Operand | None:
+    """`x`, when nothing is put before or after it and the result has its type."""
+    return None if any(op.attr("low")) or any(op.attr("high")) else op.operands[0]
+
+
+@op("ptir.pad", infer=padded, fold=unpadded, traits=PURE | MEASURES)
 def pad(
     x: Array,
     *,
@@ -129,7 +140,12 @@ def tiled(x: TensorType, *, repeats: tuple[int, ...]) -> TensorType:
     return x.with_shape(extents(tuple(map(_times, x.shape, repeats)), "repeats"))
 
 
-@op("ptir.tile", infer=tiled, traits=PURE | MOVEMENT | MEASURES)
+def once(op: Op) -> Operand | None:
+    """`x`, when it is repeated once along every axis."""
+    return op.operands[0] if all(n == 1 for n in op.attr("repeats")) else None
+
+
+@op("ptir.tile", infer=tiled, fold=once, traits=PURE | MOVEMENT | MEASURES)
 def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
     """`x` repeated as a whole `repeats[i]` times along each axis `i`. Contract: Tile.
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
@@ -41,6 +41,11 @@ def identity(kind: str, dtype: DType) -> bool | int | float:
     if dtype.is_float:
         return float("-inf" if kind == "max" else "inf")
     return dtype.min if kind == "max" else dtype.max
+
+
+def keeps_one(kind: str, dtype: DType) -> bool:
+    """Whether a reduction of one element is that element to the bit: a sum of floats makes 0.0 of -0.0."""
+    return kind != "sum" or dtype.is_integer
 
 
 def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, axes: Sequence[int], keepdims: bool) -> Array:
@@ -75,3 +80,32 @@ def dtype_of(x: Array) -> DType:
 @cache
 def _by_numpy() -> dict[np.dtype[Any], DType]:
     return {arrays.numpy_dtype(d): d for d in PTIR_DTYPES}
+
+
+# The integers up to 2 to this power are numbers of the dtype, every one.
+PRECISION = {FP8_E4M3: 4, FP8_E5M2: 3, BF16: 8, F16: 11, F32: 24, F64: 53}
+_HOLDS = {
+    FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
+    FP8_E5M2: {FP8_E5M2, BF16, F16, F32, F64},
+    BF16: {BF16, F32, F64},
+    F16: {F16, F32, F64},
+    F32: {F32, F64},
+    F64: {F64},
+}
+
+
+def lossless(source: DType, target: DType) -> bool:
+    """Whether a cast from `source` to `target` keeps every value."""
+    if source is target or source.kind is Kind.BOOL:
+        return True
+    if target.kind is Kind.BOOL or (source.is_complex and not target.is_complex):
+        return False
+    if source.is_complex:
+        return source.bits <= target.bits
+    if target.is_complex:
+        return lossless(source, F32 if target.bits == 64 else F64)
+    if source.is_float:
+        return target in _HOLDS[source]
+    if target.is_float:
+        return source.bits - source.is_signed <= PRECISION[target]
+    return target.min <= source.min and source.max <= target.max

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
@@ -107,7 +107,18 @@ def dequantized(x: TensorType, *, axis: int | None, output_dtype: DType | None, 
     return x.with_dtype(output_dtype or F32)
 
 
-@op("ptir.quantize", infer=quantized, traits=PURE)
+def scaled(op: Op) -> bool:
+    """Whether a quantization op has scales, for which gpt.rs has no field."""
+    names = ("scales", "output_scales")
+    return op.defn.short.endswith("quantize") and any(op.attr(n) for n in names if n in op.defn.attr_index)
+
+
+def unscaled(op: Op) -> Operand | None:
+    """`x`, when it has the dtype and there are no scales."""
+    return None if scaled(op) else op.operands[0]
+
+
+@op("ptir.quantize", infer=quantized, fold=unscaled, traits=PURE)
 def quantize(
     x: Array,
     *,
@@ -128,7 +139,7 @@ def quantize(
     return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@op("ptir.requantize", infer=requantized, traits=PURE)
+@op("ptir.requantize", infer=requantized, fold=unscaled, traits=PURE)
 def requantize(
     x: Array,
     *,
@@ -168,9 +179,3 @@ def dequantize(
     if not scales:
         return arrays.cast(x, dtype_of(x), result.dtype)
     return arrays.round_float(from_steps(x, axis, scales, zero_points), result.dtype)
-
-
-def scaled(op: Op) -> bool:
-    """Whether a quantization op has scales, for which gpt.rs has no field."""
-    names = ("scales", "output_scales")
-    return op.defn.short.endswith("quantize") and any(op.attr(n) for n in names if n in op.defn.attr_index)

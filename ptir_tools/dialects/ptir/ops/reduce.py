@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     NUMERIC,
@@ -62,7 +64,15 @@ def extreme(
     return _reduced(ORDERED, x, axes, keepdims, accum_dtype, out_dtype)
 
 
-@op("ptir.reduce_sum", infer=summed, traits=PURE, family="reduce")
+def over_one(op: Op) -> Operand | None:
+    """`x`, when nothing longer than 1 is reduced and the result has its type, unless floats are summed (0.0 + -0.0 is 0.0)."""
+    x = op.operands[0]
+    t = tensor_type(x)
+    whole = all(t.shape[a] == 1 for a in op.attr("axes"))
+    return x if whole and numerics.keeps_one(op.defn.short.removeprefix("reduce_"), t.dtype) else None
+
+
+@op("ptir.reduce_sum", infer=summed, fold=over_one, traits=PURE, family="reduce")
 def reduce_sum(
     x: Array,
     *,
@@ -82,7 +92,7 @@ def reduce_sum(
     return numerics.reduce("sum", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_max", infer=extreme, traits=PURE, family="reduce")
+@op("ptir.reduce_max", infer=extreme, fold=over_one, traits=PURE, family="reduce")
 def reduce_max(
     x: Array,
     *,
@@ -100,7 +110,7 @@ def reduce_max(
     return numerics.reduce("max", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_min", infer=extreme, traits=PURE, family="reduce")
+@op("ptir.reduce_min", infer=extreme, fold=over_one, traits=PURE, family="reduce")
 def reduce_min(
     x: Array,
     *,

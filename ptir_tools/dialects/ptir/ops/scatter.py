@@ -14,6 +14,7 @@ from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Dim, TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_within, within
+from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
@@ -69,7 +70,12 @@ def scatter_reduce_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[op.attr("axis")], OUTSIDE)
 
 
-@op("ptir.scatter_reduce", infer=scatter_reduced, check=scatter_reduce_in_range, traits=PURE)
+def without_updates(op: Op) -> Operand | None:
+    """`x`, when there are no updates."""
+    return op.operands[0] if 0 in tensor_type(op.operands[2]).shape else None
+
+
+@op("ptir.scatter_reduce", infer=scatter_reduced, check=scatter_reduce_in_range, fold=without_updates, traits=PURE)
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduce: ScatterKind = "add") -> Array:
     """`x` with each update combined into the element at its position, its index along `axis` replaced. Contract: ScatterReduce.
 
@@ -184,7 +190,7 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
     return [v for i, v in enumerate(values) if i // stride % depth == k] if in_place else []
 
 
-@op("ptir.scatter_add", infer=scatter_added, check=scatter_add_in_range, traits=PURE)
+@op("ptir.scatter_add", infer=scatter_added, check=scatter_add_in_range, fold=without_updates, traits=PURE)
 def scatter_add(
     x: Array,
     indices: Array,

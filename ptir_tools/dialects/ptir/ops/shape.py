@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, op
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
+from ptir_tools.dialects.ptir.ops.folds import made_by, of_same_type, tensor_type
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
 
 if TYPE_CHECKING:
@@ -29,7 +32,36 @@ def permuted(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     return x.with_shape(x.shape[a] for a in axes)
 
 
-@op("ptir.transpose", infer=permuted, traits=PURE | MOVEMENT)
+def axes(given: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes in [0, rank)."""
+    return tuple(a % rank if rank else a for a in given)
+
+
+def compose(inner: Sequence[int], outer: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that does `inner`, then `outer`."""
+    n = len(inner)
+    first = axes(inner, n)
+    return tuple(first[i] for i in axes(outer, n))
+
+
+def moves_units(perm: Sequence[int], extents: Shape) -> bool:
+    """Whether the axes that are longer than 1 keep their order: the elements stay where they are."""
+    kept = [a for a in axes(perm, len(perm)) if extents[a] != 1]
+    return kept == sorted(kept)
+
+
+def moved_back(op: Op) -> Operand | None:
+    """`x`, when no axis longer than 1 moves; `y`, when `x` is `transpose(y)` and they move back."""
+    x, perm = op.operands[0], op.attr("perm")
+    if moves_units(perm, tensor_type(x).shape):
+        return x
+    if (inner := made_by(x, "ptir.transpose")) is None:
+        return None
+    source = inner.operands[0]
+    return source if moves_units(compose(inner.attr("perm"), perm), tensor_type(source).shape) else None
+
+
+@op("ptir.transpose", infer=permuted, fold=moved_back, traits=PURE | MOVEMENT)
 def transpose(x: Array, *, perm: tuple[int, ...]) -> Any:
     """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`. Contract: Transpose.
 
@@ -94,7 +126,18 @@ def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Any]) -> dict[str, i
     return {names[0].name: value}
 
 
-@op("ptir.reshape", infer=reshaped, solve=solve_reshape, traits=PURE | MOVEMENT | MEASURES)
+def reshaped_back(op: Op) -> Operand | None:
+    """`x`, when the result has its type; `y`, when `x` is `reshape(y)`, unless its shape names an extent that `y` has not."""
+    x = op.operands[0]
+    inner = made_by(x, "ptir.reshape")
+    if operand_type(x) is op.results[0].type or inner is None:
+        return x
+    source = inner.operands[0]
+    named = (d for d in tensor_type(x).shape if isinstance(d, Sym))
+    return source if all(d in tensor_type(source).shape for d in named) else None
+
+
+@op("ptir.reshape", infer=reshaped, fold=reshaped_back, solve=solve_reshape, traits=PURE | MOVEMENT | MEASURES)
 def reshape(x: Array, *, new_shape: NewShape, result: Result) -> Array:
     """The same elements in the same (row-major) order under another shape. Contract: Reshape.
 
@@ -119,7 +162,7 @@ def broadcast(x: TensorType, *, result_shape: Shape) -> TensorType:
     return target
 
 
-@op("ptir.broadcast_to", infer=broadcast, traits=PURE | MOVEMENT)
+@op("ptir.broadcast_to", infer=broadcast, fold=of_same_type, traits=PURE | MOVEMENT)
 def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:
     """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`. Contract: BroadcastTo.
 
@@ -141,7 +184,7 @@ def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) ->
     return x.with_shape(extents(sizes, "sizes"))
 
 
-@op("ptir.slice", infer=sliced, traits=PURE | MOVEMENT)
+@op("ptir.slice", infer=sliced, fold=of_same_type, traits=PURE | MOVEMENT)
 def slice_(x: Array, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` elements from `starts`, with unit stride. Contract: Slice.
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
 from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.join import ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -119,7 +121,19 @@ def _taps(x: Array, fill: Array, windows: Sequence[int], window: Ints, per_axis:
         yield np.where(real, x[np.ix_(*(index for index, _ in taps))], fill)
 
 
-@op("ptir.reduce_window", infer=window_reduced, traits=PURE | MEASURES)
+def windows_of_one(op: Op) -> bool:
+    """Whether every window has one element, no padding, and the next element is in the next window."""
+    lists = (op.attr("window_dims"), op.attr("strides"), op.attr("base_dilation"))
+    return all(n == 1 for ns in lists for n in ns) and not any(n for pair in op.attr("padding") for n in pair)
+
+
+def element_by_element(op: Op) -> Operand | None:
+    """`x`, when each window is one element of it, unless floats are summed (0.0 + -0.0 is 0.0)."""
+    x = op.operands[0]
+    return x if windows_of_one(op) and numerics.keeps_one(op.attr("reduce"), tensor_type(x).dtype) else None
+
+
+@op("ptir.reduce_window", infer=window_reduced, fold=element_by_element, traits=PURE | MEASURES)
 def reduce_window(
     x: Array,
     *,
@@ -168,7 +182,13 @@ def patched(x: TensorType, *, window: Ints, strides: Ints, dilation: Ints, paddi
     return x.with_shape(extents((x.shape[0], *middle, last), "window"))
 
 
-@op("ptir.extract_patches", infer=patched, traits=PURE | MEASURES)
+def pixel_by_pixel(op: Op) -> Operand | None:
+    """`x`, when each patch is one pixel of it."""
+    plain = all(n == 1 for n in (*op.attr("window"), *op.attr("strides")))
+    return op.operands[0] if plain and not any(n for pair in op.attr("padding") for n in pair) else None
+
+
+@op("ptir.extract_patches", infer=patched, fold=pixel_by_pixel, traits=PURE | MEASURES)
 def extract_patches(
     x: Array,
     *,

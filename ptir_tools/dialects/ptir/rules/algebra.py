@@ -31,9 +31,7 @@ RULES = """
     div-constant:       div(x, c)                                => mul(x, reciprocal(c))
                         if constant(c) and floating(x) and not constant(x) and alone(rw, c, root)          [range]
 
-    neg-neg:            neg(neg(x))                              => x
     abs-neg:            abs(neg(x))                              => abs(x)
-    abs-abs:            abs(abs(x))                              => abs(x)
     abs-square:         abs(y := mul(x, x))                      => y           if floating(x)             [nan-payload]
     abs-exp:            abs(y := exp(_))                         => y                                      [nan-payload]
     sub-neg:            sub(x, neg(y))                           => add(x, y)                              [nan-payload]
@@ -85,8 +83,6 @@ RULES = """
     minimum-constants:  minimum(i := minimum(x, a), b)           => minimum(x, minimum(a, b))
                         if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [nan-payload]
 
-    maximum-self:       maximum(x, x)                            => x
-    minimum-self:       minimum(x, x)                            => x
     maximum-minimum:    maximum(minimum(x, y), x)                => x                                      [range]
     minimum-maximum:    minimum(maximum(x, y), x)                => x                                      [range]
     maximum-lowest:     maximum(x, c)                            => x           if constant(c) and lowest(c)
@@ -94,7 +90,6 @@ RULES = """
     maximum-highest:    maximum(x, c)                            => c           if constant(c) and highest(c)  [range]
     minimum-lowest:     minimum(x, c)                            => c           if constant(c) and lowest(c)   [range]
 
-    clamp-self:         clamp(x, x, x)                           => x
     clamp-at-lower:     clamp(x, x, y)                           => minimum(x, y)
     clamp-at-upper:     clamp(x, _, x)                           => x                                      [range]
     clamp-to-one:       clamp(_, y, y)                           => y                                      [range]

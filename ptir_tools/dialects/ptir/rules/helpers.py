@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of, same_op, scalar_of
-from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind
+from ptir_tools.core.dtypes import FP8_E4M3, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import OPS, create, operand_type
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
+from ptir_tools.dialects.ptir.ops.numerics import PRECISION
+from ptir_tools.dialects.ptir.ops.numerics import lossless as lossless
+from ptir_tools.dialects.ptir.ops.shape import axes as axes
+from ptir_tools.dialects.ptir.ops.shape import compose as compose
+from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,29 +150,6 @@ def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
     return all(u is root or same_op(u, root) for u in rw.users_of(x))
 
 
-def axes(given: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes in [0, rank)."""
-    return tuple(a % rank if rank else a for a in given)
-
-
-def is_identity(perm: Sequence[int]) -> bool:
-    """Whether the permutation moves nothing."""
-    return axes(perm, len(perm)) == tuple(range(len(perm)))
-
-
-def compose(inner: Sequence[int], outer: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that does `inner`, then `outer`."""
-    n = len(inner)
-    first = axes(inner, n)
-    return tuple(first[i] for i in axes(outer, n))
-
-
-def moves_units(perm: Sequence[int], extents: Shape) -> bool:
-    """Whether the axes that are longer than 1 keep their order: the elements stay where they are."""
-    kept = [a for a in axes(perm, len(perm)) if extents[a] != 1]
-    return kept == sorted(kept)
-
-
 def unit_origins(before: Shape, after: Shape) -> list[int | None] | None:
     """For each axis of `after` the axis of `before` that it is, None for an extent 1; None when a reshape from `before` to
     `after` does more than add and drop extents 1."""
@@ -230,37 +212,9 @@ def _core(extents: Shape) -> Shape:
     return extents[first:]
 
 
-_PRECISION = {FP8_E4M3: 4, FP8_E5M2: 3, BF16: 8, F16: 11, F32: 24, F64: 53}
-_HOLDS = {
-    FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
-    FP8_E5M2: {FP8_E5M2, BF16, F16, F32, F64},
-    BF16: {BF16, F32, F64},
-    F16: {F16, F32, F64},
-    F32: {F32, F64},
-    F64: {F64},
-}
-
-
-def lossless(source: DType, target: DType) -> bool:
-    """Whether a cast from `source` to `target` keeps every value."""
-    if source is target or source.kind is Kind.BOOL:
-        return True
-    if target.kind is Kind.BOOL or (source.is_complex and not target.is_complex):
-        return False
-    if source.is_complex:
-        return source.bits <= target.bits
-    if target.is_complex:
-        return lossless(source, F32 if target.bits == 64 else F64)
-    if source.is_float:
-        return target in _HOLDS[source]
-    if target.is_float:
-        return source.bits - source.is_signed <= _PRECISION[target]
-    return target.min <= source.min and source.max <= target.max
-
-
 def holds(d: DType, n: int) -> bool:
     """Whether a dtype has the integers 0 to n, every one."""
-    return n <= d.max if d.is_integer else d.is_float and n <= 1 << _PRECISION[d]
+    return n <= d.max if d.is_integer else d.is_float and n <= 1 << PRECISION[d]
 
 
 def saturates_alike(inner: DType, outer: DType) -> bool:
@@ -292,7 +246,7 @@ def total(root: Op) -> bool:
 HELPERS: dict[str, Any] = {
     f.__name__: f
     for f in (
-        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, is_identity, compose,
+        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, compose,
         moves_units, sums, products, zeros, ones, adds_units, lossless, total, real, inexact, number, lowest, highest,
         power_of_two, saturates_alike, aligned,
     )

@@ -92,33 +92,9 @@ def dynamic_slice_of_constant_start(op: OpView) -> bool:
     return starts is not None and op.replace(op.rw.build(op.root, "slice", op.x, starts=starts, sizes=op.sizes))
 
 
-@rewrites("ptir.dynamic_slice", depth=1)
-def dynamic_slice_of_everything(op: OpView) -> bool:
-    """A window as big as the tensor is the tensor."""
-    return helpers.static(op.x) and operand_type(op.x) is op.result.type and op.replace(op.x)
-
-
-@rewrites("ptir.dynamic_slice", operands=["ptir.dynamic_update_slice"])
-def slice_of_update(op: OpView) -> bool:
-    """What was just written there is what is read there."""
-    inner = op.defined_by(op.x, "dynamic_update_slice")
-    return inner is not None and inner.sizes == op.sizes and same_operand(inner.start, op.start) and op.replace(inner.update)
-
-
-@rewrites("ptir.dynamic_update_slice", depth=1)
-def update_of_everything(op: OpView) -> bool:
-    """An update as big as the tensor replaces it; one without elements does nothing."""
-    if operand_type(op.update) is op.result.type:
-        return helpers.static(op.update) and op.replace(op.update)
-    return 0 in op.sizes and op.replace(op.x)
-
-
-@rewrites("ptir.dynamic_update_slice", operands=["ptir.dynamic_update_slice", "ptir.dynamic_slice"])
+@rewrites("ptir.dynamic_update_slice", operands=["ptir.dynamic_update_slice"], at=0)
 def update_of_same_window(op: OpView) -> bool:
-    """The last of two updates of a window stands; writing what was read there changes nothing."""
-    read = op.defined_by(op.update, "dynamic_slice")
-    if read is not None and same_operand(read.x, op.x) and same_operand(read.start, op.start):
-        return op.replace(op.x)
+    """The last of two updates of a window stands."""
     inner = op.defined_by(op.x, "dynamic_update_slice")
     if inner is None or inner.sizes != op.sizes or not same_operand(inner.start, op.start):
         return False
@@ -137,12 +113,6 @@ def update_of_equal_elements(op: OpView) -> bool:
         return False
     high = tuple(d - s - n for d, s, n in zip(helpers.extents(op.x), starts, op.sizes, strict=True))
     return op.replace(op.rw.build(op.root, "pad", op.update, low=starts, high=high, pad_value=fill))
-
-
-@rewrites("ptir.scatter_reduce", "ptir.scatter_add", depth=1)
-def scatter_of_nothing(op: OpView) -> bool:
-    """Without updates the tensor stays what it is."""
-    return 0 in helpers.shape(op.updates) and op.replace(op.x)
 
 
 # Iota
@@ -191,12 +161,8 @@ INDEXING: list[Pattern] = [
     take_of_run,
     gather_of_run,
     dynamic_slice_of_constant_start,
-    dynamic_slice_of_everything,
-    slice_of_update,
-    update_of_everything,
     update_of_same_window,
     update_of_equal_elements,
-    scatter_of_nothing,
     rearranged_iota,
     iota_of_one,
 ]

@@ -22,7 +22,7 @@ def _along(x: Operand, axis: int) -> int:
 
 @rewrites("ptir.concat", benefit=2)
 def concat_parts(op: OpView) -> bool:
-    """Open concats used here alone, drop operands without elements; one operand left is the result."""
+    """Open concats used here alone, drop operands without elements."""
     axis, parts = op.axis % helpers.rank(op.root), list[Operand]()
     for x in op.root.operands:
         inner = op.defined_by(x, "concat")
@@ -31,8 +31,8 @@ def concat_parts(op: OpView) -> bool:
         elif _along(x, axis) != 0:
             parts.append(x)
     if len(parts) == len(op.root.operands) or not parts:
-        return len(op.root.operands) == 1 and _stand_for(op, op.root.operands[0])
-    return _stand_for(op, parts[0] if len(parts) == 1 else op.rw.build(op.root, "concat", parts, axis=axis))
+        return False
+    return _stand_for(op, op.rw.build(op.root, "concat", parts, axis=axis))
 
 
 def _stand_for(op: OpView, x: Operand) -> bool:

@@ -38,10 +38,6 @@ RULES = """
     not-greater:        compare_eq(compare_gt(a, b), False) => compare_le(a, b)   if number(a, b)
     not-greater-equal:  compare_eq(compare_ge(a, b), False) => compare_lt(a, b)   if number(a, b)
 
-    select-true:        select(True, x, _)                       => x
-    select-false:       select(False, _, y)                      => y
-    select-same:        select(_, x, x)                          => x
-    select-predicate:   select(p, True, False)                   => p
     select-negation:    select(p, (f := False), True)            => compare_eq(p, f)
     select-not:         select(compare_eq(p, False), x, y)       => select(p, y, x)
     select-not-true:    select(compare_ne(p, True), x, y)        => select(p, y, x)
@@ -58,10 +54,10 @@ RULES = """
     select-not-greater: select(compare_gt(x, y), y, x)           => minimum(x, y)                          [range]
     select-not-greater-equal: select(compare_ge(x, y), y, x)     => minimum(x, y)                          [range]
 
-    cast-same:          cast(x, dtype=d)                         => x           if dtype(x) is d
     cast-chain:         cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)
                         if lossless(dtype(x), d) and not (inexact(x) and inexact(root))
-    cast-chain-inexact: cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)   if lossless(dtype(x), d)  [nan-payload]
+    cast-chain-inexact: cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)
+                        if lossless(dtype(x), d) and inexact(x) and inexact(root)                          [nan-payload]
     cast-narrower:      cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)   if saturates_alike(d, e)
     """
 

@@ -5,16 +5,13 @@ from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
 
 RULES = """
-    transpose-same:       transpose(x, perm=p)                       => x                         if is_identity(p)
     transpose-chain:      transpose(transpose(x, perm=p), perm=q)    => transpose(x, perm=compose(p, q))
     transpose-units:      transpose(x, perm=p)                       => reshape(x, new_shape=shape(root))
                           if moves_units(p, shape(x)) and static(x)
-    reshape-same:         reshape(x, new_shape=_)                    => x                         if shape(x) == shape(root)
     reshape-explicit:     reshape(x, new_shape=s)                    => reshape(x, new_shape=shape(root))
                           if s != shape(root) and static(root)
     reshape-chain:        reshape(y := reshape(x, new_shape=_), new_shape=_)  => reshape(x, new_shape=shape(root))
                           if known(y, x)
-    broadcast-same:       broadcast_to(x, result_shape=s)            => x                         if shape(x) == s
     broadcast-chain:      broadcast_to(broadcast_to(x, result_shape=_), result_shape=s)  => broadcast_to(x, result_shape=s)
     broadcast-units:      broadcast_to(x, result_shape=s)            => reshape(x, new_shape=s)   if adds_units(x, root)
                           and rank(x) > 0 and static(x)
@@ -23,12 +20,8 @@ RULES = """
     reshape-of-broadcast: reshape(y := broadcast_to(x, result_shape=_), new_shape=_)
                           => broadcast_to(x, result_shape=shape(root))
                           if aligned(y, root) and rank(x) <= rank(root)
-    slice-same:           slice(x, starts=_, sizes=s)                => x                         if shape(x) == s
     slice-chain:          slice(slice(x, starts=a, sizes=_), starts=b, sizes=s)  => slice(x, starts=sums(a, b), sizes=s)
                           if static(x)
-    pad-same:             pad(x, low=a, high=b, interior=_, pad_value=_)  => x                    if zeros((*a, *b))
-                          and shape(x) == shape(root)
-    tile-once:            tile(x, repeats=r)                         => x                         if ones(r)
     tile-chain:           tile(tile(x, repeats=a), repeats=b)        => tile(x, repeats=products(a, b))
     tile-units:           tile(x, repeats=r)                         => broadcast_to(x, result_shape=shape(root))
                           if all(d == 1 or n == 1 for d, n in zip(shape(x), r))

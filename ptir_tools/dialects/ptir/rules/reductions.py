@@ -15,6 +15,7 @@ from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.dialects.ptir.ops.window import windows_of_one
 from ptir_tools.dialects.ptir.rules import helpers
 
 _SUM, _EXTREMES = "ptir.reduce_sum", ("ptir.reduce_max", "ptir.reduce_min")
@@ -43,15 +44,25 @@ def _reshaped(op: OpView, x: Value) -> Value:
     return x if helpers.shape(x) == want else op.rw.build(op.root, "reshape", x, new_shape=want)
 
 
-@rewrites(_SUM, *_EXTREMES, depth=1, effect=Effect.ZERO_SIGN)
-def reduce_of_one(op: OpView) -> bool:
-    """A reduction over extents 1 is a reshape. (A sum from 0 may make 0.0 of -0.0.)"""
+def _of_one(op: OpView) -> bool:
     extents = helpers.shape(op.x)
     if not _plain(op) or any(extents[a] != 1 for a in op.axes):
         return False
     if operand_type(op.x) is op.result.type:
         return op.replace(op.x)
     return helpers.static(op.x) and op.replace(op.rw.build(op.root, "reshape", op.x, new_shape=helpers.shape(op.root)))
+
+
+@rewrites(*_EXTREMES, depth=1)
+def reduce_of_one(op: OpView) -> bool:
+    """The max or min over extents 1 is a reshape."""
+    return _of_one(op)
+
+
+@rewrites(_SUM, depth=1, effect=Effect.ZERO_SIGN)
+def sum_of_one(op: OpView) -> bool:
+    """A sum over extents 1 is a reshape. (It begins with 0 and may make 0.0 of -0.0.)"""
+    return _of_one(op)
 
 
 def _of_reduce(op: OpView) -> bool:
@@ -220,26 +231,17 @@ def argmax_of_one(op: OpView) -> bool:
 
 @rewrites("ptir.reduce_window", depth=1, effect=Effect.ZERO_SIGN)
 def window_of_one(op: OpView) -> bool:
-    """Windows of one element, one after the other, are the elements."""
-    lists = (op.window_dims, op.strides, op.base_dilation)
-    alike = operand_type(op.x) is op.result.type and op.accum_dtype in (None, default_accum(helpers.dtype(op.x)))
-    plain = all(n == 1 for ns in lists for n in ns) and not any(n for pair in op.padding for n in pair)
-    return alike and plain and op.replace(op.x)
-
-
-@rewrites("ptir.extract_patches", depth=1)
-def patches_of_one(op: OpView) -> bool:
-    """Patches of one pixel, one after the other, are the pixels."""
-    plain = all(n == 1 for n in (*op.window, *op.strides)) and not any(n for pair in op.padding for n in pair)
-    return plain and operand_type(op.x) is op.result.type and op.replace(op.x)
+    """Sums of one element, one after the other, are the elements. (A sum from 0 may make 0.0 of -0.0.)"""
+    alike = operand_type(op.x) is op.result.type
+    return alike and windows_of_one(op.root) and op.replace(op.x)
 
 
 REDUCTIONS: list[Pattern] = [
     reduce_of_nothing,
     argmax_of_one,
     window_of_one,
-    patches_of_one,
     reduce_of_one,
+    sum_of_one,
     reduce_of_reduce,
     sum_of_sum,
     reduce_of_transpose,
