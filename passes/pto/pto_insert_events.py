@@ -17,8 +17,9 @@ from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import EventType, TileType, event
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
-from ptir_tools.dialects.pto.windows import ACCESSES, Access, access_of, overlap
+from ptir_tools.dialects.pto.windows import Access, access_of, overlap
 from ptir_tools.passes import PassContext
 
 

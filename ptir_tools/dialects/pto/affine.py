@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from ptir_tools.core.dtypes import Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.types import INDEX_TYPE
 
 DEPTH = 64  # how far definitions are followed
 _WIDE = 1 << 63
@@ -49,7 +50,7 @@ Seen = dict[tuple[Value, int], Linear]  # values with the depth left for them
 def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int = DEPTH, seen: Seen | None = None) -> Linear:
     """`x` as a linear expression; what arithmetic does not take apart stands for itself. `known` says more of some values."""
     if isinstance(x, Literal):
-        return number(int.from_bytes(x.data or b"", "little", signed=True))
+        return number(_signed(x))
     assert isinstance(x, Value)
     if known is not None and x in known:
         return known[x]
@@ -64,8 +65,19 @@ def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int =
 
 def constant(x: Operand) -> int | None:
     """The number that an index operand always is, or None."""
+    if isinstance(x, Literal):
+        return _signed(x)
+    made = x.op  # type: ignore[union-attr]
+    if made is None:
+        return None
+    if made.defn.is_constant and x.type is INDEX_TYPE:  # type: ignore[union-attr]
+        return _signed(made.attrs[0])
     found = linear(x)
     return None if found.terms else found.const
+
+
+def _signed(x: Literal) -> int:
+    return int.from_bytes(x.data or b"", "little", signed=True)
 
 
 def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen) -> Linear | None:

@@ -109,8 +109,8 @@ def same_extent(what: str, a: Any, b: Any) -> None:
 # The clauses that all tile ops share
 
 
-def rule(check: Callable[..., Any], *results: str) -> Callable[..., Types]:
-    """The type rule of a tile op: `check(*operand types, **attributes)`, then `valid`, `wait` and the event.
+def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., Types]:
+    """The type rule of the tile op called `short`: `check(*operand types, **attributes)`, then `valid`, `wait` and the event.
 
     The operand groups end with `valid` and `wait`; `results` name the attributes that hold the result types.
     """
@@ -122,7 +122,13 @@ def rule(check: Callable[..., Any], *results: str) -> Callable[..., Types]:
         if valid:
             need_indices("valid", valid, made[0].rank if made else operands[0].rank)
         need_events(wait)
-        return made if event is None else (*made, event)
+        for t in (*made, *operands):
+            if isinstance(t, TileType) and t.valid is not None:
+                check_declared(t)
+        if event is None:
+            return made
+        check_event(event, producers(short, operands[0]))
+        return (*made, event)
 
     return infer
 
@@ -143,9 +149,8 @@ def valid_shape(op: Op) -> Shape:
 def group(op: Op, name: str) -> Sequence[Operand]:
     """The operands of the variable group `name`."""
     d = op.defn
-    i = d.attr_index.get(SEGMENTS)
-    lengths = d.lengths(op.attrs, len(op.operands)) if i is None else op.attrs[i]
-    return op.operands[_parts(d, lengths or ()).get(name, _NOTHING)]
+    lengths = op.attrs[-1] if SEGMENTS in d.attr_index else d.lengths(op.attrs, len(op.operands)) or ()
+    return op.operands[_parts(d, lengths).get(name, _NOTHING)]
 
 
 _NOTHING = slice(0)
@@ -159,26 +164,20 @@ def _parts(d: OpDef, lengths: tuple[int, ...]) -> dict[str, slice]:
 
 
 def check_tile_op(op: Op) -> None:
-    """0 < valid <= shape where it is known, and the event carries the op's opcode (seed 3.2, 5.1)."""
+    """0 < valid <= shape where it is known (seed 3.2)."""
     if valid := group(op, "valid"):
         check_valid(valid_shape(op), [constant(x) for x in valid])
-    _check_types(op.defn.short, tuple([v.type for v in op.results]), tuple([operand_type(x) for x in op.operands]))
 
 
-@cache
-def _check_types(short: str, results: Types, operands: Types) -> None:
-    """What `check_tile_op` checks of types alone."""
-    for t in (*results, *operands):
-        if isinstance(t, TileType) and t.valid is not None:
-            check_declared(t)
-    known = producers(short, operands[0] if operands else None)
-    last = results[-1] if results else None
-    if isinstance(last, EventType) and last.eid is not None:
-        good = last.eid < EVENT_IDS
-        require(good, "EventIdsExhausted", f"eid is {last.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")
-    if isinstance(last, EventType) and last.producer is not None and last.producer not in known:
-        message = f"the event's producer is {last.producer}, the op is {known[0]}"
-        raise Violation("EventProducerMismatch", message, help=f"write #pto.op<{known[0]}>", at=f"#pto.op<{last.producer}>")
+def check_event(event: EventType, producers: tuple[str, ...]) -> None:
+    """The event carries an opcode of its op, and an id that there is (seed 5.1)."""
+    if event.eid is not None:
+        good = event.eid < EVENT_IDS
+        require(good, "EventIdsExhausted", f"eid is {event.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")
+    if event.producer is not None and event.producer not in producers:
+        message = f"the event's producer is {event.producer}, the op is {producers[0]}"
+        hint = f"write #pto.op<{producers[0]}>"
+        raise Violation("EventProducerMismatch", message, help=hint, at=f"#pto.op<{event.producer}>")
 
 
 def check_declared(t: TileType) -> None:

@@ -7,7 +7,7 @@ hazard that needs two unusual choices together may then go unseen. In a trace ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice, product
@@ -15,26 +15,60 @@ from typing import Any
 
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import MemRefType, Type
+from ptir_tools.core.types import EventType, MemRefType, TileType, Type
 from ptir_tools.dialects.pto.affine import Linear, linear
-from ptir_tools.dialects.pto.windows import ACCESSES, Access, View, accessed, composed, whole
+from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
+from ptir_tools.dialects.pto.windows import Access, View, accessed, composed, whole
 
 LIMIT = 64  # traces of one function
 # Trips of a loop whose trip count is not known, by how deep it is nested; the first is what happens unless it is varied.
 TRIPS = ((3, 0, 1), (2, 0, 1), (1, 0))
 DEPTH = 16  # calls within calls
 
-Key = tuple[Value, int]  # a value and which time it is made
+Key = Value | tuple[Value, int]  # a value the first time it is made; later with the count
+
+
+@dataclass(slots=True, frozen=True)
+class Role:
+    """What the types of an op tell of it: its pipe, which operands are tiles and which events, what it does to memory."""
+
+    pipe: int
+    tile_op: bool
+    asynchronous: bool
+    tiles: tuple[int, ...]
+    events: tuple[int, ...]
+    access: bool
+    writes: bool
 
 
 @dataclass(slots=True)
 class Step:
-    """One op of a trace. `operands` are the values as the trace knows them."""
+    """One op of a trace. `operands` and `results` are values as the trace knows them."""
 
     op: Op
-    operands: tuple[Any, ...]
-    results: tuple[Key, ...]
+    role: Role
+    operands: list[Any]
+    results: Sequence[Key]
     access: Access | None = None
+
+
+def role_of(op: Op) -> Role:
+    """The role of an op; equal signatures have the same."""
+    key = (op.defn, tuple([x.type for x in op.operands]), op.attrs)  # type: ignore[union-attr]
+    if (found := _ROLES.get(key)) is None:
+        last = op.results[-1].type if op.results else None
+        kinds = [operand_type(x).__class__ for x in op.operands]
+        tiles, events = (tuple([i for i, k in enumerate(kinds) if k is kind]) for kind in (TileType, EventType))
+        short = op.defn.short
+        signals = last.__class__ is EventType
+        pipe = PIPES.index(pipe_of(op))
+        found = Role(pipe, is_tile_op(op.defn), signals, tiles, events, short in ACCESSES, "store" in short)
+        _ROLES[key] = found
+    return found
+
+
+_ROLES: dict[Any, Role] = {}
 
 
 @dataclass(slots=True)
@@ -83,12 +117,13 @@ class _Tracer:
 
     def function(self, function: Function) -> list[Step]:
         for p in function.params:
-            self.known[p] = whole(p) if isinstance(p.type, MemRefType) else (p, 0)
+            if isinstance(p.type, MemRefType):
+                self.known[p] = whole(p)
         self.block(function)
         return self.steps
 
     def look(self, x: Operand) -> Any:
-        return self.known.get(x, (x, 0)) if isinstance(x, Value) else None
+        return self.known.get(x, x) if x.__class__ is Value else None
 
     def block(self, block: Region) -> tuple[Any, ...]:
         for op in block.body:
@@ -106,14 +141,25 @@ class _Tracer:
             self.index[v] = passed[1]
 
     def plain(self, op: Op) -> None:
-        made = []
+        results: Sequence[Key] = op.results
+        known = self.known
+        if self.path:
+            results = [self.again(v) for v in op.results]
         for v in op.results:
-            self.times[v] = n = self.times.get(v, -1) + 1
-            self.known[v] = key = (v, n)
-            made.append(key)
             if _is_index(v.type):
-                self.number(v, again=n > 0)
-        self.steps.append(Step(op, tuple(map(self.look, op.operands)), tuple(made), self.access(op)))
+                self.number(v, again=known.get(v, v) is not v)
+        role = role_of(op)
+        if role.tile_op or role.events or role.tiles or op.defn.short == "sync.op":
+            operands = [known.get(x, x) for x in op.operands]  # type: ignore[arg-type]
+            self.steps.append(Step(op, role, operands, results, self.access(op) if role.access else None))
+
+    def again(self, v: Value) -> Key:
+        """What a value is that a loop or a call may make more than once."""
+        self.times[v] = n = self.times.get(v, -1) + 1
+        if not n:
+            return v
+        self.known[v] = key = (v, n)
+        return key
 
     def number(self, v: Value, again: bool) -> None:
         """What an index value is; one that is opaque is another unknown each time."""
@@ -125,9 +171,7 @@ class _Tracer:
             self.index[v] = Linear(0, {Value(v.type, v.name): 1})
 
     def access(self, op: Op) -> Access | None:
-        if op.defn.short not in ACCESSES:
-            return None
-        view = self.look(next(x for x in op.operands if isinstance(operand_type(x), MemRefType)))
+        view = self.look(memory_of(op))
         return accessed(op, view, self.index) if isinstance(view, View) else None
 
     def view(self, op: Op) -> None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from math import gcd
 
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.dialects.pto.affine import Linear, linear, number
-from ptir_tools.dialects.pto.ops.memory import window
+from ptir_tools.dialects.pto.ops.memory import memory_of, window
 from ptir_tools.dialects.pto.rules import group
 
-ACCESSES = ("tile.load", "tile.store", "tile.store.fp")
 Known = Mapping[Value, Linear]
+_ORIGIN = number(0)
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class Access:
 def whole(root: Value) -> View:
     """A memref argument as a view of itself."""
     assert isinstance(root.type, MemRefType)
-    return View(root, (number(0),) * root.type.rank, (1,) * root.type.rank)
+    return View(root, (_ORIGIN,) * root.type.rank, (1,) * root.type.rank)
 
 
 def composed(op: Op, parent: View, known: Known) -> View:
@@ -55,16 +54,20 @@ def composed(op: Op, parent: View, known: Known) -> View:
 
 
 def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
+    if scale == 1 and base is _ORIGIN:
+        return offset
     return offset * scale + base if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
 
 
 def accessed(op: Op, view: View, known: Known) -> Access:
     """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
-    tile = op.results[0].type if op.defn.short == "tile.load" else operand_type(op.operands[0])
+    tile = op.results[0].type if op.defn.short == "tile.load" else op.operands[0].type  # type: ignore[union-attr]
     assert isinstance(tile, TileType)
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
     sizes = window(op)
+    if None not in sizes:
+        return Access(view.root, starts, view.steps, tuple(sizes), tuple(sizes))  # type: ignore[arg-type]
     most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, tile.shape, strict=True)])
     return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)
 
@@ -81,7 +84,7 @@ def view_of(v: Value) -> View | None:
 
 def access_of(op: Op) -> Access | None:
     """The window of a load or store, or None when it is not known."""
-    target = next(x for x in op.operands if isinstance(operand_type(x), MemRefType))
+    target = memory_of(op)
     view = view_of(target) if isinstance(target, Value) else None
     return accessed(op, view, {}) if view is not None else None
 

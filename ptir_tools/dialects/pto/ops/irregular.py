@@ -48,7 +48,7 @@ def gathered(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -
     rules.same_extent("rows of operand and result", tile.shape[0], to.shape[0])
 
 
-@op("pto.tile.gather", infer=rules.rule(gathered, "to"), traits=kit.TILE, check=rules.check_tile_op)
+@op("pto.tile.gather", infer=rules.rule("tile.gather", gathered, "to"), traits=kit.TILE, check=rules.check_tile_op)
 def gather(
     x: Tile,
     indices: Maybe,
@@ -178,7 +178,7 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     rules.same_shape("the order", need_integers("the order", order), to)
 
 
-@op("pto.tile.sort32", infer=rules.rule(sorted_types, "to", "order"), traits=kit.TILE, check=rules.check_tile_op)
+@op("pto.tile.sort32", infer=rules.rule("tile.sort32", sorted_types, "to", "order"), traits=kit.TILE, check=rules.check_tile_op)
 def sort32(
     x: Tile,
     valid: Many,
@@ -227,7 +227,7 @@ def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exh
 
 def _merged_types(*groups: Any, counts: TensorType | None, **attrs: Any) -> Any:
     results = ("to",) if counts is None else ("to", "counts")
-    return rules.rule(merged, *results)(*groups, counts=counts, **attrs)
+    return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 
 
 @op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op)

@@ -111,7 +111,7 @@ def declare(
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
     no docstring of its own."""
     body.__doc__ = f"{text or inspect.getdoc(body)} Seed 4.4; facts 2.2."
-    op(f"pto.tile.{name}", infer=rules.rule(infer, "to"), traits=TILE | traits, check=rules.check_tile_op)(body)
+    op(f"pto.tile.{name}", infer=rules.rule(f"tile.{name}", infer, "to"), traits=TILE | traits, check=rules.check_tile_op)(body)
 
 
 # Rules of families

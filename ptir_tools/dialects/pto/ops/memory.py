@@ -9,7 +9,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, Many, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
@@ -156,12 +156,22 @@ _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+ACCESSES = {"tile.load": 0, "tile.store": 1, "tile.store.fp": 2}  # the ops that touch memory, and which operand it is
+
+
+def memory_of(op: Op) -> Operand:
+    """The memref that a load or store touches."""
+    return op.operands[ACCESSES[op.defn.short]]
+
+
 def check_access(op: Op) -> None:
     """The window of a load or store lies within the memref, as far as it is known (facts 3.1.5)."""
     rules.check_tile_op(op)
-    parent = next(t for x in op.operands if isinstance(t := operand_type(x), MemRefType))
-    for d, (i, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), parent.shape, strict=True)):
-        check_window(d, constant(i), size, 1, extent, op.defn.short.removeprefix("tile."))
+    shape = memory_of(op).type.shape  # type: ignore[union-attr]
+    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
+        start = constant(x)
+        if start is None or size is None or extent is UNKNOWN or start < 0 or start + size > extent:
+            check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."))
 
 
 def window(op: Op) -> list[int | None]:
@@ -171,10 +181,11 @@ def window(op: Op) -> list[int | None]:
     """
     if valid := rules.group(op, "valid"):
         return [constant(x) for x in valid]
-    tile = op.results[0].type if op.defn.short == "tile.load" else operand_type(op.operands[0])
+    load = op.defn.short == "tile.load"
+    tile = op.results[0].type if load else op.operands[0].type  # type: ignore[union-attr]
     assert isinstance(tile, TileType)
-    known = tile.valid if tile.valid is not None else tile.shape if op.defn.short == "tile.load" else static_valid(op.operands[0])
-    return [d if isinstance(d, int) else None for d in known]
+    known = tile.valid if tile.valid is not None else tile.shape if load else static_valid(op.operands[0])
+    return [d if d.__class__ is int else None for d in known]
 
 
 def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | None = None) -> Shape:
@@ -188,20 +199,21 @@ def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | N
 
 
 def _static_valid(x: Any, depth: int, seen: dict[tuple[Any, int], Shape]) -> Shape:
-    t, made = x.type, x.op
-    assert isinstance(t, TileType)
-    unknown = (UNKNOWN,) * t.rank
+    t: TileType = x.type
+    made: Op | None = x.op
     if made is None or not depth or not made.defn.short.startswith("tile."):
-        return unknown
+        return (UNKNOWN,) * t.rank
     if given := rules.group(made, "valid"):
-        return tuple(UNKNOWN if (v := constant(y)) is None else v for y in given)
-    tiles = [y for y in made.operands if isinstance(y.type, TileType)]
+        return tuple([UNKNOWN if (v := constant(y)) is None else v for y in given])
+    tiles: list[Any] = [y for y in made.operands if y.type.__class__ is TileType]  # type: ignore[union-attr]
     if not tiles:
         return t.shape
     if any(y.type.shape != t.shape for y in tiles):
-        return unknown
-    parts = [static_valid(y, depth - 1, seen) for y in tiles]
-    return tuple(min(vs) if all(isinstance(v, int) for v in vs) else UNKNOWN for vs in zip(*parts, strict=True))
+        return (UNKNOWN,) * t.rank
+    parts = {static_valid(y, depth - 1, seen) for y in tiles}
+    if len(parts) == 1:
+        return parts.pop()
+    return tuple([min(vs) if all(isinstance(v, int) for v in vs) else UNKNOWN for vs in zip(*parts, strict=True)])
 
 
 def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: str) -> tuple[slice, ...]:
@@ -212,7 +224,7 @@ def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: 
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
 
 
-@op("pto.tile.load", infer=rules.rule(loaded, "to"), traits=READS | ASYNC | WAITS, check=check_access)
+@op("pto.tile.load", infer=rules.rule("tile.load", loaded, "to"), traits=READS | ASYNC | WAITS, check=check_access)
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
@@ -225,7 +237,7 @@ def load(
     return issue(context, wait, event, lambda: made.fill(source[region], True), made)
 
 
-@op("pto.tile.store", infer=rules.rule(stored), traits=WRITES | ASYNC | WAITS, check=check_store)
+@op("pto.tile.store", infer=rules.rule("tile.store", stored), traits=WRITES | ASYNC | WAITS, check=check_store)
 def store(
     tile: Tile,
     target: Array,
@@ -282,7 +294,7 @@ def rescaled(values: Array, scale: Array) -> Array:
     return made
 
 
-@op("pto.tile.store.fp", infer=rules.rule(quantized), traits=WRITES | ASYNC | WAITS, check=check_access)
+@op("pto.tile.store.fp", infer=rules.rule("tile.store.fp", quantized), traits=WRITES | ASYNC | WAITS, check=check_access)
 def store_fp(
     tile: Tile,
     scale: Tile,

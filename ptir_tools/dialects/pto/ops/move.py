@@ -137,7 +137,7 @@ def in_tile(d: int, offset: int | None, size: int, extent: Any) -> None:
         require(start + size <= extent, "OutOfBounds", f"extract leaves the tile: {start} + {size} > {extent} in dimension {d}")
 
 
-@op("pto.tile.extract", infer=rules.rule(extracted, "to"), traits=kit.TILE | MOVEMENT, check=check_extract)
+@op("pto.tile.extract", infer=rules.rule("tile.extract", extracted, "to"), traits=kit.TILE | MOVEMENT, check=check_extract)
 def extract(
     x: Tile, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
