@@ -1,4 +1,4 @@
-"""Constant folding: an op on constants becomes a constant, by its own declared body; see `core.folding`."""
+"""Folding by the declarations: an op becomes the value that its `fold` names, or what its body computes; see `core.folding`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_PATTERNS = PatternSet().freeze()
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute what depends on constants alone."""
+    """Compute what depends on constants alone, and drop what changes nothing by its declaration."""
     for rw in context.rewriters(program):
         stats = apply_patterns_and_fold_greedily(rw, _NO_PATTERNS, context.greedy(enable_dce=False))
         for op in rw.backward():

@@ -91,7 +91,10 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
     if not literals or not foldable(d) or not isinstance(t, TensorType) or not t.is_static:
         return NOTHING
     literal = _literal(op, t, literals, rw, limits)
-    return NOTHING if literal is None else Materialize(literal)
+    if literal is None:
+        return NOTHING
+    inline = not t.shape and all(isinstance(x, Literal) for x in op.operands)  # what is written inline stays so
+    return ReplacedBy(literal) if inline else Materialize(literal)
 
 
 def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> Literal | None:

@@ -269,12 +269,13 @@ class _Driver:
 
     def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
         """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say)."""
+        rw, v = self.rw, op.results[0]
         by = found.literal if isinstance(found, Materialize) else found.operand
-        if not self.rw.accepts(op.results[0], by):
+        if not rw.accepts(v, by):
             return False
-        if isinstance(by, Literal) and self.rw.dialect.constant:
-            by = self.rw.materialize_constant(op, by)
-        self.rw.replace(op, by)
+        if isinstance(by, Literal) and rw.dialect.constant and (isinstance(found, Materialize) or rw.is_result(v)):
+            by = rw.materialize_constant(op, by)
+        rw.replace(op, by)
         return True
 
     def did(self, name: str) -> None:
