@@ -234,6 +234,21 @@ def test_functions_are_within_their_error(name):
         assert (np.abs(actual[tiny] - wanted[tiny]) <= 2**-148).all()
 
 
+@needs_kernels
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_give_the_same_bits_wherever_an_element_stands(name):
+    """Between any neighbors, in any place of a tile, in the last elements."""
+    x = np.concatenate([np.linspace(-12, 12, 1000), np.logspace(-38, 3, 1000)]).astype(np.float32)
+    alone = np.concatenate([tiles(name, [v[None, None]], np.empty((1, 1), np.float32)) for v in x], axis=1)[0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        order, some = rng.permutation(len(x)), x.copy()
+        some[rng.integers(0, len(x), 5)] = SPECIAL[:5]
+        found = tiles(name, [some[order][None]], np.empty((1, len(x)), np.float32))[0]
+        same = some[order] == x[order]
+        np.testing.assert_array_equal(found[same].view(np.int32), alone[order][same].view(np.int32))
+
+
 BINARY = {
     "add": np.add,
     "sub": np.subtract,

@@ -1,5 +1,6 @@
 /* Elementary functions without branches, so that loops over them become vector code. Coefficients are fits of this project;
- * errors are at most 2 units in the last place for exp and log, 7 for tanh and erf. */
+ * errors are at most 2 units in the last place for exp and log, 7 for tanh and erf. No sum is of two products, which a compiler
+ * may fuse in two ways: every copy of a function gives the same bits. */
 #ifndef PTIR_FUNCTIONS_H
 #define PTIR_FUNCTIONS_H
 #include <math.h>
@@ -7,53 +8,66 @@
 #include <string.h>
 #include "common.h"
 
-PTIR_INLINE float from_bits(int32_t i)
+PTIR_INLINE float from_bits(uint32_t i)
 {
     float f;
     memcpy(&f, &i, sizeof f);
     return f;
 }
 
-PTIR_INLINE int32_t to_bits(float f)
+PTIR_INLINE uint32_t to_bits(float f)
 {
-    int32_t i;
+    uint32_t i;
     memcpy(&i, &f, sizeof i);
     return i;
 }
 
-/* 2 to the power n, for n in [-126, 127]. */
-PTIR_INLINE float power_of_two(int32_t n) { return from_bits((n + 127) << 23); }
+enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* where the exponent begins; the bits of 1 */
 
-/* e^x = 2^n e^r with |r| <= ln 2 / 2; the power is applied in two steps, so that the ends of the range come out right. */
+/* 2 to the power n, for n in [-126, 127]. */
+PTIR_INLINE float power_of_two(int32_t n) { return from_bits(ONE + ((uint32_t)n << EXPONENT)); }
+
+/* The bits of 1.5 * 2^23: a small number added to it is rounded to an integer, which is in the lowest bits. */
+enum { SHIFT = 0x4b400000 };
+
+/* e^r for x = n ln 2 + r, |r| <= ln 2 / 2; n is in the lowest bits of `shifted`. */
+PTIR_INLINE float reduced_exp(float x, uint32_t *shifted)
+{
+    float rounded = x * 1.44269504f + from_bits(SHIFT), whole = rounded - from_bits(SHIFT);
+    float r = x - whole * 0.693359375f;
+    r = r + whole * 2.12194440e-4f;
+    float square = r * r;
+    float p = square * (1.381458389e-3f * r + 8.368724096e-3f) + (4.166838874e-2f * r + 1.666652057e-1f);
+    *shifted = to_bits(rounded);
+    return (p * r + 4.999999344e-1f) * square + r + 1.0f;
+}
+
+/* e^x where the result and all on the way are normal. */
+PTIR_INLINE int is_near(float x) { return fabsf(x) <= 87.0f; }
+PTIR_INLINE float near_exp(float x)
+{
+    uint32_t n;
+    float p = reduced_exp(x, &n);
+    return from_bits(to_bits(p) + (n << EXPONENT));
+}
+
+/* e^x for any x; the power of two is applied in two steps, so that the ends of the range come out right. */
 PTIR_INLINE float fast_exp(float x)
 {
-    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    uint32_t shifted;
     float y = x < -105.0f ? -105.0f : x;
-    y = y > 90.0f ? 90.0f : y;
-    float rounded = y * 1.44269504f + shift;
-    int32_t n = to_bits(rounded) - to_bits(shift);
-    float whole = rounded - shift;
-    float r = y - whole * 0.693359375f;
-    r = r + whole * 2.12194440e-4f;
-    float p = 1.381458389e-3f;
-    p = p * r + 8.368724096e-3f;
-    p = p * r + 4.166838874e-2f;
-    p = p * r + 1.666652057e-1f;
-    p = p * r + 4.999999344e-1f;
-    p = (p * r) * r + r + 1.0f;
-    int32_t half = n >> 1;
+    float p = reduced_exp(y > 90.0f ? 90.0f : y, &shifted);
+    int32_t n = (int32_t)(shifted - SHIFT), half = n >> 1;
     return p * power_of_two(half) * power_of_two(n - half);
 }
 
-/* log x = e ln 2 + log(1 + f), sqrt(1/2) <= 1 + f < sqrt 2. */
-PTIR_INLINE float fast_log(float x)
+/* log x = e ln 2 + log(1 + f) for a normal x, sqrt(1/2) <= 1 + f < sqrt 2; `bias` is added to e. */
+PTIR_INLINE float normal_log(float x, float bias)
 {
-    float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
-    float bias = x < 1.17549435e-38f ? 23.0f : 0.0f;
-    int32_t bits = to_bits(scaled);
-    int32_t e = (bits - 0x3f3504f3) >> 23;
-    float f = from_bits(bits - (e << 23)) - 1.0f;
-    float exponent = (float)e - bias;
+    const uint32_t low = 0x3f3504f3; /* sqrt(1/2) */
+    int32_t e = (int32_t)(to_bits(x) - low) >> EXPONENT;
+    float f = from_bits(to_bits(x) - ((uint32_t)e << EXPONENT)) - 1.0f;
+    float exponent = (float)e + bias;
     float p = 6.746608080e-2f;
     p = p * f + -1.167564144e-1f;
     p = p * f + 1.188817160e-1f;
@@ -63,14 +77,29 @@ PTIR_INLINE float fast_log(float x)
     p = p * f + 2.000211871e-1f;
     p = p * f + -2.500000960e-1f;
     p = p * f + 3.333331260e-1f;
-    float square = f * f;
-    float y = p * f * square - exponent * 2.12194440e-4f;
-    y = y - 0.5f * square;
-    y = f + y + exponent * 0.693359375f;
+    float y = f + (p * f - 0.5f) * (f * f);
+    y = y - exponent * 2.12194440e-4f;
+    return y + exponent * 0.693359375f;
+}
+
+PTIR_INLINE int is_normal(float x) { return x >= 1.17549435e-38f && x < INFINITY; }
+PTIR_INLINE float near_log(float x) { return normal_log(x, 0.0f); }
+
+/* log x for any x. */
+PTIR_INLINE float fast_log(float x)
+{
+    int denormal = x < 1.17549435e-38f;
+    float y = normal_log(denormal ? x * 8388608.0f : x, denormal ? -23.0f : 0.0f);
     y = x == 0.0f ? -INFINITY : y;
     y = x == INFINITY ? x : y;
     return x >= 0.0f ? y : NAN;
 }
+
+/* Limits as data: where the compiler knows both sides, it makes six instructions of the two that clipping needs. */
+typedef struct {
+    float one, tanh, erf;
+} ptir_limits;
+extern ptir_limits ptir_limit;
 
 PTIR_INLINE float clipped(float x, float limit)
 {
@@ -80,7 +109,7 @@ PTIR_INLINE float clipped(float x, float limit)
 
 PTIR_INLINE float fast_tanh(float x)
 {
-    float y = clipped(x, 9.0f);
+    float y = clipped(x, ptir_limit.tanh);
     float t = y * y;
     float p = 3.683617833e-11f, q = 2.956608308e-09f;
     p = p * t + 1.113220897e-07f;
@@ -93,12 +122,12 @@ PTIR_INLINE float fast_tanh(float x)
     q = q * t + 2.920451903e-02f;
     q = q * t + 4.743327704e-01f;
     q = q * t + 1.0f;
-    return clipped(y * (p / q), 1.0f);
+    return clipped(y * (p / q), ptir_limit.one);
 }
 
 PTIR_INLINE float fast_erf(float x)
 {
-    float y = clipped(x, 4.0f);
+    float y = clipped(x, ptir_limit.erf);
     float t = y * y;
     float p = 1.9867809e-06f, q = 3.7420167e-05f;
     p = p * t + 2.8456606e-04f;
@@ -111,7 +140,7 @@ PTIR_INLINE float fast_erf(float x)
     q = q * t + 1.1535008e-01f;
     q = q * t + 5.0485758e-01f;
     q = q * t + 1.0f;
-    return clipped(y * (p / q), 1.0f);
+    return clipped(y * (p / q), ptir_limit.one);
 }
 
 /* The larger and the smaller; NaN when either is NaN. */

@@ -2,6 +2,8 @@
 #include "common.h"
 #include "functions.h"
 
+ptir_limits ptir_limit = {1.0f, 9.0f, 4.0f};
+
 void ptir_tile_shape(const ptir_program *p, size_t *rows, size_t *columns)
 {
     *columns = p->whole_rows ? p->columns : smallest(p->columns, PTIR_TILE);
@@ -25,12 +27,31 @@ typedef struct {
 
 UNARY(neg, -x)
 UNARY(abs, fabsf(x))
-UNARY(exp, fast_exp(x))
-UNARY(log, fast_log(x))
 UNARY(tanh, fast_tanh(x))
 UNARY(erf, fast_erf(x))
 UNARY(rsqrt, 1.0f / sqrtf(x))
 UNARY(reciprocal, 1.0f / x)
+
+/* A function in blocks: short where all arguments are `usual`, whole where one is not. */
+#define IN_BLOCKS(name, usual, short, whole)                                                                           \
+    CLONES static void do_##name(float *restrict d, const float *a, size_t count)                                      \
+    {                                                                                                                  \
+        enum { BLOCK = 128 };                                                                                          \
+        for (; count >= BLOCK; count -= BLOCK, d += BLOCK, a += BLOCK) {                                               \
+            int rare = 0;                                                                                              \
+            for (size_t i = 0; i < BLOCK; i++) {                                                                       \
+                d[i] = short(a[i]);                                                                                    \
+                rare |= !usual(a[i]);                                                                                  \
+            }                                                                                                          \
+            for (size_t i = 0; rare && i < BLOCK; i++)                                                                 \
+                d[i] = whole(a[i]);                                                                                    \
+        }                                                                                                              \
+        for (size_t i = 0; i < count; i++)                                                                             \
+            d[i] = whole(a[i]);                                                                                        \
+    }
+
+IN_BLOCKS(exp, is_near, near_exp, fast_exp)
+IN_BLOCKS(log, is_normal, near_log, fast_log)
 
 /* A binary op on equal registers, and with one float per row on the right or on the left. */
 #define BINARY(name, value)                                                                                            \
