@@ -66,18 +66,17 @@ def command(
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
     session.set(target=target, placeholders=dict(placeholders), elide_constants=elide_constants_larger, lossy=lossy)
+    dialect = FORMATS[to].dialect
     program, diagnostics = session.load(file, verify=False)
-    between = FORMATS[to].dialect != program.dialect.name
+    between = dialect != program.dialect.name
     if between or check or not FORMATS[to].readable:  # what is only written is a lowering: of good programs
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
     if constants is not None:
-        given = constants_file.read(constants, program) if program.dialect.name == "tiny" else {}
-        session.set(constants=given)
-    after = program
-    if between:
-        program = _sized(session, program, FORMATS[to].dialect) if check else program
-        after = _convert(session, program, FORMATS[to].dialect, diagnostics)
+        session.set(constants=constants_file.read(constants, program) if program.dialect.name == "tiny" else {})
+    if between and check:
+        program = _sized(session, program, dialect)
+    after = _convert(session, program, dialect, diagnostics) if between else program
     arrays = weights_file.taken_out(session, after, to, weights)
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)

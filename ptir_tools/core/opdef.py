@@ -59,6 +59,7 @@ Maybe = Any
 CO_VARARGS = 4  # as inspect.CO_VARARGS
 ONE, MAYBE, MANY = "one", "maybe", "many"
 SEGMENTS = "segments"  # the implicit attribute that holds group lengths when one count cannot tell them
+_FLOAT_KINDS = ("float", "Scalar", "Attrs", "Literal")
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 
@@ -103,10 +104,10 @@ class OpDef:
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
     family: str
     star: bool  # the last group is written *xs
-    wants: dict[str, str]
+    wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
     implemented: bool
-    attr_index: dict[str, int] = field(default_factory=dict)
-    float_attrs: bool = False
+    attr_index: dict[str, int] = field(init=False)
+    float_attrs: bool = field(init=False)  # an attribute may hold a float, which Python's == does not compare by its bits
     cache: dict[Any, Any] = field(default_factory=dict)
     places: dict[str, int] = field(init=False)  # where the groups of one operand stand that no variable one precedes
     short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
@@ -117,6 +118,8 @@ class OpDef:
 
     def __post_init__(self) -> None:
         fixed = next((i for i, g in enumerate(self.groups) if g.kind != ONE), len(self.groups))
+        self.attr_index = {a.name: i for i, a in enumerate(self.attrs)}
+        self.float_attrs = any(kind in a.kind for a in self.attrs for kind in _FLOAT_KINDS)
         self.places = {g.name: i for i, g in enumerate(self.groups[:fixed])}
         self.short = self.name.partition(".")[2]
         self.is_pure = PURE in self.traits
@@ -245,39 +248,44 @@ def op(
     """
 
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
-        code, notes = fn.__code__, fn.__annotations__
-        positional = code.co_varnames[: code.co_argcount]
-        groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in positional]
-        keyword = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-        if code.co_flags & CO_VARARGS:  # *xs
-            groups.append(Group(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], MANY))
-        defaults = fn.__kwdefaults__ or {}
-        kinds = {k: str(notes.get(k, "")) for k in keyword}
-        attrs = [Attr(k, t, defaults.get(k, REQUIRED)) for k, t in kinds.items() if t != "Region" and t not in _BODY_ONLY]
-        if sum(g.kind != ONE for g in groups) > 1:
-            attrs.append(Attr(SEGMENTS, "tuple[int, ...]", REQUIRED))
         OPS[name] = OpDef(
-            name,
-            tuple(groups),
-            tuple(attrs),
-            tuple(k for k, t in kinds.items() if t == "Region"),
-            infer,
-            fn,
-            traits,
-            fn.__doc__ or "",
-            check,
-            fold,
-            solve,
-            family or name.partition(".")[2],
-            bool(code.co_flags & CO_VARARGS),
-            {k: t for k, t in kinds.items() if t in _BODY_ONLY},
-            implemented,
-            {a.name: i for i, a in enumerate(attrs)},
-            any("float" in a.kind or "Scalar" in a.kind or "Attrs" in a.kind or "Literal" in a.kind for a in attrs),
+            name=name,
+            infer=infer,
+            body=fn,
+            traits=traits,
+            doc=fn.__doc__ or "",
+            check=check,
+            fold=fold,
+            solve=solve,
+            family=family or name.partition(".")[2],
+            implemented=implemented,
+            **_schema(fn),
         )
         return fn
 
     return declare
+
+
+def _schema(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The fields of `OpDef` that the signature of `fn` gives, read from its code: importing `inspect` would slow every start."""
+    code, notes = fn.__code__, fn.__annotations__
+    named = code.co_argcount + code.co_kwonlyargcount
+    groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in code.co_varnames[: code.co_argcount]]
+    star = bool(code.co_flags & CO_VARARGS)
+    if star:
+        groups.append(Group(code.co_varnames[named], MANY))
+    kinds = {k: str(notes.get(k, "")) for k in code.co_varnames[code.co_argcount : named]}
+    defaults = fn.__kwdefaults__ or {}
+    attrs = [Attr(k, t, defaults.get(k, REQUIRED)) for k, t in kinds.items() if t not in ("Region", *_BODY_ONLY)]
+    if sum(g.kind != ONE for g in groups) > 1:
+        attrs.append(Attr(SEGMENTS, "tuple[int, ...]", REQUIRED))
+    return {
+        "groups": tuple(groups),
+        "star": star,
+        "attrs": tuple(attrs),
+        "regions": tuple(k for k, t in kinds.items() if t == "Region"),
+        "wants": {k: t for k, t in kinds.items() if t in _BODY_ONLY},
+    }
 
 
 def operand_type(x: Operand) -> Type:

@@ -30,7 +30,11 @@ def substitute(x: Any, lookup: Lookup) -> Any:
 def lookup_in(program: Program, numbers: Mapping[str, int]) -> Lookup:
     """What `substitute` needs to put `numbers` into extents of `program`."""
     extents = program.dialect.extents
-    return (lambda s: numbers.get(s.name, s)) if extents is None else (lambda s: extents.value(s, numbers))
+    return _numbered(numbers) if extents is None else (lambda s: extents.value(s, numbers))
+
+
+def _numbered(numbers: Mapping[str, int]) -> Lookup:
+    return lambda s: numbers.get(s.name, s)
 
 
 def infer(program: Program, numbers: dict[str, int]) -> None:
@@ -78,12 +82,8 @@ def bind(program: Program, numbers: Mapping[str, int]) -> None:
     """Replace symbols by numbers in the whole program, in place. Names that do not occur are ignored."""
     if program.dialect.extents is not None:
         return program.dialect.extents.bind(program, numbers)
-
-    def lookup(s: Sym) -> Any:
-        return numbers.get(s.name, s)
-
     for block in program.blocks():
-        _bind_block(block, lookup)
+        _bind_block(block, _numbered(numbers))
 
 
 def _bind_block(block: Region, lookup: Lookup) -> None:
@@ -129,41 +129,42 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
         program.dialect.extents.specialize(program, numbers)
         return
 
-    def lookup(s: Sym) -> Any:
-        return numbers.get(s.name, s)
-
     done: set[Region] = set()
-
-    def block(b: Region) -> None:
-        done.add(b)
-        for p in b.params:
-            p.type = substitute(p.type, lookup)
-        for op in b.body:
-            for r in op.regions:
-                if r not in done:
-                    block(r)
-            try:
-                retype(op)
-            except Violation as violation:
-                violation.loc = violation.loc or op.loc
-                raise
-        b.result_types = [substitute(t, lookup) for t in b.result_types]
-
-    def retype(op: Op) -> None:
-        op.attrs = substitute(op.attrs, lookup)
-        types = tuple(operand_type(x) for x in op.operands)
-        if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
-            numbers.update(op.defn.solve(types, op.defn.named(op.attrs)))
-            op.attrs = substitute(op.attrs, lookup)
-        for v, t in zip(op.results, op.defn.result_types(types, op.attrs, op.regions), strict=True):
-            unify(v.type, t, numbers, f"result of {op.defn.short}")
-            v.type = substitute(_known(v.type, t), lookup)
-
-    block(program.main)
+    _specialize_block(program.main, numbers, done)
     left = [s.name for b in done for x in _block_types(b) for s in mentioned(x)]
     if left:
         names = ", ".join(dict.fromkeys(left))
         raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT")
+
+
+def _specialize_block(block: Region, numbers: dict[str, int], done: set[Region]) -> None:
+    """Make `block` and what its ops run static; those in `done` are."""
+    done.add(block)
+    lookup = _numbered(numbers)
+    for p in block.params:
+        p.type = substitute(p.type, lookup)
+    for op in block.body:
+        for r in op.regions:
+            if r not in done:
+                _specialize_block(r, numbers, done)
+        try:
+            _specialize_op(op, numbers, lookup)
+        except Violation as violation:
+            violation.loc = violation.loc or op.loc
+            raise
+    block.result_types = [substitute(t, lookup) for t in block.result_types]
+
+
+def _specialize_op(op: Op, numbers: dict[str, int], lookup: Lookup) -> None:
+    """Give `op` the result types that its static operand types call for, and `numbers` what they determine."""
+    op.attrs = substitute(op.attrs, lookup)
+    types = tuple(operand_type(x) for x in op.operands)
+    if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
+        numbers.update(op.defn.solve(types, op.defn.named(op.attrs)))
+        op.attrs = substitute(op.attrs, lookup)
+    for v, t in zip(op.results, op.defn.result_types(types, op.attrs, op.regions), strict=True):
+        unify(v.type, t, numbers, f"result of {op.defn.short}")
+        v.type = substitute(_known(v.type, t), lookup)
 
 
 def _known(declared: Type, inferred: Type) -> Type:
