@@ -21,6 +21,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.rules import joins
 from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
 from ptir_tools.dialects.ptir.text import FORMAT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
@@ -231,3 +232,31 @@ def test_every_order_of_the_worklist_gives_a_canonical_program_of_about_the_same
         assert again.edits == 0, (order, again.statistics)
         sizes.append(len(program.main.body))
     assert max(sizes) - min(sizes) <= 1, sizes
+
+
+def concat_of(n: int, *windows: tuple[int, int]) -> Program:
+    """A program that joins `n` pairs and returns windows (start, size) of the whole."""
+    pairs = ", ".join(f"%p{i}: tensor<f32, 2>" for i in range(n))
+    types = ", ".join(f"tensor<f32, {size}>" for _, size in windows)
+    lines = [f"%c = concat({', '.join(f'%p{i}' for i in range(n))}) axis[0] -> tensor<f32, {2 * n}>"]
+    lines += [f"%s{k} = slice(%c) starts[{at}] sizes[{size}] -> tensor<f32, {size}>" for k, (at, size) in enumerate(windows)]
+    results = ", ".join(f"%s{k}" for k in range(len(windows)))
+    return read("\n".join([f"func @f({pairs}) -> ({types}) {{", *lines, f"return {results}", "}"]))
+
+
+def test_slices_of_a_wide_concat_look_at_its_operands_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Counter[str]()
+    along = joins._along
+    monkeypatch.setattr(joins, "_along", lambda x, axis: asked.update(["operand"]) or along(x, axis))
+    n = 200
+    program = concat_of(n, *((2 * i + 1, 1) for i in range(n)))
+    before = clone(program)
+    run_pipeline(program, "canonicalize", PassContext())
+    assert [op.defn.short for op in program.main.body] == ["slice"] * n and asked["operand"] <= 4 * n
+    assert all(agree(x, y, exact=True, loose=False) for x, y in zip(outputs(before, 0), outputs(program, 0), strict=True))
+
+
+def test_wide_windows_of_a_concat_that_stays_are_not_joined_again():
+    program = concat_of(40, (1, 4), (0, 60), (0, 20), (3, 40), (10, 70))
+    run_pipeline(program, "canonicalize")
+    assert [op.defn.short for op in program.main.body] == ["concat", "slice", "slice", "concat", "slice", "slice"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import same_operand
-from ptir_tools.core.ir import Operand
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
+from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.rules.uniform import element_of
@@ -85,23 +89,38 @@ def slice_of_concat(op: OpView) -> bool:
     inner = op.defined_by(op.x, "concat")
     if inner is None or 0 in op.sizes:
         return False
-    axis, at, whole = inner.axis % len(op.starts), 0, list[Operand]()
-    start = op.starts[axis]
-    end = start + op.sizes[axis]
-    for x in inner.root.operands:
-        extent = _along(x, axis)
-        if extent < 0:
-            return False
-        if at <= start and end <= at + extent:
-            starts = (*op.starts[:axis], start - at, *op.starts[axis + 1 :])
-            return op.replace(op.rw.build(op.root, "slice", x, starts=starts, sizes=op.sizes))
-        if start <= at and at + extent <= end:
-            whole.append(x)
-        at += extent
-    across = all(n == d for a, (n, d) in enumerate(zip(op.sizes, helpers.shape(op.x), strict=True)) if a != axis)
-    if not across or sum(_along(x, axis) for x in whole) != op.sizes[axis]:
+    axis = inner.axis % len(op.starts)
+    offsets = _offsets(op.rw, inner.root, axis)
+    if offsets is None:
         return False
-    return op.replace(op.rw.build(op.root, "concat", whole, axis=axis))
+    start, end = op.starts[axis], op.starts[axis] + op.sizes[axis]
+    first, last = bisect_right(offsets, start) - 1, bisect_left(offsets, end)
+    parts = inner.root.operands[first:last]
+    if len(parts) == 1:
+        starts = (*op.starts[:axis], start - offsets[first], *op.starts[axis + 1 :])
+        return op.replace(op.rw.build(op.root, "slice", parts[0], starts=starts, sizes=op.sizes))
+    across = all(n == d for a, (n, d) in enumerate(zip(op.sizes, helpers.shape(op.x), strict=True)) if a != axis)
+    if not across or (offsets[first], offsets[last]) != (start, end):
+        return False
+    if len(parts) > _FEW and not helpers.alone(op.rw, op.x, op.root):
+        return False
+    return op.replace(op.rw.build(op.root, "concat", parts, axis=axis))
+
+
+_FEW = 16  # operands that are joined once more while all of them stay joined, too
+_OFFSETS: WeakKeyDictionary[Rewriter, dict[Op, tuple[object, list[int] | None]]] = WeakKeyDictionary()
+
+
+def _offsets(rw: Rewriter, concat: Op, axis: int) -> list[int] | None:
+    """Where each operand of `concat` begins, then where the last one ends; None when an extent is symbolic. It is worked out
+    once, however many slices ask, as long as the operands stay what they are."""
+    known = _OFFSETS.setdefault(rw, {})
+    operands, offsets = known.get(concat, (None, None))
+    if operands is not concat.operands:
+        extents = [_along(x, axis) for x in concat.operands]
+        offsets = None if -1 in extents else [0, *accumulate(extents)]
+        known[concat] = concat.operands, offsets
+    return offsets
 
 
 @rewrites("ptir.slice", operands=["ptir.pad"])
