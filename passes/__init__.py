@@ -225,11 +225,16 @@ def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
     if (step.body is not None) != (step.name == FIXPOINT):
         takes = "passes" if step.name == FIXPOINT else "no passes"
         raise point(text, step.at, f"`{step.name}` takes {takes} in parentheses", len(step.name))
-    for name in step.options:
+    defaults = options_of(step.name, dialect)
+    for name, value in step.options.items():
+        at, value_at = step.options_at[name]
+        if name not in defaults:
+            hint = _nearest(name, defaults) or f" (it has: {', '.join(defaults) or 'none'})"
+            raise point(text, at, f"pass `{step.name}` has no option `{name}`{hint}", len(name))
         try:
             _option(step, name, dialect)
         except UsageError as error:
-            raise point(text, step.options_at[name], str(error), len(name)) from None
+            raise point(text, value_at, str(error), max(len(value), 1)) from None
     for inner in step.body or ():
         _check_step(inner, text, dialect, known)
 
@@ -252,12 +257,8 @@ def _options(step: Step, dialect: str) -> dict[str, Any]:
 
 
 def _option(step: Step, name: str, dialect: str) -> Any:
-    """The value of an option of `step`, with the type of its default. Raises UsageError for an unknown one or a bad value."""
-    defaults, text = options_of(step.name, dialect), step.options[name]
-    if name not in defaults:
-        hint = _nearest(name, defaults) or f" (it has: {', '.join(defaults) or 'none'})"
-        raise UsageError(f"pass `{step.name}` has no option `{name}`{hint}")
-    default = defaults[name]
+    """The value of an option that the pass of `step` has, with the type of its default. Raises UsageError for a bad value."""
+    default, text = options_of(step.name, dialect)[name], step.options[name]
     if isinstance(default, bool):
         if text not in ("true", "false"):
             raise UsageError(f"option `{name}` is true or false, not `{text}`")
@@ -269,7 +270,7 @@ def _option(step: Step, name: str, dialect: str) -> Any:
     if isinstance(default, str):
         return text
     try:
-        number = float(text) if isinstance(default, float) else int(text)
+        number = float(text) if isinstance(default, float) and "nan" not in text.lower() else int(text)
     except ValueError:
         raise UsageError(f"option `{name}` needs a number, not `{text}`") from None
     if number < 0 or (step.name == FIXPOINT and number < 1):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ptir_tools.cli.following import Record, difference, located
 from ptir_tools.cli.judging import Judge, timeout_option
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 else:
     engines = lazy("ptir_tools.engines")
     compare = lazy("ptir_tools.engines.compare")
+
+
+_OWN = frozenset({"output", "check", "check_runs", "timeout"})  # what `ptir opt` has not, or means another thing by
 
 
 @dataclass(slots=True)
@@ -75,12 +79,12 @@ def command(session: Session, file: str, **flags: Any) -> None:
     if not trial.good(0):
         raise UsageError("the judge is not content with the program as it is; nothing can be found")
     steps = trial.count()
-    session.reporter.say(f"{steps} steps")
+    session.reporter.tell(f"{steps} step{'s' * (steps != 1)}")
     if trial.good(steps) and not trial.crash:
-        session.reporter.say("no step is guilty: the judge is content after all of them")
+        session.reporter.tell("no step is guilty: the judge is content after all of them")
         return
-    guilty = _search(steps, trial, session.reporter.say)
-    write_text(given.output, [line + "\n" for line in _report(trial, guilty, file, given)])
+    guilty = _search(steps, trial, session.reporter.tell)
+    write_text(given.output, [line + "\n" for line in _report(trial, guilty)])
     raise click.exceptions.Exit(1)
 
 
@@ -148,7 +152,7 @@ class Trial:
         return not compare.check(self.program, made, runs=self.flags.check_runs, options=options).diverged
 
 
-def _report(trial: Trial, guilty: int, file: str, flags: Flags) -> Iterator[str]:
+def _report(trial: Trial, guilty: int) -> Iterator[str]:
     """What there is to say about the guilty step."""
     before, after = trial.text(guilty - 1), trial.text(guilty)
     crash = trial.crash
@@ -161,14 +165,22 @@ def _report(trial: Trial, guilty: int, file: str, flags: Flags) -> Iterator[str]
     yield from (f"  after    {line}" for line in record.get("after") or ())
     if crash:
         yield f"  crash    {crash}"
-    yield f"  replay   {_again(guilty, file, flags)}"
+    yield f"  replay   {_again(guilty, trial.session.ctx)}"
     if before is not None and after is not None:
         yield from difference(before, after, f"after step {guilty - 1}", f"after step {guilty}")
 
 
-def _again(guilty: int, file: str, flags: Flags) -> str:
-    words = ["ptir", "opt", *([file] if file not in ("", "-") else [])]
-    if flags.pipeline is not None:
-        words += ["-p", flags.pipeline]
-    words += ["--strict-fp"] * flags.strict_fp + ["--fast-math"] * flags.fast_math
+def _again(guilty: int, ctx: click.Context) -> str:
+    """The command that stops after the guilty step: what was given here and means the same to `ptir opt`."""
+    words = ["ptir", "opt"]
+    for p in ctx.command.params:
+        name = p.name or ""
+        if name in _OWN or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        for value in ctx.params[name] if p.multiple else [ctx.params[name]]:
+            words += [p.opts[0]] * isinstance(p, click.Option) + [_spelled(value)] * (value is not True)
     return shlex.join([*words, "--bisect-limit", str(guilty)])
+
+
+def _spelled(value: Any) -> str:
+    return "=".join(map(str, value)) if isinstance(value, tuple) else str(value)

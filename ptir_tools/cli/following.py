@@ -47,7 +47,7 @@ class Printer(Hook):
         _check_names(flags.print_ir_before, program.dialect.name, "all")
         _check_names(flags.print_ir_after, program.dialect.name, "all", "change")
         self.text = self._text(program) if flags.print_ir_diff else ""
-        if flags.print_ir_tree:
+        if flags.print_ir_tree is not None:
             os.makedirs(flags.print_ir_tree, exist_ok=True)
 
     def before(self, step: Step, program: Program) -> None:
@@ -62,7 +62,7 @@ class Printer(Hook):
             self._show(f"after {step.name}", program)
         if self.flags.print_ir_diff:
             self._diff(step, self._text(program))
-        if self.flags.print_ir_tree:
+        if self.flags.print_ir_tree is not None:
             name = f"{self.number:04}_{step.name}.{program.format}"
             write_text(os.path.join(self.flags.print_ir_tree, name), [self._text(program)])
 

@@ -70,8 +70,8 @@ def _replay(session: Session, file: str, pipeline: str | None, flags: dict[str, 
     flags.update({name: True for name, on in asked.flags.items() if on})
     if asked.max_iterations is not None:
         session.set(limits=replace(session.options.limits, iterations=asked.max_iterations))
-    if asked.version != __version__ and not session.reporter.quiet:
-        session.reporter.say(f"{file} is of ptir {asked.version}, this is {__version__}")
+    if asked.version != __version__:
+        session.reporter.tell(f"{file} is of ptir {asked.version}, this is {__version__}")
     return asked.pipeline
 
 

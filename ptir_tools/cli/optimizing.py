@@ -13,7 +13,7 @@ import click
 
 from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
-from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.output import logging, program_text, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
 from ptir_tools.cli.session import Session
@@ -110,7 +110,7 @@ def pipeline_text(given: str | None, program: Program) -> str:
     if not path:
         raise UsageError("-p @FILE needs the name of the file")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read()
         parse_pipeline(text, program.dialect.name)
     except UnicodeDecodeError:
@@ -162,13 +162,13 @@ def _context(session: Session, program: Program, diagnostics: Diagnostics, flags
     context.verify_each = flags.verify_each
     context.expensive_checks = flags.expensive_checks
     context.step_limit = flags.bisect_limit
-    if flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree:
+    if flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree is not None:
         context.hooks.append(Printer(session, program, flags))
     with ExitStack() as stack:
-        if flags.log_rewrites:
-            log = stack.enter_context(open(flags.log_rewrites, "w", encoding="utf-8", newline="\n"))
-            context.log = lambda record: print(json.dumps(located(record, program.source), ensure_ascii=False), file=log)
-        if flags.trace:
+        if flags.log_rewrites is not None:
+            log = stack.enter_context(logging(flags.log_rewrites))
+            context.log = lambda record: log(json.dumps(located(record, program.source), ensure_ascii=False) + "\n")
+        if flags.trace is not None:
             context.hooks.append(tracer := Tracer(context))
             stack.callback(tracer.write, flags.trace)
         yield context

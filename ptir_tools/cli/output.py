@@ -47,6 +47,29 @@ def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
 
 
 @contextlib.contextmanager
+def logging(path: str) -> Iterator[Callable[[str], object]]:
+    """Writes texts to the file `path` (`-`: to standard output) as they come: what was told before a crash is there.
+
+    Raises OSError.
+    """
+    if to_stdout(path):
+        yield sys.stdout.write
+        return
+    with _named(path):
+        file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed below, under its name)
+
+    def write(text: str) -> None:
+        with _named(path):
+            file.write(text)
+
+    try:
+        yield write
+    finally:
+        with _named(path):
+            file.close()
+
+
+@contextlib.contextmanager
 def replacing(path: str | None) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when the block ends well; after an error the old one stands.
 

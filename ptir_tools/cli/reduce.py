@@ -95,9 +95,9 @@ class Reducer:
             return lambda: 0 if (b := block()) is None else len(of(b))
 
         self.sweep("without outputs", size(lambda b: b.results), partial(shrinking.without_results, number))
-        self.shorten(number, size(lambda b: b.body))
         for replace in _REPLACEMENTS:
             self.sweep("without ops", size(lambda b: b.body), partial(shrinking.without_ops, number, replace))
+        self.shorten(number, size(lambda b: b.body))
         self.sweep("without inputs", size(lambda b: b.params), partial(shrinking.without_parameters, number))
         self.sweep("zeros in", size(lambda b: b.body), partial(shrinking.zeroed, number))
 
@@ -170,9 +170,8 @@ class Reducer:
             return False
         self.program, self.text = made, text
         self.save()
-        if not self.session.reporter.quiet:
-            ops = sum(len(b.body) for b in made.blocks())
-            self.session.reporter.say(f"{ops:>8} ops, {len(text)} bytes after {self.judge.runs} runs: {what}")
+        ops = sum(len(b.body) for b in made.blocks())
+        self.session.reporter.tell(f"{ops:>8} ops, {len(text)} bytes after {self.judge.runs} runs: {what}")
         return True
 
     def save(self) -> None:

@@ -87,8 +87,13 @@ class Reporter:
         self.finish()
 
     def say(self, line: str) -> None:
-        """A line on standard error: progress, a summary, a timing."""
+        """A line on standard error that was asked for: a summary, a timing."""
         sys.stderr.write(line + "\n")
+
+    def tell(self, line: str) -> None:
+        """A line of progress on standard error; not with -q."""
+        if not self.quiet:
+            self.say(line)
 
     def tabulate(self, stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[tables.Table]]) -> None:
         """Tables on a terminal, the plain lines anywhere else. What is not wanted is not made."""

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from ptir_tools.core.diagnostics import UsageError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_VALUE = re.compile(r'"[^"]*"|[^,{}()\s]+')
+_VALUE = re.compile(r'"[^"\n]*"|[^",{}()\s]+')
 _BLANK = re.compile(r"(?:\s|(?:#|//)[^\n]*)*")
 
 
 @dataclass(slots=True, frozen=True)
 class Step:
     """One pass of a pipeline: its options as text, and for a pass over passes what stands in parentheses. `at`: its offset;
-    `options_at`: those of its options."""
+    `options_at`: where the name and the value of each option stand."""
 
     name: str
     at: int
     options: dict[str, str] = field(default_factory=dict)
     body: tuple[Step, ...] | None = None
-    options_at: dict[str, int] = field(default_factory=dict)
+    options_at: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         options = ",".join(f"{k}={_quoted(v)}" for k, v in self.options.items())
@@ -77,7 +77,8 @@ class _Reader:
     def match(self, pattern: re.Pattern[str], what: str) -> str:
         if (m := pattern.match(self.text, self.at)) is None:
             found = f"`{self.text[self.at]}`" if self.at < len(self.text) else "the end"
-            raise self.error(f"expected {what}, found {found}")
+            open_quotes = what == "a value" and found == '`"`'
+            raise self.error("the quotes are not closed" if open_quotes else f"expected {what}, found {found}")
         self.at = m.end()
         self.blank()
         return m.group()
@@ -103,16 +104,17 @@ class _Reader:
                 raise self.error("expected `)`")
         return Step(name, at, options, body, options_at)
 
-    def options(self) -> tuple[dict[str, str], dict[str, int]]:
+    def options(self) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
         options: dict[str, str] = {}
-        places: dict[str, int] = {}
+        places: dict[str, tuple[int, int]] = {}
         while not self.take("}"):
             at = self.at
             name = self.match(_NAME, "the name of an option")
             if name in options:
                 raise point(self.text, at, f"option `{name}` is given twice", len(name))
-            places[name] = at
-            options[name] = self.match(_VALUE, "a value").strip('"') if self.take("=") else "true"
+            given = self.take("=")
+            places[name] = at, self.at if given else at
+            options[name] = self.match(_VALUE, "a value").strip('"') if given else "true"
             if not self.take(",") and not self.text.startswith("}", self.at):
                 raise self.error("expected `,` or `}`")
         return options, places

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ptir_tools.core.constants import element_of, number
 from ptir_tools.core.inspector import Inspector
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import exact
@@ -70,14 +71,27 @@ def fingerprint(rw: Inspector) -> tuple[object, ...]:
 
 
 def op_text(op: Op) -> str:
-    """The op in one line, for logs: `%y = add(%x, dense<…>) axis[1] -> tensor<f32, 4>`."""
-    attrs = "".join(f" {a.name}[{v}]" for a, v in zip(op.defn.attrs, op.attrs, strict=True) if v != a.default)
+    """The op in one line, for logs: `%y = add(%x, dense<…> : tensor<f32, 4>) -> tensor<f32, 4>`. Numbers are rounded."""
+    attrs = "".join(f" {a.name}[{_attr_text(v)}]" for a, v in zip(op.defn.attrs, op.attrs, strict=True) if v != a.default)
+    regions = "".join(f" {name}[^{r.name}]" for name, r in zip(op.defn.regions, op.regions, strict=False) if r.isolated)
     results = ", ".join(f"%{v.name}" for v in op.results)
     types = ", ".join(str(v.type) for v in op.results)
-    return f"{results} = {op.defn.short}({', '.join(map(_operand_text, op.operands))}){attrs} -> {types}"
+    return f"{results} = {op.defn.short}({', '.join(map(_operand_text, op.operands))}){attrs}{regions} -> {types}"
 
 
 def _operand_text(x: Operand) -> str:
     if isinstance(x, Literal):
-        return f"literal {x.type}"
+        return f"{_attr_text(x)} : {x.type}"
     return f"%{x.value.name}[{x.index}]" if isinstance(x, Element) else f"%{x.name}"
+
+
+def _attr_text(x: Any, nested: bool = False) -> str:
+    if isinstance(x, Literal):
+        data = element_of(x)
+        return "dense<…>" if data is None else f"dense<{_attr_text(number(x.type.dtype, data))}>"
+    if isinstance(x, tuple):
+        items = ", ".join(_attr_text(e, nested=True) for e in x)
+        return f"[{items}]" if nested else items
+    if isinstance(x, float):
+        return repr(float(f"{x:.7g}"))
+    return str(x).lower() if isinstance(x, bool) else str(x)
