@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from legality_rows import COND, NOWHERE, SCAN, F, Row, check_row, ids, ptir
 from tiny_graphs import graph, node, source
@@ -19,6 +22,14 @@ def one(uop: str, *src: object, inputs: tuple = (X,), **arg: object) -> str:
 
 def view(*entries: object, shape: list, guard: list | None = None, x: dict = X) -> str:
     return one("VIEW", inputs=(x,), result_shape=shape, index_map={"map": list(entries)} | ({"guard": guard} if guard else {}))
+
+
+def take(indices: Any, rows: int) -> str:
+    """A function that takes rows by constant indices."""
+    extents = [str(n) for n in np.shape(indices)]
+    typed, result = ", ".join(["si32", *(["x".join(extents)] if extents else [])]), "x".join([*extents, "3"])
+    more = f"%i = constant() value[dense<{indices}>] -> tensor<{typed}>\n  "
+    return ptir("take(%x, %i)", f"f32, {result}", f"f32, {rows}x3", more=more)
 
 
 SUMS = [("=", f"REDUCE {op}", one("REDUCE", op=op, axes=[1], dtype="fp32"), None) for op in ("SUM", "MAX", "MIN")]
@@ -48,6 +59,7 @@ TINY_TO_PTIR: list[Row] = [
     ("Y", "RELU", one("RELU"), None),
     ("C", "EXP2", one("EXP2"), None),
     ("C", "EXP2 as e to the power", graph(X, node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")), None),
+    ("=", "FLIP of the first axis", one("FLIP", axes=[0]), None),
     ("Y", "FLIP", one("FLIP", axes=[-1]), one("FLIP", inputs=(N,), axes=[0])),
     ("Y", "FLIP of a whole symbol's neighbor", one("FLIP", inputs=(N,), axes=[1]), None),
     ("Y", "VIEW by axes", view("i1", "3-i0", shape=[4, 3]), view("i0", "s*i1", shape=[3, 4])),
@@ -115,7 +127,13 @@ PTIR_TO_TINY: list[Row] = [
     ("C", "scan", SCAN(4, "mul"), SCAN(2000, "mul")),
     ("C", "scan of known trips", SCAN(3, "maximum"), SCAN("?N", "mul")),
     ("N", "log", None, ptir("log(%x)")),
-    ("N", "take", None, ptir("take(%x, %y)", "f32, 4x3", F, "si32, 4")),
+    ("Y", "take of every other row", take([1, 3], 5), take([0, 3, 1, 1, 2, 0], 5)),
+    ("Y", "take of all rows backwards", take([3, 2, 1, 0], 4), None),
+    ("Y", "take of windows", take([[0, 1, 2], [2, 3, 4]], 5), take([[0, 1], [2, 4]], 5)),
+    ("Y", "take of repeated rows", take([1, 1, 1, 3, 3, 3], 4), None),
+    ("Y", "take of rows of rows", take([0, 1, 4, 5, 0, 1, 4, 5], 6), None),
+    ("Y", "take of one row", take(2, 4), None),
+    ("N", "take by data", None, ptir("take(%x, %y)", "f32, 4x3", F, "si32, 4")),
     *NOWHERE,
 ]  # fmt: skip
 

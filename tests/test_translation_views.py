@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_graphs import graph, node, run, source
 from translations import parse, translated
 
@@ -67,3 +69,22 @@ def test_other_guards_select(shape: list, map: list, guard: list[str], want: Any
     if want is None:
         want = np.lib.stride_tricks.sliding_window_view(np.pad(LINE, 1), 3) * (np.arange(5) >= 1)[:, None]
     np.testing.assert_array_equal(given, np.asarray(want, np.float32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_index_maps_come_back(data: st.DataObject) -> None:
+    """Every map of one source axis that is a sum of steps and quotients over the result's axes survives PTIR."""
+    shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    terms = [(data.draw(st.integers(-3, 3)), data.draw(st.integers(1, 3)), k) for k in range(len(shape))]
+    entry = "+".join(f"({c})*(i{k}//{q})" for c, q, k in terms)
+    grid = np.indices(shape)
+    reads = sum(c * (grid[k] // q) for c, q, k in terms)
+    first, extent = -int(reads.min()), int(np.ptp(reads)) + 1
+    text = view(shape, [f"{entry}+{first}"], [], extents=(extent,))
+    there = translated(parse(text, "tiny"), "ptir").program
+    assert there is not None
+    back = translated(there, "tiny").program
+    assert back is not None
+    x = np.arange(extent, dtype=np.float32)
+    np.testing.assert_array_equal(run(back, [x])[0], x[reads + first])

@@ -12,13 +12,14 @@ from ptir_tools.convert.ptir_tiny_emit import NOT_TRANSLATABLE, Translation
 from ptir_tools.convert.ptir_tiny_functions import FUNCTIONS
 from ptir_tools.convert.ptir_tiny_movement import MOVEMENT
 from ptir_tools.convert.ptir_tiny_reductions import REDUCTIONS
+from ptir_tools.convert.ptir_tiny_taken import TAKEN
 from ptir_tools.convert.ptir_tiny_windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.passes import PassContext, run_pipeline
 
-RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **WINDOWS, **CONTROL}
+RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **TAKEN, **WINDOWS, **CONTROL}
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:

@@ -9,6 +9,7 @@ from typing import Any
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import I1, DType
@@ -33,7 +34,7 @@ _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
     **{f"compare_{kind}": _SELECTION for kind in ("lt", "le", "gt", "ge", "eq", "ne")},
-    **dict.fromkeys(("take", "gather", "scatter_add", "scatter_reduce", "dynamic_slice", "dynamic_update_slice"), _DATA),
+    **dict.fromkeys(("gather", "scatter_add", "scatter_reduce", "dynamic_slice", "dynamic_update_slice"), _DATA),
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
     "log": "Tiny's core has no LOG2",
     "while": "only a trip count that is known unrolls: write it as a scan",
@@ -70,7 +71,7 @@ class Translation:
             self.builder.results(*(x for pair in zip(self.function.results, results, strict=True) for x in self._outputs(*pair)))
         except Violation as violation:
             message = f"a result is a constant: {violation.message}"
-            self.diagnostics.error(NOT_TRANSLATABLE, message, self.function.loc, help=violation.help)
+            self.diagnostics.error(NOT_TRANSLATABLE, message, self.function.return_loc or self.function.loc, help=violation.help)
         if self.diagnostics.errors == before:
             self._require_few_pieces()
 
@@ -158,9 +159,21 @@ def _needed(block: Region) -> set[Op]:
         op = stack.pop().op
         if op is not None and op not in found:
             found.add(op)
-            x = relu_operand(op)
-            stack += [x] if x is not None else list(op.values())
+            stack += _read_by(op)
     return found
+
+
+def _read_by(op: Op) -> list[Value]:
+    """The values that the node for `op` needs: without what a RELU or an index map absorbs."""
+    if (x := relu_operand(op)) is not None:
+        return [x]
+    return list(op.values())[:1] if taken(op) is not None else list(op.values())
+
+
+def taken(op: Op) -> Literal | None:
+    """The constant indices of a `take`."""
+    indices = literal_of(op.operands[1]) if op.defn.short == "take" else None
+    return None if indices is None or indices.data is None or not indices.type.is_static else indices
 
 
 def relu_operand(op: Op) -> Value | None:

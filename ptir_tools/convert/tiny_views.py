@@ -130,25 +130,28 @@ def _widths(emit: Emitter, maps: list[Poly], guards: list[Poly]) -> list[tuple[i
 
 def _by_axis(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
     """Take along one source axis after another; `order` lists the result axes that the axes so far are."""
-    shape = emit.type.shape
+    shape, source = emit.type.shape, x.type.shape
+    whole = [n for n, p in enumerate(maps) if any(str(p) == axis_name(a) and source[n] == shape[a] for a in axes_of(p))]
     order: list[int] = []
-    for p in maps:
+    taken = [n for n in range(len(maps)) if n not in whole]
+    in_place = [a for p in maps for a in axes_of(p)] == list(range(len(shape)))
+    for n, p in enumerate(maps):
         axes, at = axes_of(p), len(order)
-        if not (len(axes) == 1 and str(p) == axis_name(axes[0]) and x.type.shape[at] == shape[axes[0]]):
-            x = _taken(emit, x, at, _values(p, axes, _extents(shape, axes)), _extents(x.type.shape, [at])[0])
+        if n not in whole:
+            make = last if in_place and n == taken[-1] else emit
+            x = _taken(emit, x, at, _values(p, axes, _extents(shape, axes)), _extents(source, [n])[0], make)
         order.extend(axes)
-    return _arranged(emit, x, order, last)
+    return x if in_place and taken else _arranged(emit, x, order, last)
 
 
-def _taken(emit: Emitter, x: Any, at: int, indices: Array, extent: int) -> Value:
-    """`x` with axis `at` replaced by the axes of `indices`."""
+def _taken(emit: Emitter, x: Any, at: int, indices: Array, extent: int, make: Callable[..., Value]) -> Value:
+    """`x` with axis `at` replaced by the axes of `indices`; `make` makes the last instruction."""
     rank, k = x.type.rank, indices.ndim
-    front = x if at == 0 else emit("transpose", x, perm=(at, *(i for i in range(rank) if i != at)))
-    rows = emit("take", front, _indices(emit, indices, extent))
     if at == 0:
-        return rows
-    perm = (*range(k, k + at), *range(k), *range(k + at, k + rank - 1))
-    return emit("transpose", rows, perm=perm)
+        return make("take", x, _indices(emit, indices, extent))
+    front = emit("transpose", x, perm=(at, *(i for i in range(rank) if i != at)))
+    rows = emit("take", front, _indices(emit, indices, extent))
+    return make("transpose", rows, perm=(*range(k, k + at), *range(k), *range(k + at, k + rank - 1)))
 
 
 def _arranged(emit: Emitter, x: Any, order: list[int], last: Callable[..., Value]) -> Value:
