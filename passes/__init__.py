@@ -138,18 +138,20 @@ class PassContext:
         if self.log is not None:
             self.log({"pass": self.running, **step})
 
-    def rewriters(self, program: Program) -> Iterator[Rewriter]:
-        """A rewriter for each function and shared region, finished when the loop goes on; what an op runs comes before it."""
+    def rewriters(self, program: Program, *, live: bool = False) -> Iterator[Rewriter]:
+        """A rewriter for each function and shared region, finished when the loop goes on; what an op runs comes before it.
+
+        `live`: what is dead may be left out from the start (`Rewriter.erase_dead` counts it)."""
         for block in innermost_first(program):
-            with self.rewriter(program, block) as rewriter:
+            with self.rewriter(program, block, live=live) as rewriter:
                 yield rewriter
                 self.edits += rewriter.edits
 
-    def rewriter(self, program: Program, block: Region) -> Rewriter:
+    def rewriter(self, program: Program, block: Region, *, live: bool = False) -> Rewriter:
         """A rewriter of one block that reports dropped hints to this context: that of the pass before, where there is one."""
         rewriter = self.kept.get(block)
         if rewriter is None or not rewriter.resume():
-            rewriter = Rewriter(block, program.dialect, self.diagnostics)
+            rewriter = Rewriter(block, program.dialect, self.diagnostics, live=live)
             if program.dialect.legalize is None:  # else the verifier may edit the program
                 self.kept[block] = rewriter
         return rewriter

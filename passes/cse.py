@@ -76,8 +76,10 @@ class Merger:
         for x in operands:
             if x.__class__ is not Value:
                 operands = tuple(map(_operand_key, operands))
+                if None in operands:
+                    return None
                 break
-        if None in operands or (op.attrs and _misses_payload(op.attrs)):
+        if op.attrs and _misses_payload(op.attrs):
             return None
         if d.commutes and (self.commute_floats or not has_floats(op)):
             operands = frozenset(operands)

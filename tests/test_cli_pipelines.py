@@ -92,7 +92,7 @@ def test_reproducer_is_a_file_with_a_pipeline(ptir: Ptir) -> None:
 def test_bisect_finds_a_wrong_pass_by_running_programs(ptir: Ptir, monkeypatch: pytest.MonkeyPatch) -> None:
     def swapped(program: Program, context: PassContext) -> None:
         for rw in context.rewriters(program):
-            for op in list(rw.body()):
+            for op in rw.body():
                 if op.defn.short == "sub":
                     rw.replace_all_uses(op.result, rw.build(op, "add", *op.operands))
 

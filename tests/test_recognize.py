@@ -103,7 +103,7 @@ def mutated(text: str, seed: int) -> Program:
     program = read(text)
     with Rewriter(program.main, program.dialect) as rw:
         for _ in range(rng.randint(1, 2)):
-            body = list(rw.body())
+            body = rw.body()
             op = rng.choice([op for op in body if op.operands])
             if op.defn.family == "reduce" and rng.random() < 0.5:
                 _reduce_the_other_axis(rw, op)

@@ -71,7 +71,7 @@ _NORMAL = {"Sum": _reduction, "Mean": _reduction, "Reshape": _reshape, "ExpandDi
 
 def prune(rewriter: Rewriter, context: PassContext) -> None:
     """Erase what no output needs."""
-    for op in reversed(list(rewriter.body())):
+    for op in reversed(rewriter.body()):
         if rewriter.unused(op):
             rewriter.erase(op)
             context.count("erased")

@@ -24,7 +24,7 @@ def run(program: Program, context: PassContext) -> None:
 
 def apply(program: Program, context: PassContext, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> None:
     """Drive `patterns` with folding over every function and region, by default as the context asks."""
-    for rw in context.rewriters(program):
+    for rw in context.rewriters(program, live=config is None or config.enable_dce):
         ours = patterns is CANONICALIZATION  # it moves no-ops about before they are gone
         chosen = config or context.greedy(effect=EFFECTS[context.floats], fold_first=ours)
         count(apply_patterns_and_fold_greedily(rw, patterns, chosen), context)

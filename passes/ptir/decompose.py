@@ -19,7 +19,7 @@ def run(program: Program, context: PassContext) -> None:
         for op in [op for op in rw.body() if op.defn.name == "ptir.custom_call"]:
             if op.attr("target") in EXPANSIONS and context.step("expand-call", op):
                 context.count("expand-call", expand(op, rw))
-        for op in [] if context.options["calls-only"] else list(rw.body()):
+        for op in [] if context.options["calls-only"] else rw.body():
             for pattern in DECOMPOSED.by_root.get(op.defn, ()):
                 if context.step(pattern.name, op):
                     context.count(pattern.name, pattern.match_and_rewrite(op, rw))

@@ -27,7 +27,7 @@ def run(program: Program, context: PassContext) -> None:
     """Compute before a loop what every iteration would compute again."""
     sharing = Sharing(program)
     for rw in context.rewriters(program):
-        for op in list(rw.body()):
+        for op in rw.body():
             if op.defn.name in LOOPS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
                 context.count("hoisted", _Loop(op, rw, sharing).hoist(context))
 

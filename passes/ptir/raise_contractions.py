@@ -12,7 +12,7 @@ def run(program: Program, context: PassContext) -> None:
     """Turn broadcast, mul and reduce_sum into dot_general; float products are then not rounded, so strict floats keep them."""
     for rw in context.rewriters(program):
         raised = 0
-        for op in list(rw.body()):
+        for op in rw.body():
             for pattern in CONTRACTIONS.by_root.get(op.defn, ()):
                 if context.floats is Floats.STRICT and pattern.effect > Effect.EXACT and has_floats(op):
                     continue

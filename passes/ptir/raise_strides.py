@@ -11,7 +11,7 @@ def run(program: Program, context: PassContext) -> None:
     """Turn one column of an axis split into rows (a slice by steps) into a take with evenly spaced indices."""
     for rw in context.rewriters(program):
         raised = 0
-        for op in list(rw.body()):
+        for op in rw.body():
             raised += sum(pattern.match_and_rewrite(op, rw) for pattern in STRIDES.by_root.get(op.defn, ()))
         context.count("raised", raised)
         context.count("erased", rw.erase_dead() if raised else 0)

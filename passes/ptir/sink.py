@@ -36,7 +36,7 @@ def run(program: Program, context: PassContext) -> None:
 def _into_branches(rw: Rewriter, sharing: Sharing, context: PassContext) -> bool:
     """Sink into the branches of every `cond` of the block, last first; whether anything changed."""
     changed = False
-    for op in reversed(list(rw.body())):
+    for op in reversed(rw.body()):
         if op.defn.name == "ptir.cond" and rw.alive(op):  # it may have gone into a later one
             changed |= _Branch(rw, op, sharing).sink(context)
     return changed
@@ -132,7 +132,7 @@ class _Branch:
             inside[v] = Value(v.type, unused(v.name, names))
             names.add(inside[v].name)
         with Rewriter(copy, self.rw.dialect) as rw:
-            start = next(rw.body(), None)
+            start = next(iter(rw.body()), None)
             for op in ops:
                 if branch in self.sunk[op]:
                     mine = Op(op.defn, tuple(_mapped(x, inside) for x in op.operands), op.attrs, (), op.regions, op.loc)
@@ -166,7 +166,7 @@ def _to_first_use(rw: Rewriter, context: PassContext) -> int:
     home: dict[Op, Op] = {}
     front: dict[Op, Op] = {}
     moved = 0
-    for op in reversed(list(rw.body())):
+    for op in reversed(rw.body()):
         users = rw.users_of(op.results[0]) if len(op.results) == 1 and op.defn.is_pure else []
         if not users or not _grows(op):
             continue

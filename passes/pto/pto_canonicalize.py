@@ -51,7 +51,7 @@ def fold(rw: Rewriter) -> int:
     """Replace scalar ops on constants by constants, and those that change nothing by their operand."""
     count = 0
     for block in rw.blocks():
-        for op in list(rw.body(block)):
+        for op in rw.body(block):
             if op.defn.traits & PURE and len(op.results) == 1 and isinstance(op.result.type, ScalarType):
                 by = _neutral(op) or _computed(op, rw)
                 if by is not None:
@@ -119,7 +119,7 @@ def _value(x: Operand) -> Operand | None:
 def merge(rw: Rewriter, block: Region, known: dict[Any, Op], busy: frozenset[str]) -> int:
     """Let equal ops be one. Loads of one window are equal until something may be written."""
     count = 0
-    for op in list(rw.body(block)):
+    for op in rw.body(block):
         for r in op.regions:
             _forget_loads(known)
             count += merge(rw, r, dict(known), busy)
@@ -170,7 +170,7 @@ def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
     for block in rw.blocks():
         if block is not rw.block and block not in rw.owner:
             continue
-        for op in reversed(list(rw.body(block))):
+        for op in reversed(rw.body(block)):
             if rw.unused(op) and droppable(op, busy):
                 rw.erase(op)
                 count += 1

@@ -20,7 +20,7 @@ def run(program: Program, context: PassContext) -> None:
     """Make one subview of every chain of them, base, offset and strides in its type."""
     for rw in context.rewriters(program):
         for block in rw.blocks():
-            for op in list(rw.body(block)):
+            for op in rw.body(block):
                 if op.defn.short == VIEW:
                     context.count("views", _canonical(rw, op))
         sweep(rw, busy_pipes(rw.block))

@@ -20,7 +20,7 @@ def run(program: Program, context: PassContext) -> None:
     """
     normalize.run(program, context)
     for rw in context.rewriters(program):
-        for op in list(rw.body()):
+        for op in rw.body():
             if op.defn.short in _MERGED:
                 op = _merge(rw, op, context)
             if _is_noop(op) and not rw.is_result(op.result):

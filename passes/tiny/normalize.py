@@ -16,7 +16,7 @@ from ptir_tools.passes import PassContext
 def run(program: Program, context: PassContext) -> None:
     """The explicit graph: implicit EXPAND, CAST and reduced axes written out, POOL as VIEW; clean in profile strict."""
     for rw in context.rewriters(program):
-        for op in list(rw.body()):
+        for op in rw.body():
             if op.defn.short == "POOL":
                 as_view(rw, op)
                 context.count("POOL to VIEW")

@@ -26,7 +26,7 @@ from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.watching import Log, Watch
 
 _WIDE = 16  # operands: more make an op wait
-_NEW = -1  # what uses the op is on the worklist, too
+_SEED, _NEW = -1, -2  # distances: what uses the op is on the worklist, too, and if it is new, perhaps nothing does
 
 CostModel = Callable[[Op, Pattern, Rewriter], int]
 
@@ -70,14 +70,6 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
     return _Driver(rw, patterns, config or GreedyConfig()).run()
 
 
-def _on_constants(op: Op) -> bool:
-    """Whether it is an elementwise op on constants."""
-    for x in op.operands:
-        if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
-            return False
-    return bool(op.operands) and ELEMENTWISE in op.defn.traits
-
-
 class _Driver:
     def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
         self.rw = rw
@@ -90,7 +82,7 @@ class _Driver:
         self.fold_first = config.fold_first and config.enable_constant_fold
         self.stats = GreedyStats()
         self.stack: list[Op] = []
-        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is; _NEW: it is new
+        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is
         self.later: list[Op] = []  # what waits until the stack is empty
         self.dead: list[Op] = []  # what has lost its last use
         self.left = 0  # how many more rewrites and folds there may be
@@ -129,11 +121,15 @@ class _Driver:
         if self.random is None:
             rw.listen = self.freed
             for op in list(rw.order.slots):
-                if _on_constants(op):
-                    self.fold(op)
+                for x in op.operands:
+                    if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
+                        break
+                else:
+                    if op.operands and ELEMENTWISE in op.defn.traits:
+                        self.fold(op)
             self.sweep()
         self.stack = [op for op in rw.order.slots if not op.defn.is_constant]
-        self.queued = dict.fromkeys(self.stack, _NEW)
+        self.queued = dict.fromkeys(self.stack, _SEED)
 
     def freed(self, op: Op, event: Event) -> None:
         """What is heard before there is a worklist."""
@@ -160,7 +156,9 @@ class _Driver:
             return self.dead.append(op)
         if self.watch is not None:
             self.watch.changed.append(op)
-        if not op.defn.is_constant:
+        if op.defn.is_constant:
+            self.requeue_users(op, 1, -1)
+        else:
             self.queue(op, _NEW if event is INSERTED else 0)
 
     def queue(self, op: Op, distance: int) -> None:
@@ -198,7 +196,7 @@ class _Driver:
             distance = queued.pop(op)
             if op not in alive:
                 continue
-            if distance < 0 and unused(op):
+            if distance == _NEW and unused(op):
                 dead.append(op)
                 self.sweep()
                 if op not in alive:
@@ -274,8 +272,9 @@ class _Driver:
         if not rw.accepts(v, by):
             return False
         if isinstance(by, Literal) and rw.dialect.constant and (isinstance(found, Materialize) or rw.is_result(v)):
-            by = rw.materialize_constant(op, by)
-        rw.replace(op, by)
+            rw.become_constant(op, by)
+        else:
+            rw.replace(op, by)
         return True
 
     def did(self, name: str) -> None:

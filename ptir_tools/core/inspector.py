@@ -18,29 +18,35 @@ from ptir_tools.core.verify import compatible, names_extents
 
 
 class Inspector:
-    """The tables of `block` and of the blocks nested in it that capture values, built in one sweep."""
+    """The tables of `block` and of the blocks nested in it that capture values, built in one sweep.
 
-    def __init__(self, block: Region) -> None:
+    `live`: ops without effects that nothing uses are left out from the start.
+    """
+
+    def __init__(self, block: Region, *, live: bool = False) -> None:
         self.block = block
         self.order = Order()
         self.owner: dict[Region, Op] = {}  # the op that a nested block belongs to
         self.uses_of = Uses(self.order)
         self._versions: dict[Op, int] = {}
-        self._take_in(block)
+        self.left_out = self._take_in(block, live)
+        self.uses_of.turn()  # they were entered last to first
 
-    def _take_in(self, block: Region) -> None:
+    def _take_in(self, block: Region, live: bool = False) -> set[Op]:
+        """Build the tables of `block`; `live`: without ops that have no effects and no users, which are returned."""
+        dead = self.uses_of.enter(block, live)
         stack = [block]
         while stack:
             b = stack.pop()
-            self.order.add_block(b)
-            self.uses_of.add_ops(b.body)
-            self.uses_of.add(b, b.results)
-            for op in b.body:
+            body = [op for op in b.body if op not in dead] if dead else b.body
+            self.order.add_block(b, body)
+            for op in body:
                 if op.regions:
                     for r in op.regions:
                         if not r.isolated:
                             self.owner[r] = op
                             stack.append(r)
+        return dead
 
     def op(self, v: Value) -> Op | None:
         """The op that defines `v`; None for a parameter."""
@@ -117,8 +123,8 @@ class Inspector:
             at = self.owner[block]
         return self.order.before(v.op, at)
 
-    def body(self, block: Region | None = None) -> Iterator[Op]:
-        """The ops of `block` in order; the one just yielded may be erased."""
+    def body(self, block: Region | None = None) -> list[Op]:
+        """The ops of `block` in order, as they stand now."""
         return self.order.body(block or self.block)
 
     def backward(self, block: Region | None = None) -> Iterator[Op]:

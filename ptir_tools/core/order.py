@@ -6,7 +6,7 @@ two integers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.ir import Op, Region
 
@@ -27,14 +27,14 @@ class Order:
         self.prev: list[int] = []
         self._labels: list[int] | None = None
 
-    def add_block(self, block: Region) -> None:
-        """Take in `block` with the ops of its body."""
-        head, n = len(self.ops), len(block.body)
+    def add_block(self, block: Region, body: Sequence[Op]) -> None:
+        """Take in `block` with the ops of `body`."""
+        head, n = len(self.ops), len(body)
         self.heads[block] = head
         self.ops.append(None)
-        self.ops.extend(block.body)
+        self.ops.extend(body)
         self.blocks.extend([block] * (n + 1))
-        self.slots.update(zip(block.body, range(head + 1, head + n + 1), strict=True))
+        self.slots.update(zip(body, range(head + 1, head + n + 1), strict=True))
         self.next.extend(range(head + 1, head + n + 1))
         self.next.append(head)
         self.prev.append(head + n)
@@ -68,15 +68,7 @@ class Order:
         """The op after `op` in its block; None after the last."""
         return self.ops[self.next[self.slots[op]]]
 
-    def body(self, block: Region) -> Iterator[Op]:
-        """The ops of `block` in order. The op just yielded may be removed, others may be inserted."""
-        at = self.next[self.heads[block]]
-        while (op := self.ops[at]) is not None:
-            following = self.next[at]
-            yield op
-            at = self.next[at] if op in self.slots else following
-
-    def listed(self, block: Region) -> list[Op]:
+    def body(self, block: Region) -> list[Op]:
         """The ops of `block` in order."""
         found: list[Op] = []
         ops, following = self.ops, self.next

@@ -270,11 +270,13 @@ FLOATS = Floats()
 
 def has_floats(op: Op) -> bool:
     """Whether `op` reads or makes floating-point numbers."""
+    t: Type | None = None
     for v in op.results:
-        if FLOATS[v.type]:
+        if FLOATS[t := v.type]:
             return True
-    for x in op.operands:  # noqa: SIM110  (asked for every op)
-        if FLOATS[x.type if x.__class__ is Value else operand_type(x)]:
+    for x in op.operands:
+        other = x.type if x.__class__ is Value else operand_type(x)
+        if other is not t and FLOATS[other]:
             return True
     return False
 

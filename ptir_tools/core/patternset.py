@@ -71,7 +71,8 @@ class Watchers(dict[OpDef, dict[OpDef, int]]):
 
     def __missing__(self, d: OpDef) -> dict[OpDef, int]:
         any_op, own = self.levels[None], self.levels[d]
-        by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u.fold is not None) for u in OPS.values()}
+        folds = {u for u in OPS.values() if u.fold is not None or (d.is_constant and foldable(u))}
+        by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u in folds) for u in OPS.values()}
         found = self[d] = {u: levels for u, levels in by_user.items() if levels}
         return found
 

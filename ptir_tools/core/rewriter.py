@@ -36,8 +36,8 @@ INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said fo
 class Rewriter(Inspector):
     """Edits of `block`. `listen(op, event)` hears of those that may let a pattern match."""
 
-    def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None) -> None:
-        super().__init__(block)
+    def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None, *, live: bool = False) -> None:
+        super().__init__(block, live=live)
         self.dialect = dialect
         self.diagnostics = diagnostics
         self.listen: Callable[[Op, Event], None] | None = None
@@ -49,6 +49,9 @@ class Rewriter(Inspector):
         self._journal: list[Op] | None = None  # what was changed since somebody settled
         self._settled: dict[Hashable, tuple[int, int]] = {}
         self._read_hints()
+        self._swept = -1  # after how many changes there was nothing dead
+        if live:
+            self._leave_out()
 
     def __enter__(self) -> Rewriter:
         return self
@@ -137,6 +140,15 @@ class Rewriter(Inspector):
         op.attrs = op.defn.fill(named | attrs)
         self._reworked(op)
 
+    def become_constant(self, op: Op, literal: Literal) -> None:
+        """Let `op`, whose one result has the type of `literal`, be the constant op of the dialect."""
+        old, d = op.operands, OPS[self.dialect.constant]
+        self.uses_of.forget(op)
+        self._forget_blocks(op)
+        op.defn, op.operands, op.attrs, op.regions = d, (), (literal,), ()
+        self._remove_uses(op, old)
+        self._reworked(op)
+
     def set_regions(self, op: Op, regions: tuple[Region, ...]) -> None:
         """Let `op` refer to other isolated regions of the same signatures."""
         op.regions = regions
@@ -145,8 +157,9 @@ class Rewriter(Inspector):
     def _reworked(self, op: Op) -> None:
         self.edits += 1
         self._changed(op)
-        for v in op.results:
-            self._drop_hints(v, "is computed in another way")
+        if self._hints:
+            for v in op.results:
+                self._drop_hints(v, "is computed in another way")
 
     def retype(self, v: Value, t: Type) -> None:
         """Give a value another type: where more is known of it than before, or its op says so now."""
@@ -199,8 +212,25 @@ class Rewriter(Inspector):
         self._forget(op)
         return True
 
+    def _leave_out(self) -> None:
+        """Count as erased what was left out from the start."""
+        self.edits = self._swept = len(self.left_out)
+        if self._hints:
+            for op in self.left_out:
+                for v in op.results:
+                    self._drop_hints(v, "was erased")
+
     def erase_dead(self) -> int:
-        """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops."""
+        """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops, with
+        those that were left out from the start."""
+        erased = len(self.left_out)
+        self.left_out.clear()
+        if self._swept != self._earlier + self.edits:
+            erased += self._sweep()
+            self._swept = self._earlier + self.edits
+        return erased
+
+    def _sweep(self) -> int:
         before, entries = self.edits, self.uses_of.entries
         for block in self.blocks():
             if block is self.block or block in self.owner:  # else it went with its op
@@ -345,7 +375,7 @@ class Rewriter(Inspector):
             return
         self._drop_open_hints()
         for block in self.order.heads:
-            block.body[:] = self.order.listed(block)
+            block.body[:] = self.order.body(block)
         if naming:
             self._name_new()
         self._written = self.edits

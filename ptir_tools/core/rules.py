@@ -27,7 +27,7 @@ from ptir_tools.core.constants import is_number, same_operand, scalar_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.opdef import COMMUTES, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
+from ptir_tools.core.opdef import COMMUTES, ONE, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
 from ptir_tools.core.patterns import Effect, Look, Origin, Pattern, named, variadic
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
@@ -243,7 +243,8 @@ class _Compiler:
         """The tests of the operands and attributes of `op`, which is already known to be one of the right ones."""
         defns = self.defns(call)
         family = call.func.id if len(defns) > 1 and isinstance(call.func, ast.Name) else ""
-        yield f"len({op}.operands) == {len(call.args)}"
+        if any(g.kind != ONE for d in defns for g in d.groups):  # else it has as many
+            yield f"len({op}.operands) == {len(call.args)}"
         yield from self.attributes(call, defns[0], op, bool(family))
         if family:
             self.bound.add(family)
@@ -258,9 +259,10 @@ class _Compiler:
             yield from self.operand(node.value, x)
             yield from self.operand(node.target, x)
         elif isinstance(node, ast.Call):
-            defns = self.know(frozenset(self.defns(node)))
-            op = f"{defns}_op"
-            yield f"isinstance({x}, Value) and ({op} := {x}.op) and {op}.defn in {defns}"
+            defns = self.defns(node)
+            known = self.know(frozenset(defns) if len(defns) > 1 else defns[0])
+            op = f"{known}_op"
+            yield f"{x}.__class__ is Value and ({op} := {x}.op) and {op}.defn {'in' if len(defns) > 1 else 'is'} {known}"
             yield from self.op(node, op)
         else:
             yield f"is_number(scalar_of({x}), {self.know(ast.literal_eval(node))})"

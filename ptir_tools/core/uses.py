@@ -30,15 +30,37 @@ class Uses:
         self._stale: dict[Value, int] = {}  # how many entries of a value used often are gone
         self._wide: dict[User, defaultdict[Value, list[int]]] = {}
 
-    def add_ops(self, ops: Iterable[Op]) -> None:
-        """Enter the uses of the operands of `ops`."""
+    def enter(self, block: Region, live: bool) -> set[Op]:
+        """Enter the uses of the results of `block`, of its ops, last to first, and of nested blocks that capture values.
+
+        `live`: not those of ops without effects that nothing uses; these ops, which are left out.
+        """
+        dead: set[Op] = set()
         entries = self.entries
-        for op in ops:
+        self.add(block, block.results)
+        for op in reversed(block.body):
+            if live and op.defn.is_pure:
+                for v in op.results:
+                    if v in entries:
+                        break
+                else:
+                    dead.add(op)
+                    continue
             for x in op.operands:
                 if x.__class__ is Value:
                     entries[x].append(op)
                 elif isinstance(x, Element):
                     entries[x.value].append(op)
+            for r in op.regions:
+                if not r.isolated:
+                    dead |= self.enter(r, live)
+        return dead
+
+    def turn(self) -> None:
+        """Put the users of each value in the other order."""
+        for users in self.entries.values():
+            if len(users) > 1:
+                users.reverse()
 
     def add(self, user: User, operands: Iterable[Operand]) -> None:
         """Enter the uses of `operands` by `user`."""

@@ -55,7 +55,7 @@ def elementwise_groups(rw: Rewriter, may: May, through: May) -> Iterator[Group]:
     """The elementwise groups of two ops or more among the ops that `may` join; broadcasts are looked through where `through`
     says so. Last first, disjoint."""
     taken: set[Op] = set()
-    for op in reversed(list(rw.body())):
+    for op in reversed(rw.body()):
         if op not in taken and is_node(op) and may(op):
             members = _grown(rw, op, may, through)
             taken |= members

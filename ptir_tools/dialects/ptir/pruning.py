@@ -24,7 +24,7 @@ _SMALL = 64  # bytes of a constant that is made again in each step
 def prune(rw: Rewriter, sharing: Sharing) -> int:
     """Take out of the loops and branches of the block of `rw` what nobody reads; how many operands and results went."""
     gone = 0
-    for op in reversed(list(rw.body())):
+    for op in reversed(rw.body()):
         plan = _PLANS.get(op.defn.name)
         if plan is not None and not rw.unused(op) and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
             read = _read(rw, op)
@@ -58,7 +58,7 @@ def _make_inside(rw: Rewriter, op: Op, read: set[int], sharing: Sharing) -> None
         with Rewriter(copy, rw.dialect) as inner:
             for k, literal in found.items():
                 constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
-                first = next(inner.body(), None)
+                first = next(iter(inner.body()), None)
                 value = inner.append(copy, constant) if first is None else inner.insert_before(first, constant)
                 inner.replace_all_uses(copy.params[k], value)
         copies.append(copy)

@@ -95,7 +95,7 @@ def decompose(program: Program) -> list[str]:
     found: dict[str, None] = {}
     for block in (*program.functions, *program.regions):
         rw = Rewriter(block, program.dialect)
-        for op in list(rw.body()):
+        for op in rw.body():
             for pattern in DECOMPOSED.by_root.get(op.defn, ()):
                 found[op.defn.short] = None
                 pattern.match_and_rewrite(op, rw)
