@@ -53,6 +53,14 @@ def test_verify_executes_no_engine_pass_or_conversion(tmp_path: Path) -> None:
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
 
 
+def test_a_run_executes_neither_other_dialects_nor_what_compares(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    status, names = executed("run", tmp_path / "p.ptir", "--random", "1")
+    assert status == 0
+    others = ("dialects.pto", "dialects.mind", "dialects.tiny", "engines.tiles", "engines.compare", "plan.spaces")
+    assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others)) or n == "concurrent.futures"]
+
+
 def test_the_api_loads_when_it_is_used() -> None:
     code = (
         "import sys, ptir_tools; print(*sys.modules); ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"

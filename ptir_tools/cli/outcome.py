@@ -12,15 +12,17 @@ from ptir_tools.core import arrayfiles
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import MemRefType, TensorType, Type, memref
-from ptir_tools.engines import RunOptions, compare, run
+from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.ports import results, signature
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
+    from ptir_tools.engines import compare
 else:
     np = lazy("numpy")
+    compare = lazy("ptir_tools.engines.compare")
 
 
 class Style(Protocol):

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Function, Program, clone
-from ptir_tools.engines import native, reference, tiles
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines import native, reference
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+
+if TYPE_CHECKING:
+    from ptir_tools.engines import tiles
+else:
+    tiles = lazy("ptir_tools.engines.tiles")
 
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import MemRefType, Shape, TileType
-from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.rules import group
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.pto import affine, rules
+else:
+    affine = lazy("ptir_tools.dialects.pto.affine")
+    rules = lazy("ptir_tools.dialects.pto.rules")
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,7 +55,7 @@ def of_tiles(op: Op, shapes: Shapes) -> Asked:
         yield from _view(op, _looked_at(op, shapes))
         return
     tiles = [t for x in (*op.operands, *op.results) if isinstance(t := operand_type(x), TileType)]
-    valid = group(op, "valid")
+    valid = rules.group(op, "valid")
     if not tiles or not (valid or op.name in _WINDOWS):
         return
     shape = (op.results[0].type if op.results and isinstance(op.results[0].type, TileType) else tiles[0]).shape
@@ -57,7 +63,7 @@ def of_tiles(op: Op, shapes: Shapes) -> Asked:
         if isinstance(extent, int):
             yield x, at_most(extent, 1)
     if op.name in _WINDOWS:
-        yield from _window(group(op, "indices"), valid, _looked_at(op, shapes), shape)
+        yield from _window(rules.group(op, "indices"), valid, _looked_at(op, shapes), shape)
 
 
 _WINDOWS = ("pto.tile.load", "pto.tile.store", "pto.tile.store.fp", "pto.tile.extract")
@@ -77,18 +83,22 @@ def _window(starts: Sequence[Operand], valid: Sequence[Operand], extents: Sequen
         if not isinstance(extent, int) or not isinstance(whole, int):
             yield start, at_most(0)
             continue
-        size = constant(valid[d]) if valid else whole
+        size = affine.constant(valid[d]) if valid else whole
         yield start, at_most(extent - (whole if size is None else size))
         if valid:
-            yield valid[d], at_most(min(whole, extent - (constant(start) or 0)), 1)
+            yield valid[d], at_most(min(whole, extent - (affine.constant(start) or 0)), 1)
 
 
 def _view(op: Op, extents: Sequence[object]) -> Asked:
     """A start, a count and a step in each extent."""
-    for x, count, step, extent in zip(*(group(op, g) for g in ("offsets", "sizes", "steps")), extents, strict=True):
+    for x, count, step, extent in zip(*(rules.group(op, g) for g in ("offsets", "sizes", "steps")), extents, strict=True):
         if isinstance(extent, int):
-            span = ((constant(count) or 1) - 1) * (constant(step) or 1) + 1
-            yield from ((x, at_most(extent - span)), (count, at_most(extent - (constant(x) or 0), 1)), (step, at_most(1, 1)))
+            span = ((affine.constant(count) or 1) - 1) * (affine.constant(step) or 1) + 1
+            yield from (
+                (x, at_most(extent - span)),
+                (count, at_most(extent - (affine.constant(x) or 0), 1)),
+                (step, at_most(1, 1)),
+            )
 
 
 def of_loop(op: Op, counter: Need) -> Asked:
@@ -105,7 +115,7 @@ def of_arithmetic(op: Op, need: Need) -> Asked:
         return iter(())
     most = min(need.bounds) - 1
     return iter(
-        [(x, Need((max(rule(most, constant(op.operands[~i])), 0) + 1,), need.nonzero)) for i, x in enumerate(op.operands)]
+        [(x, Need((max(rule(most, affine.constant(op.operands[~i])), 0) + 1,), need.nonzero)) for i, x in enumerate(op.operands)]
     )
 
 

@@ -32,15 +32,15 @@ UNARY(erf, fast_erf(x))
 UNARY(rsqrt, 1.0f / sqrtf(x))
 UNARY(reciprocal, 1.0f / x)
 
-/* A function in blocks: short where all arguments are `usual`, whole where one is not. */
-#define IN_BLOCKS(name, usual, short, whole)                                                                           \
+/* A function in blocks: quick where all arguments are `usual`, whole where one is not. */
+#define IN_BLOCKS(name, usual, quick, whole)                                                                           \
     CLONES static void do_##name(float *restrict d, const float *a, size_t count)                                      \
     {                                                                                                                  \
         enum { BLOCK = 128 };                                                                                          \
         for (; count >= BLOCK; count -= BLOCK, d += BLOCK, a += BLOCK) {                                               \
             int rare = 0;                                                                                              \
             for (size_t i = 0; i < BLOCK; i++) {                                                                       \
-                d[i] = short(a[i]);                                                                                    \
+                d[i] = quick(a[i]);                                                                                    \
                 rare |= !usual(a[i]);                                                                                  \
             }                                                                                                          \
             for (size_t i = 0; rare && i < BLOCK; i++)                                                                 \

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan.exact import Budget, improve
 from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.search import kernel
-from ptir_tools.plan.spaces import arenas
 from ptir_tools.plan.validate import conflicts
+
+if TYPE_CHECKING:
+    from ptir_tools.plan import spaces
+else:
+    spaces = lazy("ptir_tools.plan.spaces")
 
 ALIGN = 64  # bytes: a cache line, and what vector loads like
 ALGORITHMS = ("auto", "greedy", "exact")
@@ -97,7 +103,7 @@ def plan(program: Program, *, align: int = ALIGN, method: Method | None = None) 
     """Plan every function of `program`. Raises Violation("UnboundSymbol") when an extent is symbolic."""
     found = Plan(align=align, method=method or Method())
     if program.dialect.name == "pto":
-        for name, live, capacity in arenas(program):
+        for name, live, capacity in spaces.arenas(program):
             found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), found)
         return found
     for f in program.functions:

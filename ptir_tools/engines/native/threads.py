@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
+from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.numpy.steps import Step
+
+if TYPE_CHECKING:
+    from concurrent import futures
+else:
+    futures = lazy("concurrent.futures")
 
 WORTH = 1 << 21  # element operations below which a second thread costs more than it gives
 PRODUCT_WORTH = 1 << 25  # multiplications of a product, likewise: every thread packs the whole right operand
@@ -40,11 +46,11 @@ def together(parts: Sequence[Step], threads: int) -> list[Step]:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=max(64, os.cpu_count() or 1), thread_name_prefix="ptir")
+def _pool() -> futures.ThreadPoolExecutor:
+    return futures.ThreadPoolExecutor(max_workers=max(64, os.cpu_count() or 1), thread_name_prefix="ptir")
 
 
-def _run(pool: ThreadPoolExecutor, helpers: int, parts: Sequence[Step]) -> None:
+def _run(pool: futures.ThreadPoolExecutor, helpers: int, parts: Sequence[Step]) -> None:
     queue = iter(parts)
     waiting = [pool.submit(_drain, queue) for _ in range(helpers)]
     try:
