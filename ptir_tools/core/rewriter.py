@@ -7,7 +7,6 @@ PTIR rewrite system, "Program rewriter".
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum, auto
 from types import TracebackType
@@ -15,8 +14,9 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.hints import HintTable
 from ptir_tools.core.inspector import Inspector
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.uses import User, value_named
@@ -48,7 +48,7 @@ class Rewriter(Inspector):
         self._new: set[Value] = set()
         self._journal: list[Op] | None = None  # what was changed since somebody settled
         self._settled: dict[Hashable, tuple[int, int]] = {}
-        self._read_hints()
+        self._hints = HintTable(block, diagnostics)
         self._swept = -1  # after how many changes there was nothing dead
         if live:
             self._leave_out()
@@ -85,7 +85,7 @@ class Rewriter(Inspector):
             return False
         if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
             raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
-        self._drop_hints(v, "was replaced")
+        self._hints.drop_naming((v,), "was replaced")
         self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index], None))
         self._all_lost(v)
         return True
@@ -95,8 +95,8 @@ class Rewriter(Inspector):
         if (by.type if target is by else operand_type(by)) is not v.type:
             raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
         keep = None if target is None else target.op
-        if self._hints:
-            self._drop_hints(v, "was replaced")
+        if self._hints.naming:
+            self._hints.drop_naming((v,), "was replaced")
         if target is by and target in self._new and not target.name and v.op is not None:
             target.name, v.name = v.name, ""
             self._new.add(v)
@@ -157,9 +157,8 @@ class Rewriter(Inspector):
     def _reworked(self, op: Op) -> None:
         self.edits += 1
         self._changed(op)
-        if self._hints:
-            for v in op.results:
-                self._drop_hints(v, "is computed in another way")
+        if self._hints.naming:
+            self._hints.drop_naming(op.results, "is computed in another way")
 
     def retype(self, v: Value, t: Type) -> None:
         """Give a value another type: where more is known of it than before, or its op says so now."""
@@ -192,9 +191,8 @@ class Rewriter(Inspector):
         if op.regions:
             self._forget_blocks(op)
         self._remove_uses(op, op.operands)
-        if self._hints:
-            for v in op.results:
-                self._drop_hints(v, "was erased")
+        if self._hints.naming:
+            self._hints.drop_naming(op.results, "was erased")
 
     def _forget_blocks(self, op: Op) -> None:
         for r in op.regions:
@@ -215,10 +213,8 @@ class Rewriter(Inspector):
     def _leave_out(self) -> None:
         """Count as erased what was left out from the start."""
         self.edits = self._swept = len(self.left_out)
-        if self._hints:
-            for op in self.left_out:
-                for v in op.results:
-                    self._drop_hints(v, "was erased")
+        for op in self.left_out if self._hints.naming else ():
+            self._hints.drop_naming(op.results, "was erased")
 
     def erase_dead(self) -> int:
         """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops, with
@@ -338,36 +334,17 @@ class Rewriter(Inspector):
         touched = self._journal[found[1] :]
         return touched if len(touched) < len(self.order.slots) else None
 
-    # Hints and names
-
-    def _read_hints(self) -> None:
-        self._hints: defaultdict[Value, list[Hint]] = defaultdict(list)
-        for hint in self.block.hints if isinstance(self.block, Function) else ():
-            for v in _named_by(hint):
-                self._hints[v].append(hint)
-
-    def _drop_hints(self, v: Value, why: str) -> None:
-        for hint in list(self._hints.get(v, ())):
-            self._drop_hint(hint, v, why)
-
-    def _drop_hint(self, hint: Hint, v: Value, why: str) -> None:
-        assert isinstance(self.block, Function)
-        self.block.hints.remove(hint)
-        for named in _named_by(hint):
-            self._hints[named].remove(hint)
-        if self.diagnostics is not None:
-            report = self.diagnostics.warning if hint.policy == "Required" else self.diagnostics.note
-            report("HintDropped", f"hint {hint.id} is dropped: %{v.name} {why}", hint.loc)
+    # Writing back
 
     def _drop_open_hints(self) -> None:
         """Drop the hints that compute what is used outside of them now and not exported."""
-        self._read_hints()  # a pass may have made some
-        for hint in list(self.block.hints) if isinstance(self.block, Function) else ():
+        self._hints = HintTable(self.block, self.diagnostics)  # a pass may have made some
+        for hint in self._hints.all():
             made = dict.fromkeys(v for op in hint.body for v in op.results)
             inner = (v for v in made if v not in hint.exports)
             used = (v for v in inner if self.is_result(v) or any(r not in made for u in self.users_of(v) for r in u.results))
             if (v := next(used, None)) is not None:
-                self._drop_hint(hint, v, "is used outside of it")
+                self._hints.drop(hint, v, "is used outside of it")
 
     def finish(self, *, naming: bool = True) -> None:
         """Write the bodies back; `naming`: new values without a name get the next free number, upward."""
@@ -388,7 +365,7 @@ class Rewriter(Inspector):
             return False
         self._earlier += self.edits
         self.edits = self._written = 0
-        self._read_hints()
+        self._hints = HintTable(self.block, self.diagnostics)
         return True
 
     def _name_new(self) -> None:
@@ -409,8 +386,3 @@ def _element(x: Operand, index: int) -> Element:
     if not isinstance(x, Value):
         raise TypeError("an element of an element cannot be written")
     return Element(x, index)
-
-
-def _named_by(hint: Hint) -> dict[Value, None]:
-    inner = (v for op in hint.body for v in (*op.values(), *op.results))
-    return dict.fromkeys((*hint.inputs, *hint.exports, *inner))
