@@ -91,7 +91,7 @@ def optimize_command(session: Session, file: str, output: str | None, pipeline: 
     with _context(session, program, diagnostics, flags) as context:
         _run(session, program, text, context, flags)
     _summaries(session.reporter, context, flags)
-    arrays = weights.taken_out(session, program, form, flags.weights)
+    arrays = weights.taken_out(session, program, form, flags.weights, output)
     pieces = program_text(program, form, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if before is not None:

@@ -77,7 +77,7 @@ def command(
     if between and check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
-    arrays = weights_file.taken_out(session, after, to, weights)
+    arrays = weights_file.taken_out(session, after, to, weights, output)
     pieces = program_text(after, to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from ptir_tools.cli.output import write_bytes
+from ptir_tools.cli.output import to_stdout, write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError
@@ -25,9 +26,12 @@ weights_option = click.option(
 )
 
 
-def taken_out(session: Session, program: Program, form: str, path: str | None) -> dict[str, Array]:
-    """What goes to the file at `path`; the writer then refers to it. Raises UsageError for another format."""
+def taken_out(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:
+    """What goes to the file at `path`; the writer then refers to it. Without one, what was read from files stays there: a text
+    that is written to `output` refers to them, too. Raises UsageError for another format."""
     if path is None:
+        if form == "ptir":
+            session.set(outside=external.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
         return {}
     if form != "ptir":
         raise UsageError(f"--weights is for text PTIR; {form} holds its constants itself")

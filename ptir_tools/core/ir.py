@@ -41,11 +41,13 @@ class Literal:
     """An inline constant: row-major little-endian bytes (4-bit values two to a byte, low nibble first).
 
     `splat`: `data` is one element, repeated. `data` None: the payload is not there; such a literal equals no other.
+    `origin` is the `file:key` that the payload was read from, which makes no difference to what it is.
     """
 
     type: TensorType
     data: bytes | None
     splat: bool = False
+    origin: str = ""
 
     def same(self, other: object) -> bool:
         """Whether both are certainly the same constant, bit for bit."""

@@ -106,6 +106,20 @@ def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, 
     return references, found
 
 
+def kept(program: Program, folder: str) -> dict[Literal, str]:
+    """What `Options.outside` takes to leave what was read from files there; the text will stand in `folder`."""
+    blocks = list(program.blocks())
+    hints = (h for f in program.functions for h in f.hints)
+    ops = [op for body in (*(b.body for b in blocks), *(h.body for h in hints)) for op in body]
+    held = (x for holder in (*(b.results for b in blocks), *((*op.operands, *op.attrs) for op in ops)) for x in holder)
+    return {x: _reference(x.origin, folder) for x in held if isinstance(x, Literal) and x.origin}
+
+
+def _reference(origin: str, folder: str) -> str:
+    file, _, key = origin.rpartition(":")
+    return f"@{file if os.path.isabs(file) else os.path.relpath(file, folder or os.curdir)}:{key}"
+
+
 def _free(wish: str, taken: Collection[str]) -> str:
     """`wish`, or `wish_1`, `wish_2`, … when it is taken."""
     names = (f"{wish}_{n}" if n else wish for n in count())

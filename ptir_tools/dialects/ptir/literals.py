@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -53,7 +54,9 @@ def read_payload(text: str, t: TensorType, folder: str = "") -> Literal:
     if text.startswith('"'):
         return _read_hex(text, t)
     if text.startswith("@"):
-        return literal(t, external.load(text, t, folder))
+        found = literal(t, external.load(text, t, folder))
+        found.origin = os.path.join(folder, text[1:])
+        return found
     if text.startswith("["):
         return literal(t, encode(_flatten(text, t), t.dtype))
     require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is no element")
