@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from ptir_tools.convert.legality import rule_of
 from ptir_tools.convert.naming import Names, spelled
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.builder import Builder, single_function
@@ -41,7 +42,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         builder.loc = op.loc
         emit = Emit(builder, op, [values[x] for x in op.values()], fresh)
         try:
-            values[op.result] = RULES[op.defn.short](emit, **op.defn.named(op.attrs))
+            values[op.result] = rule_of(op, RULES, "PTIR")(emit, **op.defn.named(op.attrs))
         except Violation as violation:
             diagnostics.violation(violation, op.loc)
             values[op.result] = builder.op("constant", value=Literal(emit.type, None))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ptir_tools.convert.legality import rule_of
 from ptir_tools.convert.naming import Names, spelled
 from ptir_tools.convert.tiny_views import numbers, rounded, view
 from ptir_tools.core.arrays import pack
@@ -91,7 +92,7 @@ class Emit:
         """What the node becomes; after an error, a value of its type that nothing computes."""
         self.builder.loc = self.op.loc
         try:
-            return RULES[self.op.defn.short](self, **self.op.defn.named(self.op.attrs))
+            return rule_of(self.op, RULES, "PTIR")(self, **self.op.defn.named(self.op.attrs))
         except Violation as violation:
             self.diagnostics.violation(violation, self.op.loc)
             return Value(self.type, self.op.result.name)

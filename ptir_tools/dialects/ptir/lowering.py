@@ -12,7 +12,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir.kinds import NOT_UPSTREAM, UNSIGNED_AXES, UNSIGNED_AXIS, ops
+from ptir_tools.dialects.ptir.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.ops.quantize import scaled
 
 rules = lazy("ptir_tools.dialects.ptir.rules.decompose")
@@ -61,10 +61,10 @@ def decomposed(program: Program, diagnostics: Diagnostics) -> Program | None:
 
 def refuse(program: Program, diagnostics: Diagnostics) -> bool:
     """Report the ops that gpt.rs does not have; whether there are any."""
-    found = [op for b in program.blocks() for op in b.body if op.defn.short in NOT_UPSTREAM]
+    found = [op for b in program.blocks() for op in b.body if op.defn.short not in SPELLED or op.defn.short in NOT_UPSTREAM]
     for op in found:
-        message = f"gpt.rs has no {op.defn.short}"
-        diagnostics.error("NotTranslatable", message, op.loc, help="run the pass decompose first: ptir opt -p decompose")
+        help = "run the pass decompose first: ptir opt -p decompose" if op.defn.short in NOT_UPSTREAM else None
+        diagnostics.error("NotTranslatable", f"gpt.rs has no {op.defn.short}", op.loc, help=help)
     stepped = [op for b in program.blocks() for op in b.body if scaled(op)]
     for op in stepped:
         diagnostics.error("NotTranslatable", f"gpt.rs's {op.defn.short} has no scale and no zero point", op.loc)
