@@ -11,6 +11,10 @@ import pytest
 from conftest import Ran
 
 from ptir_tools.core.ir import Program
+from ptir_tools.core.patternset import PatternSet
+from ptir_tools.core.rules import rules
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
 from ptir_tools.passes import PassContext, lookup
 
 STEPS = "testdata/opt/data/steps.ptir"
@@ -102,6 +106,14 @@ def test_bisect_finds_a_wrong_pass_by_running_programs(ptir: Ptir, monkeypatch: 
     assert "step 2 is guilty\n  pass     decompose\n" in ran.text and "+  %g = add(%d, %d)" in ran.text
     again = re.search(r"replay   ptir (.*)", ran.text)
     assert again and "add" in ptir(*again[1].split()).text
+
+
+def test_rules_that_undo_each_other_are_named_with_the_place(ptir: Ptir, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = rules("forth: sub(x, y) => add(x, y)\nback: add(x, y) => sub(x, y)", DIALECT, HELPERS, splat)
+    monkeypatch.setattr(lookup("canonicalize", "ptir"), "CANONICALIZATION", PatternSet(again).freeze())
+    ran = ptir("opt", STEPS)
+    assert ran.status == 3 and ran.out == b""
+    assert re.fullmatch(rf"error: \d+ rewrites reach no fixpoint: `back`, `forth` undo each other at {STEPS}:5:3\n", ran.err)
 
 
 @pytest.mark.usefixtures("crashing")

@@ -11,6 +11,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.patternset import PatternSet
 from ptir_tools.core.rewriter import Rewriter
@@ -275,5 +276,35 @@ def test_the_step_log_tells_rewrites_and_folds_in_order() -> None:
     b.results(b.op("neg", b.op("neg", b.op("mul", b.param(N), y))))
     steps: list[dict[str, Any]] = []
     drive(program, *rule("double: neg(neg(x)) => x"), log=steps.append)
-    assert [s["pattern"] for s in steps] == ["fold", "double"]
-    assert "constant" in steps[0]["after"][0] and steps[1]["before"].startswith("%")
+    assert [s["pattern"] for s in steps] == ["double", "fold"]
+    assert steps[0]["before"].startswith("%") and "constant" in steps[1]["after"][0]
+
+
+def test_patterns_see_ops_on_constants_before_they_are_folded_unless_folding_is_first() -> None:
+    for first, seen in ((False, 1), (True, 0)):
+        program, b = single_function(DIALECT)
+        one = splat(N, 1)[0]
+        b.block.body.append(one)
+        b.results(b.op("add", one.results[0], one.results[0]))
+        pattern, tried = recorder("ptir.add")
+        assert drive(program, pattern, fold_first=first).folds == 1 and len(tried) == seen
+
+
+def test_a_pattern_that_crashes_is_named_with_its_op() -> None:
+    @rewrites("ptir.neg")
+    def broken(op: OpView) -> bool:
+        raise IndexError("nothing there")
+
+    with pytest.raises(IndexError) as info:
+        drive(chain("neg"), broken)
+    assert info.value.__notes__ == ["in pattern `broken` at %v0 = neg(%x) -> tensor<f32, 3>"]
+
+
+def test_rules_that_undo_each_other_in_a_big_program_are_found_where_they_do() -> None:
+    body = "".join(f"  %v{i + 1} = neg(%v{i}) -> tensor<f32, 2>\n" for i in range(3000))
+    text = f"func @f(%v0: tensor<f32, 2>) -> tensor<f32, 2> {{\n{body}  %e = exp(%v3000) -> tensor<f32, 2>\n  return %e\n}}\n"
+    program = ptir.read(text)
+    again = rule("forth: exp(x) => log(x)\nback: log(x) => exp(x)")
+    with pytest.raises(LimitExceeded, match="`back`, `forth` undo each other") as info:
+        drive(program, *again, enable_constant_fold=False)
+    assert program.source and text[program.source.span(info.value.loc).start :].startswith("%e = exp")

@@ -69,14 +69,16 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
         return USAGE
     if isinstance(error, (LimitExceeded, MemoryError)):
         flag = getattr(error, "flag", None)
-        reporter.fail("LimitExceeded", str(error) or "out of memory", f"raise the limit with {flag}" if flag else None)
+        message = (str(error) or "out of memory") + reporter.place(getattr(error, "loc", 0))
+        reporter.fail("LimitExceeded", message, f"raise the limit with {flag}" if flag else None)
         return LIMIT
     if isinstance(error, OSError):
         reporter.fail("IOError", os_error_text(error))
         return IO
     path = _reproducer(error, args, reporter)
     replay = f"; see it again: ptir opt --run-reproducer {path}" if reporter.reproducer else ""
-    message = " ".join(f"internal error: {type(error).__name__}: {error}".split())
+    told = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    message = " ".join(f"internal error: {told}".split())
     reporter.fail("InternalError", message, f"a reproducer is in {path}{replay}")
     return INTERNAL
 

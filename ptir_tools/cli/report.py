@@ -14,7 +14,7 @@ import click
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.source import Source
+from ptir_tools.core.source import Loc, Source
 
 if TYPE_CHECKING:
     from ptir_tools.cli import tables
@@ -85,6 +85,11 @@ class Reporter:
         else:
             self.say(f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else ""))
         self.finish()
+
+    def place(self, loc: Loc) -> str:
+        """` at file:line:column` of the program that was read last, where `loc` is in it; else nothing."""
+        span = self.sources[-1].span(loc) if self.sources else None
+        return "" if span is None else " at {}:{}:{}".format(self.sources[-1].name, *self.sources[-1].position(span.start))
 
     def say(self, line: str) -> None:
         """A line on standard error that was asked for: a summary, a timing."""

@@ -23,8 +23,10 @@ from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.patterns import FLOATS, Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
 from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
-from ptir_tools.core.watching import Log, Watch
+from ptir_tools.core.source import Loc
+from ptir_tools.core.watching import Log, Watch, op_text
 
+_AGAIN = 1024  # rewrites at one place, beside one for each op
 _WIDE = 16  # operands: more make an op wait
 _SEED, _NEW = -1, -2  # distances: what uses the op is on the worklist, too, and if it is new, perhaps nothing does
 
@@ -87,6 +89,8 @@ class _Driver:
         self.dead: list[Op] = []  # what has lost its last use
         self.left = 0  # how many more rewrites and folds there may be
         self.recent: deque[str] = deque(maxlen=16)
+        self.fewest = len(rw.order.slots)  # ops that there ever were
+        self.again: dict[Loc, int] = {}  # rewrites per place in the source since there were so few
         self.watch = Watch(rw, config.expensive_checks, config.log) if config.expensive_checks or config.log else None
         self.random = None if config.seed is None else random.Random(config.seed)
 
@@ -107,18 +111,22 @@ class _Driver:
         if not self.queued:
             rw.settle(who)
         elif allowed != config.max_iterations:
-            names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
-            raise LimitExceeded(f"{allowed} rewrites reach no fixpoint: {names} undo each other", "--max-iterations")
+            raise self.endless(allowed, 0)
         return self.stats
+
+    def endless(self, rewrites: int, loc: Loc) -> LimitExceeded:
+        names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
+        return LimitExceeded(f"{rewrites} rewrites reach no fixpoint: {names} undo each other", loc=loc)
 
     # The worklist
 
     def begin(self) -> None:
-        """Put all ops but constants on the worklist. What is dead goes first, and elementwise ops on constants are folded."""
+        """Put all ops but constants on the worklist. What is dead goes first; with `fold_first`, elementwise ops on constants are
+        folded."""
         rw = self.rw
         if self.config.enable_dce:
             self.stats.erased += rw.erase_dead()
-        if self.random is None:
+        if self.fold_first and self.random is None:
             rw.listen = self.freed
             for op in list(rw.order.slots):
                 for x in op.operands:
@@ -238,10 +246,17 @@ class _Driver:
         if (model := self.config.cost_model) is not None:
             patterns = tuple(sorted(patterns, key=lambda p: -model(op, p, self.rw)))
         for p in patterns:
-            if p.depth > distance and (p.match_and_rewrite(op, self.rw) if self.watch is None else self.watched(op, p)):
+            if p.depth <= distance:
+                continue
+            try:
+                done = p.match_and_rewrite(op, self.rw) if self.watch is None else self.watched(op, p)
+            except Exception as error:
+                error.add_note(f"in pattern `{p.name}` at {op_text(op)}")
+                raise
+            if done:
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
-                self.did(p.name)
+                self.did(p.name, op)
                 if self.rw.alive(op):
                     self.queue(op, 0)
                     self.fold(op)
@@ -262,7 +277,7 @@ class _Driver:
         done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
         if done:
             self.stats.folds += 1
-            self.did("fold")
+            self.did("fold", op)
         return done
 
     def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
@@ -277,6 +292,15 @@ class _Driver:
             rw.replace(op, by)
         return True
 
-    def did(self, name: str) -> None:
+    def did(self, name: str, op: Op) -> None:
+        """Count a rewrite at `op`. Raises LimitExceeded when one place is rewritten over and over and no op becomes fewer."""
         self.left -= 1
         self.recent.append(name)
+        ops, loc = len(self.rw.order.slots), op.loc
+        if ops < self.fewest:
+            self.fewest = ops
+            self.again.clear()
+        elif loc:  # new ops stand at the place of what they replace
+            self.again[loc] = n = self.again.get(loc, 0) + 1
+            if n > _AGAIN + ops:
+                raise self.endless(n, loc)

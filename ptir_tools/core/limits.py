@@ -28,8 +28,9 @@ LIMITS = Limits()
 
 
 class LimitExceeded(Exception):
-    """A limit of `Limits` was hit. `flag` is the command-line option that raises it."""
+    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` where in the program, if anywhere."""
 
-    def __init__(self, message: str, flag: str | None = None) -> None:
+    def __init__(self, message: str, flag: str | None = None, loc: int = 0) -> None:
         super().__init__(message)
         self.flag = flag
+        self.loc = loc
