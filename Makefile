@@ -1,8 +1,8 @@
 .PHONY: test bless lint types bench
 test:  ## the whole suite
 	python -m pytest
-bless:  ## rewrite the golden files from what the tool prints now; read the diff
-	python -m pytest tests/test_golden.py --bless
+bless:  ## rewrite golden files and generated pages from what the tool prints now; read the diff
+	python -m pytest --bless
 lint:  ## ruff, style and format
 	ruff check . && ruff format --check .
 types:  ## mypy, over the tree as it will be installed

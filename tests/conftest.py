@@ -23,7 +23,13 @@ collect_ignore_glob = [f"test_oracle_{peer}*.py" for peer in ("iree", "jax", "to
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--bless", action="store_true", help="rewrite golden files from what the tool prints now")
+    parser.addoption("--bless", action="store_true", help="rewrite golden files and generated pages from what the tool prints now")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --bless, what has no file to rewrite does not run."""
+    if config.getoption("--bless"):
+        items[:] = [item for item in items if "bless" in getattr(item, "fixturenames", ())]
 
 
 @dataclass(slots=True, frozen=True)

@@ -248,6 +248,15 @@ def test_a_failing_body_is_named() -> None:
     del OPS["toy.fail"]
 
 
+def test_a_declaration_with_evaluated_annotations_is_refused() -> None:
+    def fail(x: Any) -> Any:
+        return x
+
+    fail.__annotations__ = {"x": Any}
+    with pytest.raises(TypeError, match="from __future__ import annotations"):
+        op("toy.fail", infer=lambda x: x)(fail)
+
+
 def test_a_clone_shares_nothing_but_literals() -> None:
     p, b = program()
     x = b.param(V, "x")
