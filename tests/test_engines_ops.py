@@ -276,6 +276,8 @@ def test_draws_are_those_of_the_bodies_to_the_bit(name, dtype, shape):
     "target,shapes,attrs",
     [
         ("ptir.softmax.v1", [(7, 33)], (("axis", ("I64", 1)),)),
+        ("ptir.log_softmax.v1", [(7, 33)], (("axis", ("I64", 0)),)),
+        ("ptir.gelu.v1", [(5, 40)], (("approximate", ("String", "sigmoid")),)),
         ("ptir.gelu.v1", [(5, 40)], (("approximate", ("String", "tanh")),)),
         ("gpt_rs.triton.fused_layer_norm.f32.v1", [(6, 50), (50,), (50,)], (("axis", ("I64", 1)), ("eps", ("F64", 1e-5)))),
     ],

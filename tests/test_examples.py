@@ -152,3 +152,51 @@ def test_the_page_about_passes_shows_code_that_runs(tmp_path: Path, capsys: pyte
     (code,) = re.findall(r"```python\n(# Patterns by example\n.*?)```", text, re.DOTALL)
     exec(compile(code, "docs/passes.md", "exec"), {})
     assert capsys.readouterr().out == "found: relu of %h\n"
+
+
+FACTORS = """
+func @gate(%x: tensor<f32, 4>, %w: tensor<f32, 4>, %scale: tensor<f32>) -> tensor<f32, 4> {
+  %s = broadcast_to(%scale) result_shape[4] -> tensor<f32, 4>
+  %e = exp(%x) -> tensor<f32, 4>
+  %a = mul(%x, %s) -> tensor<f32, 4>
+  %b = mul(%a, %w) -> tensor<f32, 4>
+  %y = div(%b, %e) -> tensor<f32, 4>
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "scale"),
+    [
+        (["%y = div(%x, %e)"], 1.0),
+        (["%a = div(%x, %e)", "%n = neg(%a)", "%y = mul(%n, %z)"], -1.0),
+        (["%r = reciprocal(%e)", "%a = mul(%z, %r)", "%b = div(%a, %k)", "%y = mul(%x, %b)"], 0.25),
+        (["%a = div(%e, %x)", "%b = reciprocal(%a)", "%y = mul(%k, %b)"], 4.0),
+        (["%a = mul(%x, %e)", "%y = mul(%a, %k)"], None),
+        (["%a = div(%x, %e)", "%b = mul(%a, %z)", "%y = mul(%b, %z)"], None),
+        (["%a = rsqrt(%x)", "%y = div(%a, %e)"], None),
+        (["%a = div(%z, %e)", "%y = mul(%a, %k)"], None),
+    ],
+)
+def test_products_match_in_every_grouping(lines: list[str], scale: float | None) -> None:
+    gate = Example.read(FACTORS, optional=["w"], products=True)["gate"]
+    t = "tensor<f32, 3>"
+    body = "".join(f"  {line} -> {t}\n" for line in ["%e = exp(%x)", *lines])
+    program = read(f"func @f(%x: {t}, %z: {t}) -> {t} {{\n  %k = constant() value[dense<4.0>] -> {t}\n{body}  return %y\n}}\n")
+    rw = Rewriter(program.main, program.dialect)
+    found = [m for m in gate.matches(rw) if m.root.result.name == "y"]
+    assert [m.number("scale") for m in found] == ([] if scale is None else [scale])
+    if found:
+        assert found[0].inputs["x"].name == "x" and ("w" in found[0].inputs) == any("%z" in line for line in lines)
+
+
+def test_integer_products_match_as_they_are_written() -> None:
+    def halved(name: str, first: str, second: str) -> str:
+        t, two = "tensor<si32, 2>", "dense<2> : tensor<si32, 2>"
+        lines = (f"  %{v} = {line.replace('2', two)} -> {t}\n" for v, line in (("a", first), ("b", second)))
+        return f"func @{name}(%x: {t}, %y: {t}) -> {t} {{\n{''.join(lines)}  return %b\n}}\n"
+
+    half = Example.read(halved("half", "mul(%x, %y)", "div(%a, 2)"), products=True)["half"]
+    straight, turned = (read(halved("f", *lines)) for lines in (("mul(%y, %x)", "div(%a, 2)"), ("div(%x, 2)", "mul(%a, %y)")))
+    assert [len(list(half.matches(Rewriter(p.main, p.dialect)))) for p in (straight, turned)] == [1, 0]

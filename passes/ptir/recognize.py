@@ -2,23 +2,29 @@
 convolution. `decompose` is the way back.
 
 What stands for a kernel is computed without rounding in between: results may differ by roundings, and where an intermediate
-would overflow its dtype it no longer does. Under strict floats everything stays.
+would overflow its dtype it no longer does. Kernels that fail for ordinary numbers (a softmax without its maximum taken off, a
+variance as the difference of two moments, where digits cancel) are sought under fast floats alone: what stands for them does not.
+Under strict floats everything stays.
 """
 
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
+from ptir_tools.core.patterns import Effect
 from ptir_tools.dialects.ptir.recognition import forms, recognize
 from ptir_tools.passes import Floats, PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
     """Find softmax, layer norm, RMS norm, gelu, silu, attention and convolution in what they decompose to; rounds less."""
-    for rw in context.rewriters(program) if context.floats is not Floats.STRICT else ():
+    most = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ROUNDING, Floats.FAST: Effect.RANGE}[context.floats]
+    chosen = [form for form in forms() if form.effect <= most]
+    for rw in context.rewriters(program) if chosen else ():
         found = 0
-        for form in forms():
-            roots = {example.root.defn for example in form.examples}
-            for op in [op for op in rw.body() if op.defn in roots]:
+        for form in chosen:
+            present = {op.defn.name for op in rw.body()}
+            roots = {name for example in form.examples if example.kinds <= present for name in example.roots}
+            for op in [op for op in rw.backward() if op.defn.name in roots]:
                 if rw.alive(op) and recognize(form, op, rw, context.step):
                     context.count(form.build.__name__.replace("_", "-"))
                     found += 1

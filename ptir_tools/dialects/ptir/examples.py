@@ -10,32 +10,39 @@ The kernel's ops, from the one that makes its result up, are sought in the progr
   elements are equal. A constant of the kernel is a number, too, equal in the narrower of the two dtypes. Whether and from which
   shape a number is broadcast does not count.
 * Operands of commutative ops are tried in both orders.
-* Ops that `skip` names (of `reshape`, `transpose`, `broadcast_to`) are optional in program and kernel alike, except where the
-  kernel begins.
+* With `products`, float products match as such: whatever order and grouping their factors have, whether a number is multiplied or
+  divided by, a root divided by or its `rsqrt` multiplied. A number that a parameter stands for is 1 where the program has none.
+  Of the ops of a product `Match.ops` has the last.
+* A parameter that `optional` names and the kernel adds (or multiplies by, with `products`) may be missing in the program. Then it
+  binds nothing; one of rank 0 binds 0.
+* Ops that `skip` names (of `reshape`, `transpose`, `broadcast_to`, `cast`) are optional in program and kernel alike, except where
+  the kernel begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of, same_operand, scalar_of
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import exact, operand_type
 from ptir_tools.core.patterns import Effect, Pattern
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.source import Source
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.lowering import written
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.dialects.ptir.products import PRODUCTS, Product, Wanted, close, through, ways, whole
 from ptir_tools.dialects.ptir.reader import read as read_text
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-SKIP = ("reshape", "transpose", "broadcast_to")
+SKIP = ("reshape", "transpose", "broadcast_to", "cast")
 _SPREADS = ("ptir.broadcast_to",)
 _STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
 
@@ -76,12 +83,21 @@ class Match:
 
 
 class Example:
-    """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal.
+    """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal; `products`:
+    products match whatever their grouping; `optional`: parameters that may be missing.
 
     Raises ValueError for a function that is no kernel and an op that cannot be skipped.
     """
 
-    def __init__(self, kernel: Function, *, skip: Iterable[str] = (), same: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        kernel: Function,
+        *,
+        skip: Iterable[str] = (),
+        same: Iterable[str] = (),
+        optional: Iterable[str] = (),
+        products: bool = False,
+    ) -> None:
         skip = tuple(skip)
         result = kernel.results[0] if len(kernel.results) == 1 else None
         if not isinstance(result, Value) or result.op is None:
@@ -92,19 +108,27 @@ class Example:
         self.root = result.op
         self.skip = frozenset(f"ptir.{name}" for name in skip)
         self.same = frozenset(same)
+        self.products = products
+        self.optional = frozenset(p for p in kernel.params if p.name in {*optional})
+        used = Counter(v for op in kernel.body for v in op.values())
+        shared = {v for v, n in used.items() if n > 1}
+        products_of = [op for op in kernel.body if op.defn.name in PRODUCTS]
+        self.factored = {op: self._factored(whole(op.result, self.skip | {*_SPREADS}, shared)) for op in products_of}
+        self.endings = {op.result: self._roots(op) for op in kernel.body if op not in self.factored}
+        self.roots = self._roots(self.root)
+        self.kinds = frozenset(op.defn.name for op in kernel.body if self._needs(op))
 
     @classmethod
-    def read(cls, source: str, *, skip: Iterable[str] = (), same: Iterable[str] = ()) -> dict[str, Example]:
-        """The kernels of a text, one per function, by name. Raises Rejected when it is no PTIR, ValueError for a function that
-        is no kernel."""
+    def read(cls, source: str, **options: Any) -> dict[str, Example]:
+        """The kernels of a text, one per function, by name; `options` as the class takes them. Raises Rejected when it is no
+        PTIR, ValueError for a function that is no kernel."""
         given = Source("<example>", source)
         diagnostics = Diagnostics(given)
         program = read_text(given, diagnostics, Options())
         if program is not None:
             verify(program, diagnostics, Options())
         diagnostics.raise_if_errors()
-        skip, same = tuple(skip), tuple(same)
-        return {f.name: cls(f, skip=skip, same=same) for f in (program.functions if program else ())}
+        return {f.name: cls(f, **options) for f in (program.functions if program else ())}
 
     def matches(self, rw: Rewriter) -> Iterator[Match]:
         """Everywhere in the block of `rw` that the kernel stands, in the order of the roots."""
@@ -114,7 +138,7 @@ class Example:
 
     def match(self, op: Op, rw: Rewriter) -> Match | None:
         """The kernel with `op` as what makes its result, or None."""
-        if not self._alike(self.root, op) or (bound := self._solve(op)) is None:
+        if op.defn.name not in self.roots or (bound := self._solve(op)) is None:
             return None
         inputs = {p.name: bound[p] for p in self.kernel.params if p in bound}
         found = {k.name: v.op for k, v in bound.items() if k.op is not None and isinstance(v, Value) and v.op is not None}
@@ -139,7 +163,7 @@ class Example:
     def _solve(self, root: Op) -> Bound | None:
         """What stands for what, when the kernel ends at `root`. Keeps the ways not yet taken on a stack."""
         stack: list[tuple[Goals, Bound]] = []
-        self._push(stack, None, self._operands(self.root, root, {}))
+        self._push(stack, None, self._result(self.root.result, self.root, root.result, {}))
         for _ in range(_STEPS):
             if not stack:
                 return None
@@ -159,8 +183,8 @@ class Example:
 
     def _ways(self, wanted: Operand, found: Operand, bound: Bound) -> Ways:
         """The ways in which `found` can stand for `wanted`: what then is to match, and what is bound."""
-        wanted = _through(wanted, self.skip)
-        if _is_number(number := _through(wanted, _SPREADS)):
+        wanted = through(wanted, self.skip)
+        if _is_number(number := through(wanted, _SPREADS)):
             wanted = number
         if isinstance(wanted, Element):
             fits = isinstance(found, Element) and found.index == wanted.index
@@ -171,13 +195,58 @@ class Example:
 
     def _result(self, wanted: Value, op: Op, found: Operand, bound: Bound) -> Ways:
         """`found`, or what it comes from through optional ops, stands for the result of `op`."""
-        for x in self._chain(found):
-            if wanted in bound:
-                if bound[wanted] is x:
-                    return [([], bound)]
-            elif isinstance(x, Value) and x.op is not None and self._alike(op, x.op):
-                return self._operands(op, x.op, bound)
+        if wanted in bound:
+            return [([], bound)] if any(bound[wanted] is x for x in self._chain(found)) else []
+        if self.products and op.defn.name in PRODUCTS and _is_float(found):
+            return self._product(op, found, bound)
+        makers = (x.op for x in self._chain(found) if isinstance(x, Value) and x.op is not None)
+        same = next((maker for maker in makers if self._alike(op, maker)), None)
+        return [*(self._operands(op, same, bound) if same else ()), *self._without_addend(op, found, bound)]
+
+    def _product(self, op: Op, found: Operand, bound: Bound) -> Ways:
+        """`found` is the product that `op` makes: the same number, and factors of the same powers in some order."""
+        kernel = self.factored[op]
+        made: Ways = []
+        for factors in kernel.values:
+            for product in ways(found, len(factors), self.skip):
+                for order in permutations(product.factors):
+                    pairs = [(w, f) for (w, p), (f, q) in zip(factors, order, strict=True) if p == q and self._may_stand(w, f)]
+                    if len(pairs) == len(factors) and (given := _multiplied(kernel, product, _dtype(found), bound)) is not None:
+                        made.append((pairs, {**bound, **given, op.result: through(found, self.skip)}))
+        return made
+
+    def _may_stand(self, wanted: Operand, found: Operand) -> bool:
+        """Whether `found` can stand for `wanted`, at first sight."""
+        names = self.endings.get(wanted, ()) if isinstance(wanted, Value) else ()
+        return not names or any(isinstance(x, Value) and x.op is not None and x.op.defn.name in names for x in self._chain(found))
+
+    def _without_addend(self, op: Op, found: Operand, bound: Bound) -> Ways:
+        """`found` is the one operand of an addition whose other is a parameter that is missing."""
+        for x, other in (op.operands, op.operands[::-1]) if op.defn.name == "ptir.add" else ():
+            p = through(x, self.skip | {*_SPREADS})
+            if p in self.optional and p not in bound and isinstance(p, Value):
+                missing: dict[Value, Operand] = {p: _number(0.0)} if _is_number(p) else {}
+                return [([(other, found)], {**bound, **missing})]
         return []
+
+    def _factored(self, product: Product) -> Wanted:
+        values = [f for f in product.factors if not _is_number(f[0])]
+        needed = [f for f in values if f[0] not in self.optional]
+        numbers = [f for f in product.factors if _is_number(f[0])]
+        return Wanted(product.number, numbers, [values, needed] if len(needed) < len(values) else [values])
+
+    def _needs(self, op: Op) -> bool:
+        """Whether nothing else can stand for `op`, of the kernel."""
+        free = op.defn.name in (*self.skip, *_SPREADS) or op.defn.is_constant or op in self.factored
+        return not free and len(self._roots(op)) == 1
+
+    def _roots(self, op: Op) -> tuple[str, ...]:
+        """What a match may end with, where the kernel ends with `op`."""
+        if self.products and op.defn.name in PRODUCTS:
+            return PRODUCTS
+        ways = self._without_addend(op, op.result, {})
+        others = [y.op for pairs, _ in ways for y, _ in pairs if isinstance(y, Value) and y.op is not None]
+        return (op.defn.name, *(name for other in others for name in self._roots(other)))
 
     def _parameter(self, wanted: Value, found: Operand, bound: Bound) -> Ways:
         known = bound.get(wanted)
@@ -227,7 +296,7 @@ class _ExamplePattern(Pattern):
 
     @property
     def roots(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (self.example.root.defn.name,)
+        return self.example.roots
 
     @property
     def benefit(self) -> int:  # type: ignore[override]
@@ -242,11 +311,19 @@ class _ExamplePattern(Pattern):
         return found is not None and self.rewrite(found, rw)
 
 
-def _through(x: Operand, names: Container[str]) -> Operand:
-    """What `x` comes from through ops of those names."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.name in names:
-        x = x.op.operands[0]
-    return x
+def _multiplied(wanted: Wanted, product: Product, dtype: DType, bound: Bound) -> Bound | None:
+    """What the number of a product binds; None when it is another."""
+    number = wanted.multiplier(product, dtype)
+    if number is None or not wanted.parameters:
+        return None if number is None else {}
+    parameter = wanted.parameters[0][0]
+    known = bound.get(parameter) if isinstance(parameter, Value) else None
+    fits = known is None or close(float(scalar_of(known)), F64, number, dtype)
+    return {parameter: known or _number(number)} if fits and isinstance(parameter, Value) else None
+
+
+def _number(x: float) -> Literal:
+    return arrays.to_literal(np.asarray(x, np.float64), tensor(F64))
 
 
 def _is_number(x: Operand) -> bool:
@@ -278,16 +355,11 @@ def _same_constant(wanted: Operand, found: Operand) -> bool:
     return bool(number == other) or close(number, _dtype(wanted), other, _dtype(found))
 
 
+def _is_float(x: Operand) -> bool:
+    return isinstance(t := operand_type(x), TensorType) and t.dtype.is_float
+
+
 def _dtype(x: Operand) -> DType:
     t = operand_type(x)
     assert isinstance(t, TensorType)
     return t.dtype
-
-
-@cache
-def close(a: Any, of_a: DType, b: Any, of_b: DType) -> bool:
-    """Whether two numbers are equal in the narrower of their float dtypes."""
-    if not (of_a.is_float and of_b.is_float):
-        return False
-    dtype = min(of_a, of_b, key=lambda d: d.bits)
-    return bool(arrays.narrow(np.asarray(a), dtype) == arrays.narrow(np.asarray(b), dtype))

@@ -62,17 +62,29 @@ def expand(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-def _softmax_of(call: Call, x: Operand, axis: int) -> Value:
-    shape = helpers.shape(x)
+def _shifted(call: Call, x: Operand, axis: int) -> tuple[Value, Value, Value]:
+    """`x` with its maximum taken off, the exponential of that, and its sum."""
     high = call.op("reduce_max", x, axes=(axis,), keepdims=True)
-    power = call("exp", call("sub", x, call.spread(high, shape)))
-    total = call.op("reduce_sum", power, axes=(axis,), keepdims=True)
-    return call("div", power, call.spread(total, shape))
+    shifted = call("sub", x, call.spread(high, helpers.shape(x)))
+    power = call("exp", shifted)
+    return shifted, power, call.op("reduce_sum", power, axes=(axis,), keepdims=True)
+
+
+def _softmax_of(call: Call, x: Operand, axis: int) -> Value:
+    _, power, total = _shifted(call, x, axis)
+    return call("div", power, call.spread(total, helpers.shape(x)))
 
 
 def softmax(call: Call) -> Value:
     """The stable softmax, seven ops."""
     return _softmax_of(call, call.operands[0], call.values["axis"] % call.result.rank)
+
+
+def log_softmax(call: Call) -> Value:
+    """The stable logarithm of the softmax, seven ops."""
+    (x,) = call.operands
+    shifted, _, total = _shifted(call, x, call.values["axis"] % call.result.rank)
+    return call("sub", shifted, call.spread(call("log", total), helpers.shape(x)))
 
 
 def layer_norm(call: Call) -> Value:
@@ -92,8 +104,10 @@ def rms_norm(call: Call) -> Value:
 
 
 def gelu(call: Call) -> Value:
-    """By erf, or by tanh of a cubic."""
+    """By erf, by tanh of a cubic, or as a logistic function."""
     (x,) = call.operands
+    if call.values["approximate"] == "sigmoid":
+        return _logistic(call, x, call.number("mul", x, -1.702))
     if call.values["approximate"] == "none":
         inner = call("erf", call.number("mul", x, sqrt(0.5)))
     else:
@@ -106,7 +120,11 @@ def gelu(call: Call) -> Value:
 def silu(call: Call) -> Value:
     """`x / (1 + exp(-x))`."""
     (x,) = call.operands
-    return call("div", x, call.number("add", call("exp", call("neg", x)), 1.0))
+    return _logistic(call, x, call("neg", x))
+
+
+def _logistic(call: Call, x: Operand, slope: Value) -> Value:
+    return call("div", x, call.number("add", call("exp", slope), 1.0))
 
 
 def attention(call: Call) -> Value:
@@ -206,6 +224,7 @@ EXPANSIONS: dict[str, Callable[[Call], Value]] = {
     "gpt_rs.triton.fused_softmax_last_axis.f32.v1": softmax,
     "gpt_rs.triton.fused_layer_norm.f32.v1": layer_norm,
     "ptir.softmax.v1": softmax,
+    "ptir.log_softmax.v1": log_softmax,
     "ptir.rms_norm.v1": rms_norm,
     "ptir.gelu.v1": gelu,
     "ptir.silu.v1": silu,

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.patterns import Effect
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir.examples import Example
 from ptir_tools.dialects.ptir.recognition.attention import attention
@@ -24,51 +26,67 @@ from ptir_tools.dialects.ptir.recognition.convolution import (
     matrix_convolution,
 )
 from ptir_tools.dialects.ptir.recognition.found import Found
-from ptir_tools.dialects.ptir.recognition.rows import gelu, layer_norm, rms_norm, silu, softmax
+from ptir_tools.dialects.ptir.recognition.rows import gelu, layer_norm, log_softmax, rms_norm, silu, softmax
 
 Build = Callable[[Found], Value | None]
 
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """The kernels of a file, what they skip, and what stands for them."""
+    """The kernels of a file, what stands for them, and what that may change in floating point."""
 
     build: Build
     examples: Sequence[Example]
+    effect: Effect = Effect.ROUNDING
+
+
+class _Kernel(NamedTuple):
+    file: str
+    build: Build
+    skip: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    products: bool = True
+    effect: Effect = Effect.ROUNDING
 
 
 _ROWS = ("reshape", "broadcast_to")
+_AFFINE = ("gamma", "beta", "epsilon")
 _SOFTMAX = ("ptir.softmax.v1", "gpt_rs.triton.fused_softmax_last_axis.f32.v1")
+
+
+_KERNELS = (
+    _Kernel("layer_norm", layer_norm, _ROWS, _AFFINE),
+    _Kernel("layer_norm_moments", layer_norm, _ROWS, _AFFINE, effect=Effect.RANGE),
+    _Kernel("rms_norm", rms_norm, _ROWS, _AFFINE),
+    _Kernel("softmax", softmax, _ROWS),
+    _Kernel("softmax_unshifted", softmax, _ROWS, effect=Effect.RANGE),
+    _Kernel("log_softmax", log_softmax, _ROWS),
+    _Kernel("gelu", gelu),
+    _Kernel("gelu_tanh", gelu),
+    _Kernel("gelu_sigmoid", gelu),
+    _Kernel("silu", silu),
+    _Kernel("silu_unbounded", silu, effect=Effect.RANGE),
+    _Kernel("attention", attention, ("cast",), ("mask",)),
+    _Kernel("convolution", convolution, ("reshape",), products=False),
+    _Kernel("matrix_convolution", matrix_convolution, products=False),
+    _Kernel("grouped_convolution", grouped_convolution, products=False),
+    _Kernel("depthwise_convolution", depthwise_convolution, products=False),
+    _Kernel("bias", biased, products=False),
+)
 
 
 @cache
 def forms() -> Sequence[Form]:
     """The forms, in the order in which they are to be sought."""
-    table: Sequence[tuple[str, Build, tuple[str, ...]]] = (
-        ("layer_norm", layer_norm, _ROWS),
-        ("layer_norm_unshifted", layer_norm, _ROWS),
-        ("rms_norm", rms_norm, _ROWS),
-        ("layer_norm_bare", layer_norm, _ROWS),
-        ("rms_norm_bare", rms_norm, _ROWS),
-        ("softmax", softmax, _ROWS),
-        ("gelu", gelu, ()),
-        ("gelu_tanh", gelu, ()),
-        ("silu", silu, ()),
-        ("attention", attention, ()),
-        ("convolution", convolution, ("reshape",)),
-        ("matrix_convolution", matrix_convolution, ()),
-        ("grouped_convolution", grouped_convolution, ()),
-        ("depthwise_convolution", depthwise_convolution, ()),
-        ("bias", biased, ()),
-    )
-    return [Form(build, _examples(name, skip)) for name, build, skip in table]
+    return [Form(k.build, _examples(k), k.effect) for k in _KERNELS]
 
 
-def _examples(name: str, skip: tuple[str, ...]) -> list[Example]:
+def _examples(kernel: _Kernel) -> list[Example]:
     """The kernels of a file; those on a softmax once for each call that means one."""
-    text = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{name}.ptir").read_text("utf-8")
+    text = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{kernel.file}.ptir").read_text("utf-8")
     texts = dict.fromkeys(text.replace(_SOFTMAX[0], target) for target in _SOFTMAX)
-    return [example for t in texts for example in Example.read(t, skip=skip).values()]
+    options = {"skip": kernel.skip, "optional": kernel.optional, "products": kernel.products}
+    return [example for t in texts for example in Example.read(t, **options).values()]
 
 
 def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], bool]) -> bool:

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir.fusion import attrs
 from ptir_tools.dialects.ptir.recognition.found import Found, Number
+from ptir_tools.dialects.ptir.recognition.heads import grouped
 from ptir_tools.dialects.ptir.rules import helpers
 
 
@@ -37,10 +41,15 @@ def attention(found: Found) -> Value | None:
     single = all(len(x.contract) == 1 for x in (q, v)) and len(k.free) == len(v.free) == 1 and len(q.free) >= 1
     straight = weights.batch == tuple(range(n)) and weights.contract == (rank - 1,)
     over = dict(found.op("weights").attr("attrs"))["axis"][1]
-    scale = _scale(found)
-    dtype = helpers.dtype(weights.operand)
-    wide = all(helpers.lossless(helpers.dtype(x.operand), dtype) for x in (q, k, v))
-    if not (single and straight and wide) or over not in (-1, rank - 1) or scale is None or not helpers.floating(found.root):
+    scale = float(found.match.number("scale"))
+    dtype = helpers.dtype(found.op("weights"))
+    wide = all(helpers.lossless(helpers.dtype(x.operand), dtype) for x in (q, k, v)) and _keeps_digits(found, q.operand)
+    if (
+        not (single and straight and wide)
+        or over not in (-1, rank - 1)
+        or not isfinite(scale)
+        or not helpers.floating(found.root)
+    ):
         return None
     shared = len(q.free) - 1
     operands = [
@@ -48,24 +57,32 @@ def attention(found: Found) -> Value | None:
         _shared(found, _laid(found, k, (*k.batch, *k.free, *k.contract)), n, shared),
         _shared(found, _laid(found, v, (*v.batch, *v.contract, *v.free)), n, shared),
     ]
-    given: dict[str, Number] = {"scale": ("F64", scale)}
-    if "mask" in found.match.inputs:
-        operands.append(_before_broadcast(found.input("mask")))
-    if "low" in found.match.inputs:
-        given["masked"] = ("F64", float(found.match.number("low")))
+    mask, given = _mask(found, scale)
+    operands = grouped(found, operands + mask, n)
     operands[:3] = [found.cast(x, dtype) for x in operands[:3]]
-    made = found.call_in(dtype, "ptir.attention.v1", *operands, **given)
+    made = found.build("custom_call", operands, target="ptir.attention.v1", attrs=attrs(scale=("F64", scale), **given))
+    if helpers.shape(made) != helpers.shape(found.root):
+        made = found.build("reshape", made, new_shape=helpers.shape(found.root))
     return made if helpers.dtype(found.root) is dtype else found.build("cast", made, dtype=helpers.dtype(found.root))
 
 
-def _scale(found: Found) -> float | None:
-    """What scores are multiplied by; None when it is no number to reckon with."""
-    if "scale" not in found.match.inputs:
-        return 1.0
-    scale = float(found.match.number("scale"))
-    if found.op("scaled").defn.name != "ptir.div":
-        return scale if isfinite(scale) else None
-    return 1 / scale if scale and isfinite(1 / scale) else None
+def _keeps_digits(found: Found, q: Operand) -> bool:
+    """Whether no cast on the way from the queries to the result has fewer digits than they."""
+    casts = [op for op in found.match.interior if op.defn.name == "ptir.cast"]
+    return all(helpers.lossless(helpers.dtype(q), helpers.dtype(op)) for op in casts)
+
+
+def _mask(found: Found, scale: float) -> tuple[list[Operand], dict[str, Number]]:
+    """The mask as the call wants it, and what it puts where an i1 mask says no."""
+    inputs = found.match.inputs
+    masks = [_before_broadcast(inputs[name]) for name in ("mask", "hidden") if name in inputs]
+    if "hidden" in inputs:
+        no = found.build("broadcast_to", Literal(tensor(I1), b"\0"), result_shape=helpers.shape(masks[0]))
+        masks = [found.build("compare_eq", masks[0], no)]
+    if "low" not in inputs:
+        return masks, {}
+    low = float(found.match.number("low"))
+    return masks, {"masked": ("F64", low * scale if "scaled_late" in found.match.ops else low)}
 
 
 def _laid(found: Found, side: _Side, perm: Sequence[int]) -> Operand:

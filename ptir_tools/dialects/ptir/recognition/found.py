@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,16 +44,12 @@ class Found:
 
     def call(self, target: str, *operands: Operand, **given: Number) -> Value:
         """A custom call of the type of the root. Raises Violation when the target refuses it."""
-        return self.call_in(helpers.dtype(self.root), target, *operands, **given)
-
-    def call_in(self, dtype: DType, target: str, *operands: Operand, **given: Number) -> Value:
-        """A custom call of the type of the root, but in `dtype`. Raises Violation when the target refuses it."""
-        wanted = helpers.tensor_type(self.root).with_dtype(dtype)
+        wanted = helpers.tensor_type(self.root)
         made = create(OPS["ptir.custom_call"], [operands], {"target": target, "attrs": attrs(**given)})
         require(made.result.type is wanted, "ResultTypeMismatch", f"{target} makes {made.result.type}, wanted is {wanted}")
         return self._put(made)
 
-    def build(self, name: str, *operands: Operand, **given: Any) -> Value:
+    def build(self, name: str, *operands: Operand | Sequence[Operand], **given: Any) -> Value:
         """An op before the root. Raises Violation when it is not well typed."""
         return self._put(create(OPS[f"ptir.{name}"], operands, given))
 
@@ -93,7 +90,8 @@ def _axes_agree(found: Found, axis: int) -> bool:
     whole = [None if d == 1 else i for i, d in enumerate(shape)]
     ends = {x for x in found.match.inputs.values() if scalar_of(x) is None}
     known: dict[Operand, list[int | None]] = {found.root.result: whole}
-    for op in sorted(found.match.ops.values(), key=found.rw.order.place, reverse=True):
+    inside = [found.root, *(op for op in found.match.interior if op.defn.name not in found.match.example.skip)]
+    for op in sorted(inside, key=found.rw.order.place, reverse=True):
         if (mine := known.get(op.result)) is None:
             return False
         if op.defn.family == "reduce":

@@ -1,4 +1,4 @@
-"""Kernels along one axis, and elementwise ones: softmax, layer norm, RMS norm, gelu, silu."""
+"""Kernels along one axis, and elementwise ones: softmax and its logarithm, layer norm, RMS norm, gelu, silu."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import tensor
-from ptir_tools.dialects.ptir.examples import close
+from ptir_tools.dialects.ptir.products import close
 from ptir_tools.dialects.ptir.recognition.found import Found, feature_axis, vector
 from ptir_tools.dialects.ptir.rules import helpers
 
@@ -21,13 +21,10 @@ else:
 
 
 def averages(found: Found, axis: int) -> bool:
-    """Whether `n`, by which sums are multiplied or divided, makes means of them, and `epsilon` is a positive number."""
+    """Whether `n`, by which sums are multiplied, makes means of them, and `epsilon` is not negative."""
     extent = helpers.shape(found.root)[axis]
     n, epsilon = found.match.number("n"), found.match.number("epsilon")
-    mean = next(op for name, op in found.match.ops.items() if name in ("mean", "variance"))
-    if not isinstance(extent, int) or not extent:
-        return False
-    right = n == extent if mean.defn.name == "ptir.div" else close(n, helpers.dtype(found.root), 1 / extent, F64)
+    right = isinstance(extent, int) and extent and close(n, helpers.dtype(found.root), 1 / extent, F64)
     return bool(right and isfinite(epsilon) and epsilon >= 0)
 
 
@@ -40,6 +37,13 @@ def softmax(found: Found) -> Value | None:
     if last and helpers.dtype(x) is F32:
         return found.call("gpt_rs.triton.fused_softmax_last_axis.f32.v1", x, axis=("I64", axis))
     return found.call("ptir.softmax.v1", x, axis=("I64", found.last(axis)))
+
+
+def log_softmax(found: Found) -> Value | None:
+    """A call of this toolkit's."""
+    if (axis := feature_axis(found)) is None:
+        return None
+    return found.call("ptir.log_softmax.v1", found.input("x"), axis=("I64", found.last(axis)))
 
 
 def layer_norm(found: Found) -> Value | None:
@@ -73,13 +77,12 @@ def rms_norm(found: Found) -> Value | None:
 
 
 def gelu(found: Found) -> Value | None:
-    """A call of this toolkit's, exact or by tanh as the kernel is."""
-    approximate = "tanh" if "tanh" in found.match.example.kernel.name else "none"
-    return (
-        found.call("ptir.gelu.v1", found.input("x"), approximate=("String", approximate))
-        if helpers.floating(found.root)
-        else None
-    )
+    """A call of this toolkit's, exact or by what the name of the kernel says."""
+    if not helpers.floating(found.root):
+        return None
+    name = found.match.example.kernel.name
+    approximate = next((how for how in ("tanh", "sigmoid") if how in name), "none")
+    return found.call("ptir.gelu.v1", found.input("x"), approximate=("String", approximate))
 
 
 def silu(found: Found) -> Value | None:

@@ -103,6 +103,7 @@ TARGETS: dict[str, Target] = {
     "gpt_rs.triton.fused_softmax_last_axis.f32.v1": _softmax,
     "gpt_rs.triton.fused_layer_norm.f32.v1": _layer_norm,
     "ptir.softmax.v1": Target((1, 1), kernels.any_softmax_type, kernels.softmax, {"axis": "I64"}, {}, FLOATS),
+    "ptir.log_softmax.v1": Target((1, 1), kernels.any_softmax_type, kernels.log_softmax, {"axis": "I64"}, {}, FLOATS),
     "ptir.rms_norm.v1": Target((2, 2), kernels.rms_norm_type, kernels.rms_norm, _NORM, {}, FLOATS),
     "ptir.gelu.v1": Target((1, 1), kernels.gelu_type, kernels.gelu, {"approximate": "String"}, {}, FLOATS),
     "ptir.silu.v1": Target((1, 1), kernels.same_type, kernels.silu, {}, {}, FLOATS),

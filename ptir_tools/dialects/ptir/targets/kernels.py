@@ -44,6 +44,12 @@ def softmax(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
     return normalized_exp(xs[0], values["axis"])
 
 
+def log_softmax(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
+    """The logarithm of the softmax, stable as well."""
+    shifted = xs[0] - xs[0].max(axis=values["axis"], keepdims=True, initial=-np.inf)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=values["axis"], keepdims=True)))
+
+
 def normalized_exp(x: Array, axis: int) -> Array:
     """`exp(x)` over its sum along `axis`, after the maximum was taken off."""
     power = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
@@ -76,16 +82,17 @@ def rms_norm(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array
 
 
 def gelu_type(types: tuple[TensorType, ...], values: Values) -> Type:
-    """The type of x; `approximate` is `none` or `tanh`."""
-    attribute(
-        values["approximate"] in ("none", "tanh"), f"approximate is none or tanh, not {values['approximate']}", "approximate"
-    )
+    """The type of x; `approximate` is `none`, `tanh` or `sigmoid`."""
+    how = values["approximate"]
+    attribute(how in ("none", "tanh", "sigmoid"), f"approximate is none, tanh or sigmoid, not {how}", "approximate")
     return types[0]
 
 
 def gelu(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """`x / 2 * (1 + erf(x / sqrt(2)))`, or its approximation by tanh."""
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, or its approximation by tanh or by `x / (1 + exp(-1.702 x))`."""
     x = xs[0]
+    if values["approximate"] == "sigmoid":
+        return np.asarray(x / (1.0 + np.exp(-1.702 * x)))
     if values["approximate"] == "none":
         return np.asarray(0.5 * x * (1.0 + erf(x * np.sqrt(0.5))))
     return np.asarray(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))))
