@@ -242,9 +242,8 @@ def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
 
 
 def _unknown(name: str, dialect: str, known: list[str]) -> str:
-    for other in ("ptir", "pto", "mind", "tiny"):
-        if other != dialect and name in names(other):
-            return f"pass `{name}` is for {other} programs, this one is {dialect}"
+    if others := [other for other in ("ptir", "pto", "mind", "tiny") if name in names(other)]:
+        return f"pass `{name}` is for {' and '.join(others)} programs, this one is {dialect}{_nearest(name, known)}"
     return f"unknown pass `{name}`{_nearest(name, known)}"
 
 

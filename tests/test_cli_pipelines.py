@@ -88,6 +88,17 @@ def test_pass_that_breaks_the_program_leaves_a_reproducer(ptir: Ptir, monkeypatc
     left.unlink()
 
 
+@pytest.mark.parametrize("flags", ["--max-iterations", "--max-iterations x", '"'])
+def test_reproducer_whose_flags_were_spoilt_runs_without_them(ptir: Ptir, tmp_path: Path, flags: str) -> None:
+    (tmp_path / "r.txt").write_text(f"// pipeline: cse\n// flags: {flags}\nfunc @f() -> () {{\n  return\n}}\n")
+    assert ptir("opt", "--run-reproducer", tmp_path / "r.txt").status == 0
+
+
+def test_another_format_is_refused_before_anything_runs(ptir: Ptir) -> None:
+    ran = ptir("opt", STEPS, "--to", "mind", "--print-ir-after", "all")
+    assert ran.status == 2 and ran.err.count("\n") == 1 and "ptir translate --to mind" in ran.err
+
+
 def test_reproducer_is_a_file_with_a_pipeline(ptir: Ptir) -> None:
     assert ptir("opt", "--run-reproducer", "-p", "cse", STEPS).status == 2
     assert ptir("opt", "--run-reproducer", stdin=b"").status == 2

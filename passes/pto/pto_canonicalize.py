@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.constants import scalar_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
@@ -97,14 +98,13 @@ def _neutral(op: Op) -> Operand | None:
     """An operand that equals the result: `x + 0`, `x * 1`, a cast to the same type, a select on a constant."""
     if op.defn.short == "index_cast" and operand_type(op.operands[0]) is op.result.type:
         return _value(op.operands[0])
-    if op.defn.short == "select" and (condition := constant_of(op.operands[0])) is not None:
-        return _value(op.operands[1 if arrays.from_literal(condition) else 2])
+    if op.defn.short == "select" and (condition := scalar_of(op.operands[0])) is not None:
+        return _value(op.operands[1 if condition else 2])
     neutral, side = _NEUTRAL.get(op.defn.short, (None, None))
     if neutral is None:
         return None
     for i in (0, 1):
-        literal = constant_of(op.operands[i]) if side in (None, i) else None
-        if literal is not None and int(arrays.from_literal(literal)) == neutral:
+        if side in (None, i) and scalar_of(op.operands[i]) == neutral:
             return _value(op.operands[1 - i])
     return None
 

@@ -13,7 +13,7 @@ import click
 
 from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
-from ptir_tools.cli.output import logging, program_text, write_text
+from ptir_tools.cli.output import logging, program_text, require_format, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
 from ptir_tools.cli.session import Session
@@ -75,7 +75,12 @@ pass_options = (
     click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
     click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
     *float_options,
-    click.option("--elide-constants-larger", type=int, metavar="N", help="Print constants of more than N elements as dense<?>."),
+    click.option(
+        "--elide-constants-larger",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Print constants of more than N elements as dense<?>.",
+    ),
     weights.weights_option,
     *checking.check_options,
 )
@@ -87,6 +92,7 @@ def optimize_command(session: Session, file: str, output: str | None, pipeline: 
     program, diagnostics = session.load(file)
     before = clone(program) if flags.check else None
     form = flags.to or program.format
+    require_format(program, form)
     text = pipeline_text(pipeline, program)
     with _context(session, program, diagnostics, flags) as context:
         _run(session, program, text, context, flags)

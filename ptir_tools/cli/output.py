@@ -116,11 +116,15 @@ def _umask() -> int:
     return mask
 
 
+def require_format(program: Program, form: str) -> None:
+    """Raise UsageError when `form` is a format of another IR."""
+    if FORMATS[form].dialect != program.dialect.name:
+        raise UsageError(f"a {program.dialect.name} program is not written as {form}; ptir translate --to {form} converts it")
+
+
 def program_text(program: Program, form: str, diagnostics: Diagnostics, options: Options) -> list[str]:
     """The pieces of `program` in format `form`; what it cannot say goes to `diagnostics`. Raises UsageError."""
-    entry = FORMATS[form]
-    if entry.dialect != program.dialect.name:
-        raise UsageError(f"a {program.dialect.name} program is not written as {form}; ptir translate --to {form} converts it")
+    require_format(program, form)
     writer = load_format(form).write
     if writer is None:
         raise UsageError(f"{form} can be read, not written")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.passes import Hook, PassContext, run_pipeline
 
 _HEADER = re.compile(r"(?://|#) (version|pipeline|flags): (.*)")
+_BOUND = re.compile(r"--max-iterations ([0-9]{1,18})\b")
 FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # what beside the pipeline decides what passes do
 
 
@@ -81,7 +81,7 @@ def read(source: Source) -> Replay:
             head.setdefault(m[1], m[2])
     if "pipeline" not in head:
         raise UsageError(f"{source.name} is no reproducer: its comments name no pipeline")
-    words = shlex.split(head.get("flags", ""))
-    at = words.index("--max-iterations") if "--max-iterations" in words else None
-    bound = int(words[at + 1]) if at is not None else None
-    return Replay(head.get("version", "?"), head["pipeline"], {n: f"--{n.replace('_', '-')}" in words for n in FLAGS}, bound)
+    flags = head.get("flags", "")
+    words, bound = flags.split(), _BOUND.search(flags)
+    on = {name: f"--{name.replace('_', '-')}" in words for name in FLAGS}
+    return Replay(head.get("version", "?"), head["pipeline"], on, int(bound[1]) if bound else None)

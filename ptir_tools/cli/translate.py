@@ -33,7 +33,12 @@ symbols = lazy("ptir_tools.core.symbols")
     click.option(
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
     ),
-    click.option("--elide-constants-larger", type=int, metavar="N", help="Write constants of more than N elements as dense<?>."),
+    click.option(
+        "--elide-constants-larger",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Write constants of more than N elements as dense<?>.",
+    ),
     weights_file.weights_option,
     *checking.check_options,
 )

@@ -95,6 +95,7 @@ PTIR_DTYPES: tuple[DType, ...] = (
 
 _CODES = {
     I1: "?", SI8: "b", UI8: "B", SI16: "h", UI16: "H", SI32: "i", UI32: "I", SI64: "q", UI64: "Q", F16: "e", F32: "f", F64: "d",
+    INDEX: "q",
 }  # fmt: skip
 
 
