@@ -26,6 +26,10 @@ HOSTILE: dict[str, bytes] = {
     "open-brackets": b'{"uops": ' + b"[" * 1_000_000,
     "open-json": b'{"uops": ' + b'{"a":' * 100_000,
     "open-module": b"module {" + b"scf.if %c {" * 10_000,
+    "nested-blocks": b"module {\nfunc.func @f(%c: index) {\n" + b"scf.if %c {\n" * 20_000 + b"}\n" * 20_000 + b"return\n}\n}\n",
+    "chain": b'{"uops": [{"id": "n0", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2]}}'
+    + b"".join(b', {"id": "n%d", "uop": "NEG", "src": ["n%d"]}' % (i + 1, i) for i in range(20_000))
+    + b"]}",
     "open-tuples": b"func @f(%x: " + b"(" * 100_000 + b"tensor<f32>) -> tensor<f32> { return %x }",
     "open-comment": b"/*" * 100_000,
     "open-string": b'{"uops": "' + b"a" * 1_000_000,
@@ -70,7 +74,7 @@ def test_hostile_text(name: str, command: str) -> None:
     assert time.perf_counter() - start < SECONDS
 
 
-ACCEPTED = ("many-elements", "mind-ids")
+ACCEPTED = ("many-elements", "mind-ids", "chain")
 
 
 @pytest.mark.parametrize("name", [n for n in HOSTILE if n not in ACCEPTED])

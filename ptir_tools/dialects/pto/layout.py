@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto import syntax
+from ptir_tools.dialects.pto.reader import DEPTH
 
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?://|;)[^\n]*')
 _CONTINUES = re.compile(
@@ -15,7 +17,10 @@ _CONTINUES = re.compile(
 
 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
-    """`source` laid out anew; None when it has syntax errors, which are reported. Twice is once."""
+    """`source` laid out anew; None when it has syntax errors, which are reported. Twice is once.
+
+    Raises LimitExceeded where blocks nest too deep.
+    """
     before = diagnostics.errors
     if syntax.parse(source, diagnostics) is None or diagnostics.errors > before:
         return None
@@ -32,6 +37,8 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
         continues = open_brackets > 0 or _CONTINUES.match(code) is not None
         out.append("  " * max(depth - closing, 0) + ("    " if continues else "") + text)
         depth += code.count("{") - code.count("}")
+        if depth > DEPTH + 2:  # a module and a function
+            raise LimitExceeded(f"blocks nest deeper than {DEPTH}")
         open_brackets = max(0, open_brackets + sum(code.count(c) for c in "([") - sum(code.count(c) for c in ")]"))
     return "\n".join(out).strip("\n") + "\n"
 

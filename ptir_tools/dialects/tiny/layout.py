@@ -58,8 +58,10 @@ class _Layout:
         """Whether the items of the bracket at token `i` get lines: the graph's own, and a list of nodes."""
         if self.depth == 1:
             return True
-        inside = next((t for t in self.tokens[i + 1 :] if t != "\n" and not t.startswith(("//", "/*"))), "")
-        return self.depth == LINE_DEPTH and inside == "{"
+        if self.depth != LINE_DEPTH:
+            return False
+        following = (self.tokens[k] for k in range(i + 1, len(self.tokens)))
+        return next((t for t in following if t != "\n" and not t.startswith(("//", "/*"))), "") == "{"
 
     def new_line(self, token: str, last: str, breaks: int, comment: bool) -> bool:
         if last.startswith("//"):
