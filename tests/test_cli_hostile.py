@@ -26,7 +26,7 @@ HOSTILE: dict[str, bytes] = {
     "open-brackets": b'{"uops": ' + b"[" * 1_000_000,
     "open-json": b'{"uops": ' + b'{"a":' * 100_000,
     "open-module": b"module {" + b"scf.if %c {" * 10_000,
-    "nested-blocks": b"module {\nfunc.func @f(%c: index) {\n" + b"scf.if %c {\n" * 20_000 + b"}\n" * 20_000 + b"return\n}\n}\n",
+    "nested-blocks": b"module {\nfunc.func @f(%c: index) {\n" + b"scf.if %c {\n" * 5_000 + b"}\n" * 5_000 + b"return\n}\n}\n",
     "chain": b'{"uops": [{"id": "n0", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2]}}'
     + b"".join(b', {"id": "n%d", "uop": "NEG", "src": ["n%d"]}' % (i + 1, i) for i in range(20_000))
     + b"]}",
