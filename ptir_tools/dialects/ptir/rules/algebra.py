@@ -97,12 +97,27 @@ RULES = """
     clamp-below:        clamp(x, a, b)                           => maximum(x, a)  if constant(b) and highest(b)
     clamp-above:        clamp(x, a, b)                           => minimum(x, b)  if constant(a) and lowest(a)
 
+    maximum-neg:        maximum(x, neg(x))                       => abs(x)                                 [nan-payload]
+
     reciprocal-twice:   reciprocal(reciprocal(x))                => x                                      [range]
     reciprocal-div:     reciprocal(div(x, y))                    => div(y, x)                              [range]
     mul-reciprocal:     mul(x, reciprocal(y))                    => div(x, y)   if not constant(y)         [range]
     div-reciprocal:     div(x, reciprocal(y))                    => mul(x, y)                              [range]
     log-exp:            log(exp(x))                              => x           if floating(x)             [range]
     exp-log:            exp(log(x))                              => x           if floating(x)             [range]
+    mul-exp:            mul(a := exp(x), b := exp(y))            => exp(add(x, y))
+                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
+    div-exp:            div(a := exp(x), b := exp(y))            => exp(sub(x, y))
+                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
+    add-log:            add(a := log(x), b := log(y))            => log(mul(x, y))
+                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
+    sub-log:            sub(a := log(x), b := log(y))            => log(div(x, y))
+                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
+    mul-rsqrt:          mul(rsqrt(x), rsqrt(x))                  => reciprocal(x)                          [range]
+    div-div:            div(q := div(x, y), z)                   => div(x, mul(y, z))
+                        if floating(x) and not constant(z) and alone(rw, q, root)                          [range]
+    div-by-div:         div(x, q := div(y, z))                   => div(mul(x, z), y)
+                        if floating(x) and alone(rw, q, root)                                              [range]
     """
 
 ALGEBRA = rules(RULES, DIALECT, HELPERS, splat)

@@ -19,6 +19,7 @@ else:
     np = lazy("numpy")
 
 _REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
+_KINDS = ("is_integer", "is_float", "is_complex")  # an accumulator is of the kind of what it adds up
 
 
 def _through(
@@ -94,6 +95,22 @@ def cast_of_accumulator(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, inner.defn, *inner.operands, **attrs))
 
 
+@rewrites("ptir.dot_general", *_REDUCTIONS, operands=["ptir.cast"], every=True)
+def widened_operands(op: OpView) -> bool:
+    """What was only widened is read as it was: an accumulator holds it just as well."""
+    root = op.root
+    casts = [v for x in root.operands if (v := op.defined_by(x, "cast")) is not None]
+    sources = {helpers.dtype(v.x) for v in casts}
+    if len(casts) < len(root.operands) or len(sources) > 1:
+        return False
+    source, wide = sources.pop(), helpers.dtype(root.operands[0])
+    if not helpers.lossless(source, wide) or not any(getattr(source, k) and getattr(wide, k) for k in _KINDS):
+        return False
+    accum = op.accum_dtype or default_accum(wide)
+    attrs = root.defn.named(root.attrs) | {"accum_dtype": accum, "out_dtype": helpers.dtype(root)}
+    return op.replace(op.rw.build(root, root.defn, *(v.x for v in casts), **attrs))
+
+
 def _is_identity(x: Operand) -> bool:
     """Whether `x` is a constant matrix with ones on the diagonal and zeros elsewhere."""
     literal, shape = literal_of(x), helpers.shape(x)
@@ -115,6 +132,66 @@ def dot_of_identity(op: OpView) -> bool:
         perm = (*rest, contract[0] % rank) if left else (contract[0] % rank, *rest)
         if op.accum_dtype is None or helpers.lossless(helpers.dtype(x), op.accum_dtype):
             return op.replace(op.rw.build(op.root, "transpose", x, perm=perm))
+    return False
+
+
+@rewrites("ptir.dot_general", operands=["ptir.broadcast_to"], effect=Effect.ORDER)
+def dot_of_copied_batch(op: OpView) -> bool:
+    """A batch axis along which the right operand was only repeated is a free axis of the left one."""
+    inner = op.defined_by(op.rhs, "broadcast_to")
+    if inner is None or not helpers.static(op.lhs, op.rhs):
+        return False
+    rank = helpers.rank(op.rhs)
+    lead, extents = rank - helpers.rank(inner.x), helpers.shape(inner.x)
+    left, right = helpers.axes(op.batch_lhs, helpers.rank(op.lhs)), helpers.axes(op.batch_rhs, rank)
+    busy = {*left, *helpers.axes(op.contract_lhs, helpers.rank(op.lhs))}
+    free = min((a for a in range(helpers.rank(op.lhs)) if a not in busy), default=helpers.rank(op.lhs))
+    kept = len(left)
+    while kept and left[kept - 1] < free and (right[kept - 1] < lead or extents[right[kept - 1] - lead] == 1):
+        kept -= 1
+        free = left[kept]
+    gone = right[kept:]
+    x = _without(op, inner, gone) if gone else None
+    if x is None:
+        return False
+    contract = tuple(a - sum(g < a for g in gone) for a in helpers.axes(op.contract_rhs, rank))
+    batch = tuple(a - sum(g < a for g in gone) for a in right[:kept])
+    attrs = op.root.defn.named(op.root.attrs) | {"batch_lhs": left[:kept], "batch_rhs": batch, "contract_rhs": contract}
+    return op.replace(op.rw.build(op.root, "dot_general", op.lhs, x, **attrs))
+
+
+def _without(op: OpView, inner: OpView, gone: Sequence[int]) -> Operand | None:
+    """The right operand of the root, the broadcast `inner`, without the axes `gone`, along which it was only repeated; None
+    when that takes more ops than go."""
+    lead = helpers.rank(op.rhs) - helpers.rank(inner.x)
+    plain = tuple(d for a, d in enumerate(helpers.shape(inner.x), lead) if a not in gone)
+    want = tuple(d for a, d in enumerate(helpers.shape(op.rhs)) if a not in gone)
+    x = inner.x
+    if (plain != helpers.shape(x)) + (plain != want) > helpers.alone(op.rw, op.rhs, op.root):
+        return None
+    if plain != helpers.shape(x):
+        x = op.rw.build(op.root, "reshape", x, new_shape=plain)
+    return x if plain == want else op.rw.build(op.root, "broadcast_to", x, result_shape=want)
+
+
+@rewrites("ptir.dot_general", operands=["ptir.broadcast_to"], effect=Effect.ORDER)
+def dot_of_copied_rows(op: OpView) -> bool:
+    """The product of repeated rows or columns is the product of one, repeated."""
+    for side, other in (("lhs", "rhs"), ("rhs", "lhs")):
+        x = getattr(op, side)
+        inner = op.defined_by(x, "broadcast_to")
+        if inner is None or not helpers.static(op.lhs, op.rhs) or not helpers.alone(op.rw, x, op.root):
+            continue
+        lead = helpers.rank(x) - helpers.rank(inner.x)
+        batch, contract = (helpers.axes(getattr(op, f"{kind}_{side}"), helpers.rank(x)) for kind in ("batch", "contract"))
+        same = all(a >= lead and helpers.shape(inner.x)[a - lead] == helpers.shape(x)[a] for a in (*batch, *contract))
+        if not same or (lead and (batch or side == "rhs")):
+            continue
+        attrs = op.root.defn.named(op.root.attrs)
+        attrs |= {f"{kind}_{side}": tuple(a - lead for a in axes) for kind, axes in (("batch", batch), ("contract", contract))}
+        sides = {side: inner.x, other: getattr(op, other)}
+        product = op.rw.build(op.root, "dot_general", sides["lhs"], sides["rhs"], **attrs)
+        return op.replace(op.rw.build(op.root, "broadcast_to", product, result_shape=helpers.shape(op.root)))
     return False
 
 
@@ -141,6 +218,9 @@ DOTS: list[Pattern] = [
     ordered_contraction,
     transpose_of_dot,
     cast_of_accumulator,
+    widened_operands,
+    dot_of_copied_batch,
+    dot_of_copied_rows,
     dot_of_identity,
     dot_of_zeros,
     dot_of_nothing,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of, same_op, scalar_of
-from ptir_tools.core.dtypes import FP8_E4M3, DType
+from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
@@ -84,6 +84,11 @@ def integer(x: Thing) -> bool:
     return dtype(x).is_integer
 
 
+def boolean(x: Thing) -> bool:
+    """Whether the elements are i1."""
+    return dtype(x) is I1
+
+
 def real(x: Thing) -> bool:
     """Whether the elements are not complex."""
     return not dtype(x).is_complex
@@ -148,6 +153,12 @@ def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
     if not isinstance(x, Value) or not 0 < rw.uses(x) <= 8 or rw.is_result(x):
         return False
     return all(u is root or same_op(u, root) for u in rw.users_of(x))
+
+
+def undo(perm: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
+    """One count per axis after the permutation as one per axis before it."""
+    order = axes(perm, len(perm))
+    return tuple(counts[order.index(a)] for a in range(len(order)))
 
 
 def unit_origins(before: Shape, after: Shape) -> list[int | None] | None:
@@ -246,8 +257,8 @@ def total(root: Op) -> bool:
 HELPERS: dict[str, Any] = {
     f.__name__: f
     for f in (
-        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, compose,
-        moves_units, sums, products, zeros, ones, adds_units, lossless, total, real, inexact, number, lowest, highest,
-        power_of_two, saturates_alike, aligned,
+        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, compose, moves_units,
+        undo, sums, products, zeros, ones, adds_units, lossless, total, boolean, real, inexact, number, lowest,
+        highest, power_of_two, saturates_alike, aligned,
     )
 }  # fmt: skip

@@ -12,9 +12,8 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import Shape, TensorType
-from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.rules import helpers
-from ptir_tools.dialects.ptir.rules.uniform import element_of
+from ptir_tools.dialects.ptir.rules.uniform import element_of, pad_value_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,9 +106,7 @@ def update_of_equal_elements(op: OpView) -> bool:
     element, starts = element_of(op.x), _clamped(op.start, op.sizes, op.x)
     if element is None or starts is None:
         return False
-    kind, dtype = scalars.natural_kind(element.type.dtype), element.type.dtype
-    fill = scalars.Scalar(kind, arrays.from_literal(element).astype(object).item())
-    if arrays.pack(scalars.element(fill, dtype), dtype) != element.data:
+    if (fill := pad_value_of(element)) is None:
         return False
     high = tuple(d - s - n for d, s, n in zip(helpers.extents(op.x), starts, op.sizes, strict=True))
     return op.replace(op.rw.build(op.root, "pad", op.update, low=starts, high=high, pad_value=fill))

@@ -15,7 +15,7 @@ from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.rules import helpers
-from ptir_tools.dialects.ptir.rules.uniform import element_of
+from ptir_tools.dialects.ptir.rules.uniform import element_of, pad_value_of
 
 
 def _along(x: Operand, axis: int) -> int:
@@ -42,6 +42,23 @@ def concat_parts(op: OpView) -> bool:
 def _stand_for(op: OpView, x: Operand) -> bool:
     """Replace the root by `x` when the types are the same."""
     return operand_type(x) is op.result.type and op.replace(x)
+
+
+@rewrites("ptir.concat", operands=["ptir.constant", "ptir.broadcast_to"])
+def concat_of_equal_elements(op: OpView) -> bool:
+    """Equal elements before or after one tensor are padding."""
+    if len(op.root.operands) != 2 or not helpers.static(*op.root.operands):
+        return False
+    axis = op.axis % helpers.rank(op.root)
+    for x, at in (op.root.operands, "high"), (op.root.operands[::-1], "low"):
+        element = element_of(x[1])
+        fill = None if element is None else pad_value_of(element)
+        if fill is not None:
+            width = tuple(_along(x[1], axis) if a == axis else 0 for a in range(helpers.rank(op.root)))
+            none = (0,) * len(width)
+            low, high = (none, width) if at == "high" else (width, none)
+            return op.replace(op.rw.build(op.root, "pad", x[0], low=low, high=high, pad_value=fill))
+    return False
 
 
 @rewrites("ptir.concat", operands=["ptir.slice"])
@@ -201,6 +218,7 @@ def pad_of_nothing(op: OpView) -> bool:
 
 JOINS: list[Pattern] = [
     concat_parts,
+    concat_of_equal_elements,
     concat_of_slices,
     slice_of_concat,
     slice_of_pad,

@@ -26,9 +26,15 @@ RULES = """
     equal-negated:      compare_eq(neg(x), neg(y))               => compare_eq(x, y)
     unequal-negated:    compare_ne(neg(x), neg(y))               => compare_ne(x, y)
 
+    compare-widened:    compare(cast(x, dtype=d), cast(y, dtype=d)) => compare(x, y)
+                        if dtype(x) is dtype(y) and lossless(dtype(x), d)
+
     # `compare_eq(p, False)` is how PTIR says not.
     is-true:            compare_eq(p, True)                      => p
     is-not-false:       compare_ne(p, False)                     => p
+    is-one:             compare_eq(cast(p, dtype=_), 1)          => p           if boolean(p)
+    is-not-zero:        compare_ne(cast(p, dtype=_), 0)          => p           if boolean(p)
+    is-positive:        compare_gt(cast(p, dtype=_), 0)          => p           if boolean(p)
     not-not:            compare_eq(compare_eq(p, False), False)  => p
     not-not-true:       compare_ne(compare_ne(p, True), True)    => p
     not-equal:          compare_eq(compare_eq(a, b), False) => compare_ne(a, b)
@@ -39,6 +45,8 @@ RULES = """
     not-greater-equal:  compare_eq(compare_ge(a, b), False) => compare_lt(a, b)   if number(a, b)
 
     select-negation:    select(p, (f := False), True)            => compare_eq(p, f)
+    select-one:         select(p, 1, 0.0)                        => cast(p, dtype=dtype(root))
+    select-one-zero:    select(p, 1, 0)                          => cast(p, dtype=dtype(root))             [zero-sign]
     select-not:         select(compare_eq(p, False), x, y)       => select(p, y, x)
     select-not-true:    select(compare_ne(p, True), x, y)        => select(p, y, x)
     select-true-arm:    select(p, select(p, x, _), y)            => select(p, x, y)
@@ -53,6 +61,11 @@ RULES = """
     select-not-less-equal: select(compare_le(x, y), y, x)        => maximum(x, y)                          [range]
     select-not-greater: select(compare_gt(x, y), y, x)           => minimum(x, y)                          [range]
     select-not-greater-equal: select(compare_ge(x, y), y, x)     => minimum(x, y)                          [range]
+
+    select-negative:    select(compare_lt(x, 0), neg(x), x)      => abs(x)                                 [nan-payload]
+    select-not-positive:  select(compare_le(x, 0), neg(x), x)    => abs(x)                                 [nan-payload]
+    select-positive:    select(compare_gt(x, 0), x, neg(x))      => abs(x)                                 [nan-payload]
+    select-not-negative:  select(compare_ge(x, 0), x, neg(x))    => abs(x)                                 [nan-payload]
 
     cast-chain:         cast(cast(x, dtype=d), dtype=e)          => cast(x, dtype=e)
                         if lossless(dtype(x), d) and not (inexact(x) and inexact(root))

@@ -203,8 +203,7 @@ def slice_of_transpose(op: OpView) -> bool:
     if inner is None or not helpers.alone(op.rw, op.x, op.root):
         return False
     perm = helpers.axes(inner.perm, len(op.starts))
-    back = [perm.index(a) for a in range(len(perm))]
-    starts, sizes = tuple(op.starts[a] for a in back), tuple(op.sizes[a] for a in back)
+    starts, sizes = helpers.undo(perm, op.starts), helpers.undo(perm, op.sizes)
     part = op.rw.build(op.root, "slice", inner.x, starts=starts, sizes=sizes)
     return op.replace(op.rw.build(op.root, "transpose", part, perm=perm))
 

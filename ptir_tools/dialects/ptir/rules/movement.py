@@ -45,6 +45,9 @@ RULES = """
                           => transpose(elementwise_unary(x), perm=compose(p, q))                  if alone(rw, u, root)
     transpose-meets-cast: transpose(u := cast(transpose(x, perm=p), dtype=d), perm=q)
                           => transpose(cast(x, dtype=d), perm=compose(p, q))                      if alone(rw, u, root)
+    transpose-meets-pad:  transpose(u := pad(transpose(x, perm=p), low=a, high=b, interior=i, pad_value=v), perm=q)
+                          => transpose(pad(x, low=undo(p, a), high=undo(p, b), interior=undo(p, i), pad_value=v),
+                          perm=compose(p, q))                                                     if alone(rw, u, root)
     reshape-meets:        reshape(u := elementwise_unary(reshape(x, new_shape=_)), new_shape=_)
                           => reshape(elementwise_unary(x), new_shape=shape(root))      if static(root, x) and alone(rw, u, root)
     reshape-meets-cast:   reshape(u := cast(reshape(x, new_shape=_), dtype=d), new_shape=_)

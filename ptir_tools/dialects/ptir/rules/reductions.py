@@ -14,6 +14,7 @@ from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.reduce import without
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.ops.window import windows_of_one
 from ptir_tools.dialects.ptir.rules import helpers
@@ -204,9 +205,10 @@ def sum_of_broadcast(op: OpView) -> bool:
     t = helpers.tensor_type(op.root)
     if not copied.issuperset(gone) or not helpers.alone(op.rw, op.x, op.root) or not helpers.holds(t.dtype, n):
         return False
-    if operand_type(inner.x) is not t:
+    times = helpers.splat(t, n)
+    if operand_type(inner.x) is not t or len(times) > 1:
         return False
-    return op.replace(op.rw.build(op.root, "mul", inner.x, helpers.insert(op.rw, op.root, helpers.splat(t, n))))
+    return op.replace(op.rw.build(op.root, "mul", inner.x, helpers.insert(op.rw, op.root, times)))
 
 
 @rewrites(_SUM, *_EXTREMES, depth=1)
@@ -236,9 +238,24 @@ def window_of_one(op: OpView) -> bool:
     return alike and windows_of_one(op.root) and op.replace(op.x)
 
 
+@rewrites("ptir.reshape", operands=[_SUM, *_EXTREMES, "ptir.argmax"])
+def reshape_of_reduce(op: OpView) -> bool:
+    """A reshape that adds or drops the extents 1 of a reduction is said by `keepdims`."""
+    inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
+    if inner is None or not helpers.alone(op.rw, op.x, op.root):
+        return False
+    attrs = inner.defn.named(inner.attrs)
+    gone = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
+    x, keepdims = inner.operands[0], not attrs["keepdims"]
+    if without(helpers.shape(x), helpers.axes(gone, helpers.rank(x)), keepdims) != helpers.shape(op.root):
+        return False
+    return op.replace(op.rw.build(op.root, inner.defn, x, **attrs | {"keepdims": keepdims}))
+
+
 REDUCTIONS: list[Pattern] = [
     reduce_of_nothing,
     argmax_of_one,
+    reshape_of_reduce,
     window_of_one,
     reduce_of_one,
     sum_of_one,

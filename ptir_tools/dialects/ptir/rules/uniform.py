@@ -9,7 +9,9 @@ from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.rules.helpers import alone, insert, rank, splat, static
+from ptir_tools.dialects.ptir.scalars import Scalar
 
 _ORIGINS = ("ptir.broadcast_to", "ptir.constant")
 _FAMILIES = ("ptir.elementwise_unary", "ptir.elementwise_binary", "ptir.compare", "ptir.select", "ptir.cast", "ptir.clamp")
@@ -21,6 +23,13 @@ def element_of(x: Operand) -> Literal | None:
     if literal is None or literal.data is None or not (literal.splat or (literal.type.is_static and literal.type.count == 1)):
         return None
     return Literal(tensor(literal.type.dtype), literal.data)
+
+
+def pad_value_of(element: Literal) -> Scalar | None:
+    """The attribute of a pad that puts in `element`; None when a scalar has not its bits (a NaN with a payload)."""
+    dtype = element.type.dtype
+    found = Scalar(scalars.natural_kind(dtype), arrays.from_literal(element).astype(object).item())
+    return found if arrays.pack(scalars.element(found, dtype), dtype) == element.data else None
 
 
 def _repeated(x: Operand) -> Operand:
