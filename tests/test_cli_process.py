@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -41,12 +42,12 @@ def test_help_has_examples_and_exit_codes(command: str) -> None:
     ran = run_ptir(command, "--help")
     assert ran.status == 0
     assert "Examples:" in ran.text and f"ptir {command}" in ran.text
-    assert "Exit codes:" in ran.text and "70  internal error" in ran.text
+    assert re.search(r"Exit codes:\n(.*\n)*  70 +internal error", ran.text)
 
 
 def test_help_lists_every_command() -> None:
     ran = run_ptir("--help")
-    assert ran.status == 0 and all(f"  {c} " in ran.text for c in COMMANDS)
+    assert ran.status == 0 and all(f"  {c} " in ran.text for c in COMMANDS) and "..." not in ran.text.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize(

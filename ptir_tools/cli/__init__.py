@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import cast
@@ -19,6 +20,7 @@ COMMANDS = (
     "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "info", "explain", "ops",
     "diff", "stats", "graph", "hash", "lit", "gen", "fix", "bisect", "reduce", "targets", "completion",
 )  # fmt: skip
+_SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
@@ -32,6 +34,13 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return cast(click.Command, lazy(f"ptir_tools.cli.{cmd_name}").command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _SENTENCE.split(c.help)[0]) for name, c in commands if c and c.help])
+        with formatter.section("Exit codes"):
+            formatter.write_dl(exits.meanings())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -51,10 +60,6 @@ def group() -> None:
 
     A program is read from a file or from standard input, its format recognized by content; results go to standard
     output, everything else to standard error. `ptir COMMAND --help` tells each command's options with examples.
-
-    \b
-    Exit codes: 0 fine; 1 the program was rejected, failed at run time, or a comparison did; 2 wrong usage;
-    3 a limit was hit; 4 a file cannot be read or written; 70 internal error; 130 interrupted; 141 closed pipe.
     """
 
 

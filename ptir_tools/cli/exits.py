@@ -27,14 +27,21 @@ else:
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
 
 _LISTED = 12  # so many names are listed when none is near
-MEANINGS = {
+_MEANINGS = {
     OK: "fine",
-    REJECTED: "the program was rejected, stopped with a run-time error, or a comparison failed",
-    USAGE: "wrong usage: an option, an unknown pass, an input that is missing or of the wrong type",
+    REJECTED: "the program was rejected, failed at run time, or a comparison did",
+    USAGE: "wrong usage: an option, a pass, an input that is missing or unfit",
     LIMIT: "a limit was hit",
     IO: "a file cannot be read or written",
     INTERNAL: "internal error",
+    INTERRUPTED: "interrupted",
+    PIPE: "the reader of a pipe went away",
 }
+
+
+def meanings() -> list[tuple[str, str]]:
+    """The exit codes and what they mean, for --help."""
+    return [(str(code), meaning) for code, meaning in _MEANINGS.items()]
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -13,6 +13,7 @@ import click
 
 from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
+from ptir_tools.cli.options import titled
 from ptir_tools.cli.output import logging, program_text, require_format, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
@@ -63,17 +64,6 @@ float_options = (
 )
 pass_options = (
     click.option("--to", type=click.Choice(list(FORMATS)), help="Print in this format instead of the input's."),
-    click.option("--print-ir-before", metavar="PASS", multiple=True, help="Print the program before the pass (`all`: each)."),
-    click.option("--print-ir-after", metavar="PASS", multiple=True, help="… after the pass (`all`; `change`: if it changed)."),
-    click.option("--print-ir-diff", is_flag=True, help="Print what each pass changed."),
-    click.option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
-    click.option("--timing", is_flag=True, help="Tell how long each pass took."),
-    click.option("--stats", is_flag=True, help="Tell what each pass did: rewrites, folds, erased ops, per pattern."),
-    click.option("--trace", metavar="FILE", help="Write a Chrome trace of the passes."),
-    click.option("--log-rewrites", metavar="FILE", help="One JSON line per step: pass, pattern, root, before, after, at."),
-    click.option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
-    click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
-    click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
     *float_options,
     click.option(
         "--elide-constants-larger",
@@ -82,7 +72,26 @@ pass_options = (
         help="Print constants of more than N elements as dense<?>.",
     ),
     weights.weights_option,
-    *checking.check_options,
+    *titled(
+        "Watching",
+        click.option("--print-ir-before", metavar="PASS", multiple=True, help="Print the program before the pass (`all`: each)."),
+        click.option(
+            "--print-ir-after", metavar="PASS", multiple=True, help="… after the pass (`all`; `change`: if it changed)."
+        ),
+        click.option("--print-ir-diff", is_flag=True, help="Print what each pass changed."),
+        click.option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
+        click.option("--timing", is_flag=True, help="Tell how long each pass took."),
+        click.option("--stats", is_flag=True, help="Tell what each pass did: rewrites, folds, erased ops, per pattern."),
+        click.option("--trace", metavar="FILE", help="Write a Chrome trace of the passes."),
+        click.option("--log-rewrites", metavar="FILE", help="One JSON line per step: pass, pattern, root, before, after, at."),
+        click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
+    ),
+    *titled(
+        "Checking",
+        click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
+        click.option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
+        *checking.check_options,
+    ),
 )
 
 

@@ -8,11 +8,11 @@ import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from ptir_tools.cli.exits import MEANINGS
+from ptir_tools.cli.exits import meanings
 from ptir_tools.cli.report import reporter_of
 from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Options
@@ -47,13 +47,28 @@ def assignment(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
+def titled(title: str, *options: Decorator) -> tuple[Decorator, ...]:
+    """The options, for --help to list under `title`."""
+
+    def with_title(option: Decorator, fn: Callable[..., Any]) -> Callable[..., Any]:
+        decorated: Any = option(fn)
+        decorated.__click_params__[-1].title = title
+        return cast(Callable[..., Any], decorated)
+
+    return tuple(functools.partial(with_title, option) for option in options)
+
+
 def _set_form(ctx: click.Context, _: click.Parameter, form: str) -> str:
     reporter_of(ctx).form = form
     return form
 
 
-REPORTING = (
-    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Color the diagnostics."),
+_COMMON = "Common options"
+REPORTING = titled(
+    _COMMON,
+    click.option(
+        "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Color what is for people (auto)."
+    ),
     click.option(
         "--diagnostics",
         "form",
@@ -61,7 +76,7 @@ REPORTING = (
         default="text",
         is_eager=True,  # before the others, so that what is wrong with them is told in this form, too
         callback=_set_form,
-        help="Their form.",
+        help="How diagnostics are written (text).",
     ),
     click.option(
         "--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file, and notes of a code (20)."
@@ -69,22 +84,22 @@ REPORTING = (
     click.option("-q", "--quiet", is_flag=True, help="Show errors only."),
     click.option("-v", "--verbose", is_flag=True, help="Show notes, too."),
 )
-READING = (
+READING = titled(
+    _COMMON,
     click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
     click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
     click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
 )
 _LIMITS = tuple(f"max_{f.name}" for f in fields(Limits))
 LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=size, hidden=True) for name in _LIMITS)
-_SHARED = frozenset({"color", "form", "max_errors", "quiet", "verbose", "form_in", "bindings", "profile", "strict", "help"})
 
 
 def from_option(*more: str) -> Decorator:
     """`--from`: every format that can be read, and what else a command reads."""
     known = [*(e.name for e in FORMATS.values() if e.readable), *more]
-    return click.option(
-        "--from", "form_in", type=click.Choice(known), help="The input's format, instead of telling it by content."
-    )
+    help = "The input's format, instead of telling it by content."
+    (option,) = titled(_COMMON, click.option("--from", "form_in", type=click.Choice(known), help=help))
+    return option
 
 
 output_option = click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
@@ -93,24 +108,32 @@ files_argument = click.argument("files", nargs=-1, metavar="[FILE]...")
 
 
 class Command(click.Command):
-    """A subcommand whose help lists the shared options, the limits and the exit codes after its own."""
+    """A subcommand whose help lists its options by title, the shared ones after its own, then the limits and the exit codes."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [
-            (p.name in _SHARED, record)
-            for p in self.get_params(ctx)
-            if isinstance(p, click.Option) and (record := p.get_help_record(ctx))
-        ]
-        for shared, title in ((False, "Options"), (True, "Common options")):
-            if part := [record for is_shared, record in rows if is_shared is shared]:
-                with formatter.section(title):
-                    formatter.write_dl(part)
-        if limits := [p.opts[0] for p in self.params if p.name in _LIMITS]:
-            with formatter.section("Limits (a number, with K, M, G or T)"):
-                wrapped = textwrap.wrap(" ".join(limits), formatter.width - 4, break_on_hyphens=False)
-                formatter.write("".join(f"  {line}\n" for line in wrapped))
+        titles: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for p in self.get_params(ctx):
+            if isinstance(p, click.Option) and (record := p.get_help_record(ctx)):
+                titles.setdefault(getattr(p, "title", "Options"), []).append(record)
+        for title, rows in titles.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        if limits := [f"{p.opts[0]} {_default(p.name)}" for p in self.params if p.name in _LIMITS]:
+            with formatter.section("Limits, with their values (a number, with K, M, G or T)"):
+                unbroken = " ".join(limit.replace(" ", "\xa0") for limit in limits)
+                wrapped = textwrap.wrap(unbroken, formatter.width - 4, break_on_hyphens=False)
+                formatter.write("".join(f"  {line}\n" for line in wrapped).replace("\xa0", " "))
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()])
+            formatter.write_dl(meanings())
+
+
+def _default(limit: str) -> str:
+    """The value of a limit that nobody gives: `256M`."""
+    value = getattr(LIMITS, limit.removeprefix("max_"))
+    if value is None:
+        return "(half of the machine's)"
+    letter, scale = next((k, n) for k, n in reversed(_SCALE.items()) if value % n == 0)
+    return f"{value // scale}{letter.upper()}"
 
 
 def subcommand(

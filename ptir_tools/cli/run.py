@@ -9,7 +9,7 @@ import click
 
 from ptir_tools.cli import outcome
 from ptir_tools.cli.inputs import Inputs
-from ptir_tools.cli.options import assignment, file_argument, subcommand
+from ptir_tools.cli.options import assignment, file_argument, subcommand, titled
 from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.watching import Watch, deadline
@@ -69,46 +69,72 @@ _undef = click.Choice(["error", "nan", "zero", "random"])
 
 @subcommand(
     file_argument,
-    click.option(
-        "--input", "inputs_given", type=assignment, metavar="NAME=SPEC", multiple=True, help="An input, see below. Repeatable."
-    ),
-    click.option(
-        "--inputs", "inputs_files", metavar="FILE", multiple=True, help="Inputs by name, a .npz or .safetensors file. Repeatable."
-    ),
-    click.option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
-    click.option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
-    click.option(
-        "--shape",
-        "shapes",
-        type=assignment,
-        metavar="NAME=SPEC",
-        multiple=True,
-        help="PTO: extents of a memref with `?`: NAME=64,32.",
-    ),
     click.option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
     click.option("--full", is_flag=True, help="Print all values."),
     click.option("--precision", type=click.IntRange(0, 17), default=6, metavar="N", help="Digits printed (6)."),
-    click.option("--engine", type=_engine, help="Who executes (the fastest that can)."),
-    click.option("--function", metavar="NAME", help="The function to run (the entry)."),
-    click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
-    click.option("--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."),
-    click.option("--compare", "other_engine", type=_engine, help="Run there, too, and compare."),
-    click.option("--expect", metavar="FILE", help="Compare the outputs with those of FILE by name."),
-    click.option("--rtol", type=float, default=1e-5, help="Relative tolerance of --expect (1e-5)."),
-    click.option("--atol", type=float, default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
-    click.option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
-    click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
-    click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
-    click.option("--timing", is_flag=True, help="Tell how long each op took."),
-    click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json."),
-    click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing tells the spread."),
-    click.option("--timeout", type=float, metavar="S", help="Stop after S seconds; exit code 3."),
-    click.option("--strict-fp", is_flag=True, help="No engine may keep more precision than the program writes."),
-    click.option("--target", metavar="NAME", help="PTO: the target."),
-    click.option("--order", type=_orders, default="sequential", help="PTO: how unawaited ops complete."),
-    click.option("--undef", type=_undef, default="error", help="PTO: what storing an undefined element does."),
-    click.option("--no-verify", type=click.Choice(["hazards"]), help="PTO: run what only the hazard check refuses."),
-    click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
+    *titled(
+        "Inputs",
+        click.option(
+            "--input",
+            "inputs_given",
+            type=assignment,
+            metavar="NAME=SPEC",
+            multiple=True,
+            help="An input, see above. Repeatable.",
+        ),
+        click.option(
+            "--inputs",
+            "inputs_files",
+            metavar="FILE",
+            multiple=True,
+            help="Inputs by name, a .npz or .safetensors file. Repeatable.",
+        ),
+        click.option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
+        click.option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
+        click.option(
+            "--shape",
+            "shapes",
+            type=assignment,
+            metavar="NAME=SPEC",
+            multiple=True,
+            help="PTO: extents of a memref with `?`: NAME=64,32.",
+        ),
+        click.option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
+    ),
+    *titled(
+        "Execution",
+        click.option("--engine", type=_engine, help="Who executes (the fastest that can)."),
+        click.option("--function", metavar="NAME", help="The function to run (the entry)."),
+        click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
+        click.option(
+            "--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."
+        ),
+        click.option("--strict-fp", is_flag=True, help="No engine may keep more precision than the program writes."),
+        click.option("--timeout", type=float, metavar="S", help="Stop after S seconds; exit code 3."),
+        click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing tells the spread."),
+    ),
+    *titled(
+        "Comparing",
+        click.option("--compare", "other_engine", type=_engine, help="Run there, too, and compare."),
+        click.option("--expect", metavar="FILE", help="Compare the outputs with those of FILE by name."),
+        click.option("--rtol", type=float, default=1e-5, help="Relative tolerance of --expect (1e-5)."),
+        click.option("--atol", type=float, default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
+    ),
+    *titled(
+        "Watching",
+        click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
+        click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
+        click.option("--timing", is_flag=True, help="Tell how long each op took."),
+        click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json."),
+        click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
+    ),
+    *titled(
+        "PTO",
+        click.option("--target", metavar="NAME", help="The target."),
+        click.option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
+        click.option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
+        click.option("--no-verify", type=click.Choice(["hazards"]), help="Run what only the hazard check refuses."),
+    ),
 )
 def command(session: Session, file: str, **flags: Any) -> None:
     """Execute a program and print its outputs, or write them to a file.
