@@ -30,7 +30,7 @@ setup(
         Extension(
             "ptir_tools._native",
             sources=[f"ptir_tools/native/{name}.c" for name in ("module", "kernels", "gemm", "moves", "placement")],
-            depends=[f"ptir_tools/native/{name}.h" for name in ("kernels", "common", "functions", "placement")],
+            depends=[f"ptir_tools/native/{name}.h" for name in ("kernels", "common", "functions", "turn", "placement")],
             include_dirs=["ptir_tools/native"],
             extra_compile_args=FLAGS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import ptir_tools
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
-from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.dtypes import BF16, F16, F32, SI8, SI32
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.verify import verify
@@ -63,6 +64,29 @@ def test_steps_are_built_once_and_once_more_when_an_array_is_another(engine, mon
     for x, count in ((0, 1), (0, 1), (1, 2), (2, 2), (3, 2)):
         assert call([arrays[x], arrays[2]])["z"][0, 0] == pytest.approx(2 * np.exp(x), rel=1e-6)
         assert len(built) == count
+
+
+@pytest.mark.parametrize("engine", ["numpy", *["native"] * native.available()])
+@pytest.mark.parametrize("dtype", [F32, BF16, F16, SI8])
+@pytest.mark.parametrize("height", [1, 2, 9, 40])
+@pytest.mark.parametrize("turned", [False, True])
+def test_constant_operands_of_products_are_rearranged_once(engine, dtype, height, turned):
+    """Widened or packed when the steps are built, whatever lies between the constant and the product."""
+    g = ptir_tools.Graph()
+    x = g.input("x", dtype.name, ("N", 200))
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-8, 8, (200, 70))
+    w = g.constant((weights.T if turned else weights).astype(numpy_dtype(dtype)))
+    w = w.transpose([1, 0]) if turned else w
+    wide = {"accum_dtype": "si32", "out_dtype": "si32"} if dtype is SI8 else {}
+    call = ptir_tools.compile(g.returns(x.dot_general(w, contract_lhs=[1], contract_rhs=[0], **wide)), engine=engine)
+    for _ in range(3):
+        given = np.zeros((height, 200), int)
+        given[:, rng.integers(0, 200, 5)] = rng.integers(-1, 2, (height, 5))
+        (found,) = call([given.astype(numpy_dtype(dtype))]).values()
+        np.testing.assert_array_equal(found.astype(float), given @ weights)
+    copied = [arguments[0].size for function, arguments in call.call.frame.steps if function is np.copyto]
+    assert 200 * 70 not in copied
 
 
 def test_a_program_without_inputs_is_built_once(monkeypatch):

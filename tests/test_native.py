@@ -26,9 +26,14 @@ needs_kernels = pytest.mark.skipif(not native.available(), reason="no C compiler
 ERF = np.vectorize(math.erf, otypes=[float])
 
 
-def product(a, b):
+def product(a, b, packed=False):
     out = np.full((a.shape[0], a.shape[1], b.shape[2]), np.nan, np.float32)
-    kernels().gemm(out, a, b, np.empty(kernels().GEMM_SCRATCH, np.float32))
+    right = b
+    if packed:
+        panel = kernels().GEMM_PANEL
+        right = np.full(-(-b.shape[2] // panel) * panel * b.shape[1], np.nan, np.float32)
+        kernels().pack(right, b[0])
+    kernels().gemm(out, a, right, np.empty(kernels().GEMM_SCRATCH, np.float32))
     return out
 
 
@@ -67,7 +72,9 @@ def test_products_of_all_sizes_and_strides(batch, m, n, k, left, right, seed):
     a, b = a.swapaxes(1, 2) if left else a, b.swapaxes(1, 2) if right else b
     exact = a.astype(float) @ b.astype(float)
     scale = np.abs(a).astype(float) @ np.abs(b).astype(float)
-    assert (np.abs(product(a, b) - exact) <= (k + 1) * 2.0**-24 * scale).all()
+    found = product(a, b)
+    assert (np.abs(found - exact) <= (k + 1) * 2.0**-24 * scale).all()
+    np.testing.assert_array_equal(product(a[:1], b[:1], packed=True), found[:1])
 
 
 @needs_kernels
@@ -76,6 +83,7 @@ def test_products_across_block_boundaries(m, n, k):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((1, m, k), (1, k, n)))
     np.testing.assert_allclose(product(a, b), a.astype(float) @ b.astype(float), rtol=0, atol=k * 1e-6)
+    np.testing.assert_array_equal(product(a, b, packed=True), product(a, b))
 
 
 @needs_kernels
@@ -310,6 +318,12 @@ def test_the_module_refuses_what_does_not_fit():
     stack = x[None]
     with pytest.raises(ValueError, match="do not multiply"):
         lib.gemm(stack, stack, np.zeros((1, 5, 4), np.float32), room)
+    with pytest.raises(ValueError, match="do not multiply"):
+        lib.gemm(stack, stack, np.zeros(63, np.float32), room)
+    with pytest.raises(ValueError, match="do not multiply"):
+        lib.gemm(stack, stack, x, room)
+    with pytest.raises(ValueError, match="as long as needed"):
+        lib.pack(np.zeros(63, np.float32), x)
     with pytest.raises(ValueError, match="wrong dtype"):
         lib.gemm(stack, stack, np.zeros((1, 4, 4)), room)
     with pytest.raises(ValueError, match="too small"):

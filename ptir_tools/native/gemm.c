@@ -1,5 +1,5 @@
 #include <string.h>
-#include "common.h"
+#include "turn.h"
 
 typedef float v8 __attribute__((vector_size(32), aligned(4)));
 
@@ -21,8 +21,13 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
                 memcpy(to, base + (ptrdiff_t)k * depth_step, width * sizeof *to);
             continue;
         }
+        size_t turned = 0;
+        if (here == width && depth_step == 1 && width % SIDE == 0)
+            for (; turned + SIDE <= depth; turned += SIDE)
+                for (size_t r = 0; r < width; r += SIDE)
+                    turn8(to + turned * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + turned, step);
         for (size_t r = 0; r < width; r++)
-            for (size_t k = 0; k < depth; k++)
+            for (size_t k = turned; k < depth; k++)
                 to[k * width + r] = r < here ? base[(ptrdiff_t)r * step + (ptrdiff_t)k * depth_step] : 0.0f;
         to += width * depth;
     }
@@ -98,10 +103,29 @@ PTIR_INLINE void macro_block(float *out, size_t stride, const float *a, ptrdiff_
         }
 }
 
-CLONES static void gemm(float *out, ptir_matrix a, ptir_matrix c, size_t m, size_t n, size_t k, float *scratch,
-                        ptir_watch *watch)
+/* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
+static size_t packed_at(size_t j, size_t p, size_t n, size_t k)
 {
-    float *left = scratch, *right = scratch + (size_t)MC * KC, *spare = right + (size_t)NC * KC;
+    size_t columns = smallest(NC, n - j);
+    return j * k + p * ((columns + NR - 1) / NR * NR);
+}
+
+size_t ptir_packed_floats(size_t k, size_t n) { return (n + NR - 1) / NR * NR * k; }
+
+CLONES static void pack_whole(float *to, ptir_matrix c, size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j += NC)
+        for (size_t p = 0; p < k; p += KC)
+            pack(to + packed_at(j, p, n, k), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows,
+                 smallest(NC, n - j), smallest(KC, k - p), NR);
+}
+
+void ptir_pack(float *to, ptir_matrix c, size_t k, size_t n) { pack_whole(to, c, k, n); }
+
+CLONES static void gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t m, size_t n, size_t k,
+                        float *scratch, ptir_watch *watch)
+{
+    float *left = scratch, *own = scratch + (size_t)MC * KC, *spare = own + (size_t)NC * KC;
     if (k == 0)
         memset(out, 0, m * n * sizeof *out);
     for (size_t j = 0; j < n; j += NC)
@@ -109,7 +133,9 @@ CLONES static void gemm(float *out, ptir_matrix a, ptir_matrix c, size_t m, size
             size_t columns = smallest(NC, n - j), depth = smallest(KC, k - p);
             if (is_stopped(watch, columns * depth * m))
                 return;
-            pack(right, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
+            const float *right = packed ? packed + packed_at(j, p, n, k) : own;
+            if (!packed)
+                pack(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
             for (size_t i = 0; i < m; i += MC) {
                 size_t rows = smallest(MC, m - i);
                 const float *from = a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns;
@@ -124,12 +150,12 @@ CLONES static void gemm(float *out, ptir_matrix a, ptir_matrix c, size_t m, size
         }
 }
 
-void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
-               ptir_watch *watch)
+void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
+               float *scratch, ptir_watch *watch)
 {
     for (size_t b = 0; b < batch && !watch->stopped; b++) {
-        gemm(out + b * m * n, a, c, m, n, k, scratch, watch);
+        gemm(out + b * m * n, a, c, packed, m, n, k, scratch, watch);
         a.data += a.batch;
-        c.data += c.batch;
+        c.data += packed ? 0 : c.batch;
     }
 }

@@ -23,14 +23,14 @@ static int is_interrupted(void *saved)
     return raised;
 }
 
-/* Take the buffer of `object`: `rank` axes of `format` ('f' f32, '?' i1), strides that are multiples of the item. */
+/* Take the buffer of `object`: `rank` axes (0: any) of `format` ('f' f32, '?' i1), strides that are multiples of the item. */
 static int take(PyObject *object, Py_buffer *view, int rank, const char *formats, int writable)
 {
     int flags = PyBUF_STRIDED_RO | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object, view, flags) < 0)
         return 0;
-    int fits = view->ndim == rank && view->format && view->format[1] == 0 && strchr(formats, view->format[0]);
-    for (int i = 0; fits && i < rank; i++)
+    int fits = (!rank || view->ndim == rank) && view->format && view->format[1] == 0 && strchr(formats, view->format[0]);
+    for (int i = 0; fits && i < view->ndim; i++)
         fits = view->strides[i] % view->itemsize == 0;
     if (!fits) {
         PyBuffer_Release(view);
@@ -58,34 +58,68 @@ static ptir_matrix matrix(const Py_buffer *view)
 
 static int multiplies(const Py_buffer *out, const Py_buffer *a, const Py_buffer *b, const Py_buffer *scratch)
 {
-    if (a->shape[0] != out->shape[0] || b->shape[0] != out->shape[0] || a->shape[1] != out->shape[1] ||
-        b->shape[2] != out->shape[2] || a->shape[2] != b->shape[1])
+    int fits = a->shape[0] == out->shape[0] && a->shape[1] == out->shape[1];
+    if (b->ndim == 1)
+        fits = fits && (size_t)b->shape[0] == ptir_packed_floats((size_t)a->shape[2], (size_t)out->shape[2]) && is_dense(b);
+    else
+        fits = fits && b->ndim == 3 && b->shape[0] == out->shape[0] && b->shape[2] == out->shape[2] && a->shape[2] == b->shape[1];
+    if (!fits)
         return fail("shapes do not multiply");
     if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < ptir_gemm_scratch() * sizeof(float))
         return fail("the result is not dense, or scratch is too small");
     return 1;
 }
 
-PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any strides.");
+PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any strides.\n"
+                       "b may be one operand for all of the stack, as pack makes it.");
 
 static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    static const int ranks[] = {3, 3, 3, 1};
+    static const int ranks[] = {3, 3, 0, 1};
     Py_buffer view[4];
     int held = 0, good = count == 4 || fail("gemm takes 4 arguments");
     while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], "f", held == 0 || held == 3)))
         held++;
     if (good && (good = multiplies(&view[0], &view[1], &view[2], &view[3]))) {
-        const Py_ssize_t *a = view[1].shape, *b = view[2].shape;
+        const Py_ssize_t *m = view[1].shape, *out = view[0].shape;
+        const float *packed = view[2].ndim == 1 ? view[2].buf : NULL;
+        ptir_matrix right = packed ? (ptir_matrix){NULL, 0, 0, 0} : matrix(&view[2]);
         PyThreadState *saved = PyEval_SaveThread();
         ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_gemm(view[0].buf, matrix(&view[1]), matrix(&view[2]), a[0], a[1], b[2], a[2], view[3].buf, &watch);
+        ptir_gemm(view[0].buf, matrix(&view[1]), right, packed, m[0], m[1], out[2], m[2], view[3].buf, &watch);
         PyEval_RestoreThread(saved);
         good = !watch.stopped;
     }
     while (held)
         PyBuffer_Release(&view[--held]);
     (void)self;
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(pack_doc, "pack(out, b): a right operand [k, n] of f32, any strides, in the order in which gemm reads it.");
+
+static PyObject *py_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer out, b;
+    (void)self;
+    if (count != 2)
+        return fail("pack takes 2 arguments"), NULL;
+    if (!take(args[0], &out, 1, "f", 1))
+        return NULL;
+    if (!take(args[1], &b, 2, "f", 0)) {
+        PyBuffer_Release(&out);
+        return NULL;
+    }
+    size_t k = (size_t)b.shape[0], n = (size_t)b.shape[1];
+    Py_ssize_t size = b.itemsize;
+    int good = (is_dense(&out) && (size_t)out.shape[0] == ptir_packed_floats(k, n)) || fail("the result is not as long as needed");
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS
+        ptir_pack(out.buf, (ptir_matrix){b.buf, 0, b.strides[0] / size, b.strides[1] / size}, k, n);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&b);
+    PyBuffer_Release(&out);
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -300,6 +334,7 @@ static PyMethodDef methods[] = {
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"tiles", py_tiles, METH_VARARGS, tiles_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
@@ -329,6 +364,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
     if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_gemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_packed_floats(1, 1)) < 0 ||
         PyModule_AddIntConstant(made, "REGISTERS", PTIR_REGISTERS) < 0) {
         Py_XDECREF(names);
         Py_XDECREF(made);

@@ -14,7 +14,7 @@ from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import attention, clusters, moves, threads
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
-from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
+from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop
 from ptir_tools.engines.options import RunOptions
 
@@ -28,6 +28,8 @@ else:
 __all__ = ["Executable", "available"]
 
 FEW = 4  # rows or columns for which packing the other operand does not pay
+SOME = 32  # rows for which packing a large right operand does not pay
+LARGE = 1 << 15  # elements of one
 
 # What a kernel does better than a universal function even when it stands alone.
 _ALONE = ("exp", "log", "tanh", "erf", "rsqrt", "reduce_sum", "reduce_max", "reduce_min")
@@ -41,16 +43,34 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """f32 products by the tile kernel, operands of any strides; others, and those of few rows or columns, by BLAS."""
+    """f32 products by the tile kernel, operands of any strides; others, and those for which packing does not pay, by BLAS.
+
+    A right operand that is constant is packed once.
+    """
     (out,) = outs
     batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
-    few = min(prod(ins[0].shape[a] for a in rows), prod(ins[1].shape[a] for a in columns)) < FEW
-    if work_dtype(op) is not F32 or out.dtype != np.float32 or few:
+    height, width, depth = (
+        prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (rows, columns, contract), strict=True)
+    )
+    packed = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
+    few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
+    if work_dtype(op) is not F32 or out.dtype != np.float32 or (few and not packed):
         return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
-    right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
-    return [*steps, *threads.together(_products(out.reshape(-1, left.shape[1], right.shape[2]), left, right, shop), shop.threads)]
+    if packed:
+        right = shop.kept((op, "packed"), lambda: _packed(ins[1].transpose([*other_contract, *columns]).reshape(depth, width)))
+    else:
+        right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
+    return [*steps, *threads.together(_products(out.reshape(-1, height, width), left, right, shop), shop.threads)]
+
+
+def _packed(right: Array) -> Array:
+    """A right operand, of any dtype that f32 holds, in the order in which the kernel reads it."""
+    depth, width = right.shape
+    out = np.empty(-(-width // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * depth, np.float32)
+    kernels().pack(out, right.astype(np.float32, copy=False))
+    return out
 
 
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
@@ -85,6 +105,6 @@ class Executable(numpy_engine.Executable):
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         watched = options.observe is not None or options.clock is not None
         workers = threads.count(options.threads)
-        whole = Target(_BUILDERS, _partition, _fuse, moves.copied, workers)
-        target = Target(_BUILDERS, numpy_engine.one_by_one, None, moves.copied, workers) if watched else whole
+        partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
+        target = Target(_BUILDERS, partition, fuse, moves.copied, workers, packs=True)
         super().__init__(program, function, options, target)

@@ -65,7 +65,7 @@ class Bound:
 
     def built(self, executable: Executable, given: list[Array]) -> Frame:
         """The steps, on an arena and scratch of their own."""
-        self.shared = Shared(executable.plan, executable.target, executable.constants, executable.scratch)
+        self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch)
         return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, given)
 
     def __call__(self, context: Context) -> tuple[Data, ...]:
@@ -108,13 +108,14 @@ class Executable:
         self.target = target
         self.plan = Plan()
         self.own: BlockPlan = plan_block(function, self.plan, target.partition(function))
-        self.constants: dict[Op, Array] = {}
+        self.kept: dict[tuple[Op, str], Array] = {}  # what is made of constants, once
         self.scratch = 0  # bytes that the widest step wants beside the arena; known when bound
 
     @property
     def memory(self) -> int:
-        """The bytes that a run takes by the plan, or that its widest op reads and writes, whichever is more."""
-        return max(self.own.total, widest((self.function, *self.plan.regions)))
+        """The bytes that a run takes by the plan and what stays of constants, or that its widest op reads and writes, if more."""
+        blocks = (self.function, *self.plan.regions)
+        return max(self.own.total + linalg.kept_bytes(blocks, self.target.packs), widest(blocks))
 
     def bind(self, arguments: Sequence[Data]) -> Bound:
         """The program on these arguments, ready to run again and again."""

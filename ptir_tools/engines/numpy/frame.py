@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,12 @@ else:
 
 
 class Shared:
-    """What all frames of one run share: the context, the scratch memory, constants that are already arrays."""
+    """What all frames of one run share: the context, the scratch memory, what is made of constants."""
 
-    def __init__(self, plan: Plan, target: Target, constants: dict[Op, Array], scratch: int) -> None:
+    def __init__(self, plan: Plan, target: Target, kept: dict[tuple[Op, str], Array], scratch: int) -> None:
         self.plan = plan
         self.target = target
-        self.constants = constants
+        self.kept = kept
         self.context = Context()
         self.scratch = aligned(scratch)
         self.wanted = 0  # bytes of scratch that the widest step asked for
@@ -104,7 +104,7 @@ class Frame:
             return self.build_cluster(ops)
         (op,) = ops
         if op.defn.traits & CONSTANT:
-            self.places[op.result, ()] = self.constant(op)
+            self.places[op.result, ()] = self.kept((op, "value"), lambda: arrays.from_literal(op.attr("value")))
             return []
         ins = [self.data(x) for x in op.operands]
         outs = [key for v in op.results for key in operand_leaves(v)]
@@ -129,10 +129,10 @@ class Frame:
         assert self.shared.target.fuse is not None
         return self.shared.target.fuse(ops, self.data, made, self)
 
-    def constant(self, op: Op) -> Array:
-        """The array of a constant op, made once per program."""
-        if (found := self.shared.constants.get(op)) is None:
-            self.shared.constants[op] = found = arrays.from_literal(op.attr("value"))
+    def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
+        """What `make` makes of constants, made once for the program and called by an op and a word."""
+        if (found := self.shared.kept.get(name)) is None:
+            self.shared.kept[name] = found = make()
         return found
 
     def data(self, x: Operand) -> Data:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.engines.numpy.elementwise import rounds_once
+from ptir_tools.engines.numpy.movement import VIEWS
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
 
 if TYPE_CHECKING:
@@ -54,10 +56,37 @@ def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[in
     return tuple(sides)  # type: ignore[return-value]
 
 
-def stack(x: Array, groups: Sequence[Sequence[int]], kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
+def is_constant(x: Operand) -> bool:
+    """Whether an operand is a constant, or a view of one."""
+    while isinstance(x, Value) and x.op is not None and x.op.name in VIEWS:
+        x = x.op.operands[0]
+    return isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and bool(x.op.defn.traits & CONSTANT))
+
+
+def kept_bytes(blocks: Iterable[Region], packs: bool = False) -> int:
+    """The bytes, at most, of what stays of constant operands: those that are widened, and right ones for an engine that packs."""
+    found = 0
+    for op in (op for block in blocks for op in block.body if op.name == "ptir.dot_general"):
+        for i, x in enumerate(op.operands):
+            t, work = tensor_of(op, i), work_dtype(op)
+            if work is not None and is_constant(x) and (t.dtype is not work or (packs and i == 1)):
+                found += t.count * work.size
+    return found
+
+
+def stack(
+    x: Array,
+    groups: Sequence[Sequence[int]],
+    kept: int,
+    shop: Workshop,
+    dtype: DType,
+    steps: list[Step],
+    once: tuple[Op, str] | None = None,
+) -> Array:
     """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay apart.
 
-    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another.
+    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another; where `x` is a
+    constant, named by `once`, one that is made now and stays.
     """
     moved = x.transpose([a for g in groups for a in g])
     shape = moved.shape[:kept] + tuple(prod(x.shape[a] for a in g) for g in groups[bool(kept) :])
@@ -66,6 +95,8 @@ def stack(x: Array, groups: Sequence[Sequence[int]], kept: int, shop: Workshop, 
             return moved.reshape(shape, copy=False)
         except ValueError:
             pass
+    if once is not None:
+        return shop.kept(once, lambda: moved.astype(numpy_dtype(dtype), order="C").reshape(shape))
     copy = shop.scratch(moved.shape, dtype)
     steps += shop.copied(copy, moved) if x.dtype == copy.dtype else [(np.copyto, (copy, moved, "unsafe"))]
     return copy.reshape(shape)
@@ -76,8 +107,9 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
         return declared(op, ins, outs, shop)
     batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
     steps: list[Step] = []
-    left = stack(ins[0], (batch, rows, contract)[not batch :], len(batch), shop, dtype, steps)
-    right = stack(ins[1], (other_batch, other_contract, columns)[not batch :], len(batch), shop, dtype, steps)
+    once = [(op, side) if is_constant(x) else None for side, x in zip(("lhs", "rhs"), op.operands, strict=True)]
+    left = stack(ins[0], (batch, rows, contract)[not batch :], len(batch), shop, dtype, steps, once[0])
+    right = stack(ins[1], (other_batch, other_contract, columns)[not batch :], len(batch), shop, dtype, steps, once[1])
     (out,) = outs
     shape = (*left.shape[:-1], right.shape[-1])
     if out.dtype == left.dtype:

@@ -49,6 +49,9 @@ class Workshop(Protocol):
     def scratch_like(self, x: Array) -> Array:
         """One of the shape and dtype of `x`, row-major."""
 
+    def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
+        """What `make` makes of constants, made once for the program and called by an op and a word."""
+
     def copied(self, out: Array, x: Array) -> list[Step]:
         """The steps that copy `x`, of any strides, to the dense `out`."""
 
@@ -72,6 +75,7 @@ class Target:
     fuse: Fuse | None = None
     copied: Callable[[Array, Array, int], list[Step]] = lambda out, x, threads: [(np.copyto, (out, x))]
     threads: int = 1
+    packs: bool = False  # constant right operands of products are kept in an order of its own
 
 
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)  # floats that are computed in f32 and rounded once

@@ -1,0 +1,32 @@
+/* Blocks turned in registers. */
+#ifndef PTIR_TURN_H
+#define PTIR_TURN_H
+#include "common.h"
+
+enum { SIDE = 8 };
+
+typedef uint32_t words __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Eight rows of eight items of four bytes, turned: out[j * stride + i] = from[i * step + j]. */
+PTIR_INLINE void turn8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t step)
+{
+    uint32_t *out = to;
+    const uint32_t *from = data;
+    words a[SIDE], b[SIDE];
+    for (int i = 0; i < SIDE; i++)
+        a[i] = *(const words *)(from + i * step);
+    for (int i = 0; i < SIDE; i += 2) {
+        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < SIDE; i += 4)
+        for (int k = 0; k < 2; k++) {
+            a[i + 2 * k] = __builtin_shufflevector(b[i + k], b[i + k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            a[i + 2 * k + 1] = __builtin_shufflevector(b[i + k], b[i + k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 4; i++) {
+        *(words *)(out + i * stride) = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        *(words *)(out + (i + 4) * stride) = __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+#endif
