@@ -85,6 +85,7 @@ for _source, _target, _module in (
     ("tiny", "ptir", "ptir_tools.convert.tiny_ptir"),
     ("ptir", "mind", "ptir_tools.convert.ptir_mind"),
     ("ptir", "tiny", "ptir_tools.convert.ptir_tiny"),
+    ("ptir", "pto", "ptir_tools.convert.ptir_pto"),
 ):
     register_conversion_target(ConversionTarget(_source, _target, _module))
 

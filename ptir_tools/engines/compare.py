@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import symbols
+from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Program, clone
@@ -182,9 +182,10 @@ def check(
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
-        shared = iter([x for name, x in inputs.items() if name not in fixed])
-        given = {p.name: constants[p.name] if p.name in constants else next(shared) for p in ports.signature(after)}
+        given = _arguments(after, [x for name, x in inputs.items() if name not in fixed], constants)
         actual = run(after, given, replace(options, engine="reference"))
+        if len(actual) > len(expected):  # a PTO program's results are the last of its memrefs
+            actual = dict(list(actual.items())[-len(expected) :])
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
         found.untold.update(untold(expected, tolerances))
@@ -193,6 +194,16 @@ def check(
             found.tolerance = tolerances.get(found.diverged[0].name, EXACT)
             break
     return found
+
+
+def _arguments(program: Program, shared: Sequence[Array], constants: Mapping[str, Array]) -> dict[str, Array]:
+    """What a program takes: `constants` by name, of the rest the first `shared`; memory for results starts as zeros."""
+    given, rest = dict[str, "Array"](), iter(shared)
+    for p in ports.signature(program):
+        x = constants.get(p.name)
+        x = next(rest, None) if x is None else x
+        given[p.name] = np.zeros(p.type.shape, arrays.numpy_dtype(p.type.dtype)) if x is None else x  # type: ignore[attr-defined]
+    return given
 
 
 def _telling(

@@ -54,8 +54,8 @@ def _element_types(op: Op, target: Target) -> None:
 
 
 def _computed(op: Op) -> list[TileType]:
-    """The tiles whose element type the table speaks of: the first operand's, for a conversion the result's too."""
-    types = _tiles_of(op)[:1]
+    """The tiles whose element type the table speaks of: the first operand's (not a mask), for a conversion the result's too."""
+    types = _tiles_of(op)[op.defn.short == "tile.sel" :][:1]
     results = [v.type for v in op.results if isinstance(v.type, TileType)]
     return types + results if op.defn.short == "tile.cvt" else types or results
 

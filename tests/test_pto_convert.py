@@ -1,0 +1,236 @@
+"""PTIR to PTO: the tiled program is legal on its target and computes the same, whatever the size of its blocks."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ptir_programs import Shown
+
+from ptir_tools.convert import route, translate
+from ptir_tools.convert.ptir_pto import tiled
+from ptir_tools.convert.ptir_pto_frame import frame_of
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir import text as ptir_text
+from ptir_tools.dialects.pto import text as pto_text
+from ptir_tools.engines.compare import check
+from ptir_tools.engines.options import RunOptions
+
+TARGETS = ("a3", "a5")
+
+
+def program(source):
+    found = Diagnostics(Source("test.ptir", source))
+    made = ptir_text.read(found.source, found, Options())
+    assert made is not None and verify(made, found), found.items
+    return made
+
+
+def function(parameters, results, *lines, returns):
+    shown = f"({results})"
+    return program("\n".join([f"func @main({parameters}) -> {shown} {{", *lines, f"return {returns}", "}"]))
+
+
+def agree(before, after, **options):
+    """Both compute the same, in order and with every asynchronous op as late as its waits allow."""
+    for order in ("sequential", "adversarial"):
+        found = check(before, after, runs=1, options=RunOptions(order=order, **options))
+        assert not found.diverged, (order, list(map(str, found.diverged)))
+
+
+def written(p):
+    return "".join(pto_text.write(p, Diagnostics(), Options()))
+
+
+def reread(p):
+    """The program as its text says it, which verifies."""
+    found = Diagnostics(Source("test.pto", written(p)))
+    made = pto_text.read(found.source, found, Options())
+    assert made is not None and verify(made, found) and not found.errors, found.items
+    return made
+
+
+SOFTMAX = (
+    "%m = reduce_max(%x) axes[{axis}] keepdims[true] -> tensor<{t}, {column}>",
+    "%mb = broadcast_to(%m) result_shape[{dims}] -> tensor<{t}, {shape}>",
+    "%d = sub(%x, %mb) -> tensor<{t}, {shape}>",
+    "%e = exp(%d) -> tensor<{t}, {shape}>",
+    "%s = reduce_sum(%e) axes[-1] keepdims[true] -> tensor<{t}, {column}>",
+    "%sb = broadcast_to(%s) result_shape[{dims}] -> tensor<{t}, {shape}>",
+    "%y = div(%e, %sb) -> tensor<{t}, {shape}>",
+)
+
+
+def softmax(t, *extents):
+    shape, column = "x".join(map(str, extents)), "x".join(map(str, (*extents[:-1], 1)))
+    words = {"t": t, "shape": shape, "column": column, "dims": ", ".join(map(str, extents)), "axis": len(extents) - 1}
+    lines = [line.format(**words) for line in SOFTMAX]
+    return function(f"%x: tensor<{t}, {shape}>", f"tensor<{t}, {shape}>", *lines, returns="%y")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", ["f32", "f16"])
+@pytest.mark.parametrize("extents", [(5, 7), (130, 33), (2, 3, 40, 24), (3, 5, 1), (1, 9), (1, 1)])
+def test_softmax(t, extents, target):
+    before = softmax(t, *extents)
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))
+
+
+def matmul(m, k, n, t, out):
+    """`max(x @ w + b, 0)`."""
+    r, zero = f"tensor<{out}, {m}x{n}>", "0" if out == "si32" else "0.0"
+    accum = "si32" if out == "si32" else "f32"
+    lines = [
+        f"%p = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] accum_dtype[{accum}] out_dtype[{out}] -> {r}",
+        f"%bb = broadcast_to(%b) result_shape[{m}, {n}] -> {r}",
+        f"%y = add(%p, %bb) -> {r}",
+        f"%z = maximum(%y, dense<{zero}> : {r}) -> {r}",
+    ]
+    return function(f"%x: tensor<{t}, {m}x{k}>, %w: tensor<{t}, {k}x{n}>, %b: tensor<{out}, {n}>", r, *lines, returns="%z")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t, out", [("f16", "f32"), ("f32", "f32"), ("bf16", "f32"), ("f16", "f16"), ("si8", "si32")])
+@pytest.mark.parametrize("m, k, n", [(16, 16, 16), (5, 300, 70), (200, 40, 33)])
+def test_products_of_parameters_and_what_follows(m, k, n, t, out, target):
+    before = matmul(m, k, n, t, out)
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))
+
+
+MIXED = """func @main(%x: tensor<f32, 6x6>, %r: tensor<f32, 6>, %c: tensor<f32, 6>, %s: tensor<f32>)
+    -> (tensor<f32, 6x6>, tensor<f32, 6>, tensor<si32, 6x6>) {
+  %rb = broadcast_to(%r) result_shape[6, 6] -> tensor<f32, 6x6>
+  %c1 = reshape(%c) new_shape[6, 1] -> tensor<f32, 6x1>
+  %cb = broadcast_to(%c1) result_shape[6, 6] -> tensor<f32, 6x6>
+  %sb = broadcast_to(%s) result_shape[6, 6] -> tensor<f32, 6x6>
+  %a = sub(%rb, %x) -> tensor<f32, 6x6>
+  %b = sub(%cb, %a) -> tensor<f32, 6x6>
+  %o = mul(%rb, %cb) -> tensor<f32, 6x6>
+  %d = sub(%sb, %b) -> tensor<f32, 6x6>
+  %m = compare_lt(%d, %o) -> tensor<i1, 6x6>
+  %z = select(%m, %rb, %d) -> tensor<f32, 6x6>
+  %k = clamp(%z, dense<-0.5> : tensor<f32, 6x6>, %sb) -> tensor<f32, 6x6>
+  %t = reduce_min(%k) axes[1] -> tensor<f32, 6>
+  %i = cast(%m) -> tensor<si32, 6x6>
+  return %k, %t, %i
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_columns_and_scalars_of_a_square(target):
+    before = program(MIXED)
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))
+
+
+# Random programs, with blocks of every size
+
+_BINARY = ("add", "sub", "mul", "maximum", "minimum")
+_UNARY = ("neg", "abs", "exp")
+
+
+@st.composite
+def programs(draw):
+    """Elementwise ops on values of the whole shape, rows, columns and scalars, with reductions between."""
+    extents = draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    t = draw(st.sampled_from(["f32", "f16"]))
+    shape, dims = "x".join(map(str, extents)), ", ".join(map(str, extents))
+    full = f"tensor<{t}, {shape}>"
+    parameters, lines, values = [f"%x: {full}"], [], ["x"]
+    if len(extents) > 1 and draw(st.booleans()):
+        parameters.append(f"%r: tensor<{t}, {extents[-1]}>")
+        lines.append(f"%rb = broadcast_to(%r) result_shape[{dims}] -> {full}")
+        values.append("rb")
+    if draw(st.booleans()):
+        parameters.append(f"%s: tensor<{t}>")
+        lines.append(f"%sb = broadcast_to(%s) result_shape[{dims}] -> {full}")
+        values.append("sb")
+    for i in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["unary", "binary", "reduce"]))
+        a = draw(st.sampled_from([v for v in values if v != "sb"]))
+        if kind == "reduce" and len(extents) > 1:
+            column = "x".join(map(str, (*extents[:-1], 1)))
+            op = draw(st.sampled_from(["max", "min", "sum"]))
+            lines.append(f"%c{i} = reduce_{op}(%{a}) axes[-1] keepdims[true] -> tensor<{t}, {column}>")
+            lines.append(f"%v{i} = broadcast_to(%c{i}) result_shape[{dims}] -> {full}")
+        elif kind == "unary":
+            op = draw(st.sampled_from(_UNARY))
+            lines.append(f"%v{i} = {op}(%{a}) -> {full}")
+        else:
+            b = draw(st.sampled_from(values))
+            pair = (a, b) if draw(st.booleans()) else (b, a)
+            lines.append(f"%v{i} = {draw(st.sampled_from(_BINARY))}(%{pair[0]}, %{pair[1]}) -> {full}")
+        values.append(f"v{i}")
+    made = function(", ".join(parameters), full, *lines, returns=f"%{values[-1]}")
+    return Shown(made.dialect, made.functions, made.regions, made.entry, source=made.source)
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(), st.data(), st.sampled_from(TARGETS))
+def test_random_programs_with_blocks_of_every_size(before, data, target):
+    frame = frame_of(before)
+    blocks = data.draw(st.sampled_from(list(frame.blocks())))
+    after, report = tiled(before, frame, blocks, target)
+    assert after is not None and not report.errors, report.items
+    agree(before, reread(after))
+
+
+def test_blocks_shrink_until_they_fit():
+    before = softmax("f32", 300, 4000)
+    after = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
+    assert "tile<8x4000xf32>" in written(after)
+    assert "tile<16x4000xf32>" not in written(after)
+
+
+def test_mind_reaches_pto_through_ptir():
+    assert [(s.source, s.target) for s in route("mind", "pto")] == [("mind", "ptir"), ("ptir", "pto")]
+
+
+# What cannot be said
+
+F = "tensor<f32, 4x8>"
+WEIGHTS = f"%z = constant() value[dense<{[[float(i) for i in range(8)]] * 4}>] -> {F}"
+TURNED = (
+    "%c = reduce_sum(%x) axes[1] -> tensor<f32, 4>",
+    "%y = broadcast_to(%c) result_shape[4, 4] -> tensor<f32, 4x4>",
+)
+
+
+@pytest.mark.parametrize(
+    "parameters, result, lines, says",
+    [
+        (f"%x: {F}", F, [f"%y = tanh(%x) -> {F}"], "no tile op does what tanh does"),
+        (f"%x: {F}", "tensor<f32, 8>", ["%y = reduce_sum(%x) axes[0] -> tensor<f32, 8>"], "only rows of [4, 8]"),
+        ("%x: tensor<f64, 4x8>", "tensor<f64, 4x8>", ["%y = neg(%x) -> tensor<f64, 4x8>"], "no elements of f64"),
+        ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], "not numbers"),
+        ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], "a mask has no memory"),
+        (f"%x: {F}", "tensor<i1, 4x8>", ["%y = compare_lt(%x, %x) -> tensor<i1, 4x8>"], "a result must be"),
+        (f"%x: {F}", "tensor<f32, 8x4>", ["%y = transpose(%x) perm[1, 0] -> tensor<f32, 8x4>"], "transpose"),
+        (f"%x: {F}", "tensor<f32, 8x4>", ["%y = reshape(%x) new_shape[8, 4] -> tensor<f32, 8x4>"], "between rows and columns"),
+        ("%x: tensor<si32, 4x8>", "tensor<si8, 4x8>", ["%y = cast(%x) -> tensor<si8, 4x8>"], "saturates"),
+        ("%x: tensor<bf16, 4x8>", "tensor<bf16, 4x8>", ["%y = exp(%x) -> tensor<bf16, 4x8>"], "exp has no bf16 on a3"),
+        ("%x: tensor<f32>", "tensor<f32>", ["%y = neg(%x) -> tensor<f32>"], "no tensor with elements"),
+        ("%x: tensor<f32, 4x100000>", "tensor<f32, 4>", ["%y = reduce_sum(%x) axes[1] -> tensor<f32, 4>"], "bytes"),
+        (f"%x: {F}", F, [WEIGHTS, f"%y = add(%x, %z) -> {F}"], "constant tiles"),
+        ("%x: tensor<f32, 4x4>", "tensor<f32, 4x4>", TURNED, "rows of a column"),
+    ],
+)  # fmt: skip
+def test_refusals(parameters, result, lines, says):
+    before = function(parameters, result, *lines, returns="%y")
+    found = Diagnostics(before.source)
+    assert translate(before, "pto", found, Options()) is None
+    assert {d.code for d in found if d.severity == "error"} == {"NotTranslatable"}
+    assert any(says in d.message for d in found), [d.message for d in found]
+
+
+def test_every_offending_op_is_told_at_once():
+    before = function(f"%x: {F}", F, f"%a = tanh(%x) -> {F}", f"%b = erf(%x) -> {F}", f"%y = add(%a, %b) -> {F}", returns="%y")
+    found = Diagnostics(before.source)
+    assert translate(before, "pto", found, Options()) is None
+    assert [d.where[1] for d in found] == [2, 3]
