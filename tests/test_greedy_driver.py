@@ -290,6 +290,17 @@ def test_patterns_see_ops_on_constants_before_they_are_folded_unless_folding_is_
         assert drive(program, pattern, fold_first=first).folds == 1 and len(tried) == seen
 
 
+def test_expensive_checks_find_a_pattern_that_looks_deeper_than_it_says() -> None:
+    @rewrites("ptir.neg", depth=2)
+    def deep(op: OpView) -> bool:
+        below = op.defined_by(op.x, "exp")
+        below = below and below.defined_by(below.x, "log")
+        return below is not None and below.defined_by(below.x, "tanh") is not None and op.replace(below.x)
+
+    with pytest.raises(BrokenPattern, match=r"`deep` matches .* not tried again"):
+        drive(chain("erf", "log", "exp", "neg"), deep, *rule("late: erf(x) => tanh(x)"), expensive_checks=True)
+
+
 def test_a_pattern_that_crashes_is_named_with_its_op() -> None:
     @rewrites("ptir.neg")
     def broken(op: OpView) -> bool:

@@ -24,7 +24,7 @@ from ptir_tools.core.patterns import FLOATS, Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
 from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.source import Loc
-from ptir_tools.core.watching import Log, Watch, op_text
+from ptir_tools.core.watching import BrokenPattern, Log, Watch, op_text
 
 _AGAIN = 1024  # rewrites at one place, beside one for each op
 _WIDE = 16  # operands: more make an op wait
@@ -38,7 +38,8 @@ class GreedyConfig:
     """How to drive. `effect`: the most that a rewrite of floats may change. `max_iterations` bounds rewrites and folds.
 
     `cost_model` replaces the benefit in the choice among patterns. `seed` pops the worklist in a random order (tests).
-    `expensive_checks`: a success changes the block, a failure does not, and the block verifies after each step.
+    `expensive_checks`: a success changes the block, a failure does not, the block verifies after each step, and at the end
+    nothing matches any more.
     `fold_first`: what equals a value by its declaration is replaced before patterns are tried, not after.
     """
 
@@ -110,6 +111,8 @@ class _Driver:
             rw.listen = None
         if not self.queued:
             rw.settle(who)
+            if config.expensive_checks:
+                self.check_fixpoint()
         elif allowed != config.max_iterations:
             raise self.endless(allowed, 0)
         return self.stats
@@ -117,6 +120,16 @@ class _Driver:
     def endless(self, rewrites: int, loc: Loc) -> LimitExceeded:
         names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
         return LimitExceeded(f"{rewrites} rewrites reach no fixpoint: {names} undo each other", loc=loc)
+
+    def check_fixpoint(self) -> None:
+        """Try everything once more. Raises BrokenPattern: what matches now looks deeper than its `depth` or its looks say."""
+        for op in list(self.rw.order.slots):
+            if self.rw.alive(op):
+                found = self.patterns.candidates(op)
+                floats = has_floats(op)
+                for p in found.patterns:
+                    if (p.effect <= self.effect or not floats) and p.match_and_rewrite(op, self.rw):
+                        raise BrokenPattern(f"`{p.name}` matches {op_text(op)} and was not tried again: is its depth {p.depth}?")
 
     # The worklist
 
