@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.inspector import Inspector
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef, operand_type
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import TensorType
+from ptir_tools.core.uniform import elements_of, uniform
 
 _BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
-_REMEMBERED = 1 << 16  # elementwise results of single elements
 _CONTEXT = Context()  # what is folded asks nothing of it
 
 
@@ -104,8 +102,8 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, 
             return None  # a broadcast of a constant is the shortest way to say it
         if literals[0].splat and t.count > 1:
             return Literal(t, literals[0].data, splat=True)
-    if ELEMENTWISE in traits and t.count and all(x.splat or x.type.count == 1 for x in literals):
-        data = uniform(op.defn, op.attrs, t.dtype, [(x.type.dtype, x.data or b"") for x in literals])
+    if ELEMENTWISE in traits and t.count and (elements := elements_of(literals)) is not None:
+        data = uniform(op.defn, op.attrs, t.dtype, elements)
         return None if data is None else Literal(t, data, splat=t.count > 1)
     if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw, limits) or _long(literals, limits):
         return None
@@ -128,27 +126,3 @@ def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector, limits: Limits)
 def _long(literals: Sequence[Literal], limits: Limits) -> bool:
     """Whether to read the literals takes long: one splat may stand for any number of elements."""
     return sum(x.type.nbytes for x in literals) > max(16 * limits.fold_bytes, 4 * sum(len(x.data or b"") for x in literals))
-
-
-def uniform(d: OpDef, attrs: tuple[Any, ...], dtype: DType, elements: Sequence[tuple[DType, bytes]]) -> bytes | None:
-    """The one element, of `dtype`, that an elementwise op gives on operands of equal elements; None where it would fail."""
-    return _element(d, d.key(attrs), attrs, dtype, tuple(elements))
-
-
-@lru_cache(_REMEMBERED)
-def _scalar(dtype: DType, data: bytes) -> arrays.Array:
-    return arrays.unpack(data, dtype, 1).reshape(())
-
-
-@lru_cache(_REMEMBERED)
-def _element(
-    d: OpDef, key: object, attrs: tuple[Any, ...], dtype: DType, elements: tuple[tuple[DType, bytes], ...]
-) -> bytes | None:
-    """`key` tells attributes apart that are equal to Python: 0.0 and -0.0."""
-    op = Op(d, (), attrs)
-    op.results = (Value(tensor(dtype), "", op),)
-    try:
-        (result,) = evaluate(op, [_scalar(t, data) for t, data in elements], _CONTEXT)
-    except (Violation, LimitExceeded):
-        return None
-    return arrays.pack(result, dtype)

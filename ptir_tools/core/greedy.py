@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ptir_tools.core.folding import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, try_fold
+from ptir_tools.core.folding import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, foldable, try_fold
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE
@@ -24,6 +24,7 @@ from ptir_tools.core.patterns import FLOATS, Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
 from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.source import Loc
+from ptir_tools.core.uniform import compute_ahead
 from ptir_tools.core.watching import BrokenPattern, Log, Watch, op_text
 
 _AGAIN = 1024  # rewrites at one place, beside one for each op
@@ -71,6 +72,14 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
     Raises LimitExceeded, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
     """
     return _Driver(rw, patterns, config or GreedyConfig()).run()
+
+
+def _on_constants(op: Op) -> bool:
+    """Whether it is an elementwise op on constants."""
+    for x in op.operands:
+        if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
+            return False
+    return bool(op.operands) and ELEMENTWISE in op.defn.traits
 
 
 class _Driver:
@@ -141,16 +150,19 @@ class _Driver:
             self.stats.erased += rw.erase_dead()
         if self.fold_first and self.random is None:
             rw.listen = self.freed
-            for op in list(rw.order.slots):
-                for x in op.operands:
-                    if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
-                        break
-                else:
-                    if op.operands and ELEMENTWISE in op.defn.traits:
-                        self.fold(op)
+            self.fold_constants()
             self.sweep()
         self.stack = [op for op in rw.order.slots if not op.defn.is_constant]
         self.queued = dict.fromkeys(self.stack, _SEED)
+
+    def fold_constants(self) -> None:
+        """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
+        ready = [op for op in self.rw.order.slots if _on_constants(op)]
+        while ready and self.left > 0 and self.config.enable_constant_fold:
+            compute_ahead(op for op in ready if foldable(op.defn))
+            folded = [op for op in ready if self.fold(op)]
+            users = dict.fromkeys(user for op in folded for user in self.rw.users_of(op.results[0]))
+            ready = [op for op in users if _on_constants(op)]
 
     def freed(self, op: Op, event: Event) -> None:
         """What is heard before there is a worklist."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of
-from ptir_tools.core.folding import uniform
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.uniform import elements_of, uniform
 from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.rules.helpers import alone, insert, rank, splat, static
 from ptir_tools.dialects.ptir.scalars import Scalar
@@ -59,7 +59,8 @@ def uniform_operands(op: OpView) -> bool:
     elements = [e for x in op.root.operands if (e := element_of(x)) is not None]
     if not isinstance(t, TensorType) or not t.rank or len(elements) < len(op.root.operands):
         return False
-    data = uniform(op.root.defn, op.root.attrs, t.dtype, [(e.type.dtype, e.data or b"") for e in elements])
+    known = elements_of(elements)
+    data = None if known is None else uniform(op.root.defn, op.root.attrs, t.dtype, known)
     return data is not None and _in_place(op, t, data)
 
 
