@@ -70,24 +70,39 @@ def test_the_sdist_holds_what_a_build_needs(built: Path) -> None:
     assert not (needed | headers) - names
 
 
+DOOR = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f)]
+from ptir_tools import cli
+assert cli.__file__.startswith(sys.path[0])
+sys.exit(cli.main())
+"""
+
+
+def installed(site: Path, command: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """`ptir COMMAND ok.ptir ARGS` from `site`; neither the checkout nor an installation is seen."""
+    (site / "ok.ptir").write_bytes((ROOT / "testdata" / "verify" / "ok.ptir").read_bytes())
+    line = [sys.executable, "-P", "-c", DOOR, str(site), command, "ok.ptir", *args]
+    return subprocess.run(line, capture_output=True, text=True, cwd=site, env={**os.environ, "PYTHONPATH": ""})
+
+
 def test_the_wheel_works_away_from_the_checkout(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
-    wheel.extractall(tmp_path / "site")
-    program = tmp_path / "p.ptir"
-    program.write_bytes((ROOT / "testdata" / "verify" / "ok.ptir").read_bytes())
-    # -P and an explicit path: neither the working directory nor the editable installation is seen.
-    door = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from ptir_tools.cli import main, __file__; "
-
-    def python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": ""}
-        command = [sys.executable, "-P", "-c", door + code, *args]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
-
-    assert python("print(__file__)").stdout.startswith(str(tmp_path))
-    assert python("sys.exit(main())", "verify", str(program)).returncode == 0
-    ran = python("sys.exit(main())", "opt", str(program))
+    wheel.extractall(tmp_path)
+    assert installed(tmp_path, "verify").returncode == 0
+    ran = installed(tmp_path, "opt")
     assert ran.returncode == 0 and "neg" in ran.stdout, ran.stderr
-    ran = python("sys.exit(main())", "run", str(program), "--input", "x=2")
+    ran = installed(tmp_path, "run", "--input", "x=2", "--engine", "native")
     assert ran.returncode == 0 and "-2." in ran.stdout, ran.stderr
+
+
+def test_the_wheel_works_without_the_extension(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    wheel.extractall(tmp_path, [n for n in wheel.namelist() if "_native" not in n])
+    ran = installed(tmp_path, "run", "--input", "x=2")
+    assert ran.returncode == 0 and "-2." in ran.stdout, ran.stderr
+    ran = installed(tmp_path, "plan")
+    assert ran.returncode == 0 and "ratio 1.0" in ran.stdout, ran.stderr
+    assert installed(tmp_path, "run", "--input", "x=2", "--engine", "native").returncode == 2
 
 
 def test_without_a_compiler_everything_but_native_is_there(tmp_path: Path) -> None:

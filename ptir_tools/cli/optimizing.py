@@ -13,7 +13,7 @@ import click
 
 from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
-from ptir_tools.cli.options import titled
+from ptir_tools.cli.options import Decorator, titled
 from ptir_tools.cli.output import logging, program_text, require_format, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
@@ -62,7 +62,7 @@ float_options = (
     click.option("--strict-fp", is_flag=True, help="No rewrite may change a bit of a floating-point result."),
     click.option("--fast-math", is_flag=True, help="Rewrites may assume finite numbers and reassociate."),
 )
-pass_options = (
+pass_options: tuple[Decorator, ...] = (
     click.option("--to", type=click.Choice(list(FORMATS)), help="Print in this format instead of the input's."),
     *float_options,
     click.option(

@@ -23,9 +23,14 @@ from types import ModuleType
 
 from ptir_tools.core.lazy import lazy
 
-native = lazy("ptir_tools._native")
 DEEPEST = 4096  # nested decisions
 _NEVER = (1 << 63) - 1
+
+
+try:
+    native = lazy("ptir_tools._native")
+except ModuleNotFoundError:  # not built: what is here serves
+    native = None
 
 
 class Outcome(IntEnum):
@@ -47,10 +52,7 @@ class Buffers:
 
 def kernel() -> ModuleType | None:
     """The extension, when it was built."""
-    try:
-        return native if hasattr(native, "place") else None
-    except ModuleNotFoundError:
-        return None
+    return native
 
 
 def search(buffers: Buffers, rank: Sequence[int], capacity: int, steps: int) -> tuple[Outcome, list[int], int]:
