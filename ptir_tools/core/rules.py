@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -27,14 +26,11 @@ from ptir_tools.core.constants import is_number, same_operand, scalar_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.opdef import COMMUTES, ONE, OPS, REQUIRED, Derived, OpDef, create, exact, operand_type
-from ptir_tools.core.patterns import Effect, Look, Origin, Pattern, named, variadic
-from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.opdef import COMMUTES, ONE, OPS, REQUIRED, Derived, OpDef, create, exact
+from ptir_tools.core.patterns import Effect, Look, Pattern, named, variadic
+from ptir_tools.core.rulepattern import Env, RulePattern, Site, compiled
 from ptir_tools.core.types import TensorType
-from ptir_tools.core.verify import compatible
 
-Env = dict[str, Any]
-Match = Callable[[Op, Rewriter], Env | None]
 Splat = Callable[[TensorType, Any], list[Op]]  # ops the last of which makes a constant with all elements equal
 _NAME = re.compile(r"[\w-]+:(?!=)")
 _RULE = re.compile(
@@ -63,84 +59,6 @@ def _split(text: str) -> list[str]:
         else:
             found[-1] += " " + line
     return found
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class RulePattern(Pattern):
-    """One orientation of a rule."""
-
-    name: str
-    roots: tuple[str, ...]
-    benefit: int
-    depth: int
-    effect: Effect
-    wants: Sequence[frozenset[OpDef | type[Literal]] | None]
-    numbers: tuple[tuple[int, Any], ...]
-    looks: Sequence[Look]
-    uses: Sequence[Look]  # those that look for how often something is used
-    same: Sequence[tuple[int, int]]  # operands of the root that must be one
-    text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
-    known: dict[str, Any]  # what the text refers to
-    build: Callable[[Env, _Site], Operand]
-    stands: str  # the name on the right side, where that is all there is
-    match: Match | None = None  # the text, compiled when first wanted
-
-    def admits(self, origins: Sequence[Origin]) -> bool:
-        if len(origins) != len(self.wants) or any(origins[i] is not origins[j] for i, j in self.same):
-            return False
-        return all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
-
-    def looks_through(self) -> Sequence[Look]:
-        return self.looks
-
-    def looks_for_uses(self) -> Sequence[Look]:
-        return self.uses
-
-    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
-        if self.match is None:
-            self.match = _compiled(self.text, self.name, self.known)
-        if not (env := self.match(root, rw)):
-            return False
-        result = root.results[0]
-        if self.stands:
-            return _stands(env[self.stands], root, rw)
-        site = _Site(result)
-        try:
-            by = self.build(env, site)
-        except Violation:
-            return False
-        if operand_type(by) is not result.type and not site.declare(by):
-            return False
-        if not rw.accepts(result, by):
-            return False
-        for op in site.ops:
-            rw.insert_before(root, op)
-        rw.replace(root, by)
-        return True
-
-
-def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
-    """Let what is there already stand for `root`."""
-    result = root.results[0]
-    if operand_type(by) is not result.type or not rw.accepts(result, by):
-        return False
-    rw.replace(root, by)
-    return True
-
-
-@dataclass(slots=True, eq=False)
-class _Site:
-    """The ops of a right side in the making: nothing is inserted before the whole is known to be well typed."""
-
-    result: Value
-    ops: list[Op] = field(default_factory=list)
-
-    def declare(self, by: Operand) -> bool:
-        """Give the new value the root's type where its rule leaves extents open; False when the types differ."""
-        if not (isinstance(by, Value) and self.ops and by.op is self.ops[-1] and compatible(self.result.type, by.type)):
-            return False
-        by.type = self.result.type
-        return True
 
 
 class _Compiler:
@@ -297,17 +215,17 @@ class _Compiler:
         bound = self.bound
 
         @cache
-        def compiled() -> tuple[Callable[..., Any], list[str]]:
+        def made() -> tuple[Callable[..., Any], list[str]]:
             used = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & bound)
-            return _compiled(f"lambda {', '.join(used)}: {ast.unparse(node)}", self.name, self.helpers), used
+            return compiled(f"lambda {', '.join(used)}: {ast.unparse(node)}", self.name, self.helpers), used
 
         def value(env: Env) -> Any:
-            function, used = compiled()
+            function, used = made()
             return function(*[env[n] for n in used])
 
         return value
 
-    def right(self, node: ast.expr, top: bool = False) -> Callable[[Env, _Site], Operand]:
+    def right(self, node: ast.expr, top: bool = False) -> Callable[[Env, Site], Operand]:
         if isinstance(node, ast.Name):
             name = node.id
             if name not in self.bound:
@@ -319,8 +237,8 @@ class _Compiler:
             raise self.error("a number inside the right side has no type")
         return self.number(ast.literal_eval(node))
 
-    def number(self, number: Any) -> Callable[[Env, _Site], Operand]:
-        def build(env: Env, site: _Site) -> Operand:
+    def number(self, number: Any) -> Callable[[Env, Site], Operand]:
+        def build(env: Env, site: Site) -> Operand:
             if not isinstance(site.result.type, TensorType):
                 raise Violation("TypeMismatch", "a number needs a tensor type")
             site.ops += self.splat(site.result.type, number)
@@ -328,7 +246,7 @@ class _Compiler:
 
         return build
 
-    def new_op(self, call: ast.Call) -> Callable[[Env, _Site], Operand]:
+    def new_op(self, call: ast.Call) -> Callable[[Env, Site], Operand]:
         defns = self.defns(call)
         family = call.func.id if len(defns) > 1 and isinstance(call.func, ast.Name) else ""
         if family and family not in self.bound:
@@ -336,7 +254,7 @@ class _Compiler:
         operands = [self.right(a) for a in call.args]
         attributes = {k.arg: self.expression(k.value) for k in call.keywords if k.arg}
 
-        def build(env: Env, site: _Site) -> Operand:
+        def build(env: Env, site: Site) -> Operand:
             d = env[family].defn if family else defns[0]
             given = d.named(env[family].attrs) if family else {}
             given |= {name: f(env) for name, f in attributes.items()}
@@ -350,10 +268,6 @@ class _Compiler:
 
 def _parse(text: str) -> Any:
     return ast.parse(text, mode="eval").body
-
-
-def _compiled(text: str, rule: str, known: dict[str, Any]) -> Any:
-    return eval(compile(text, f"<rule {rule}>", "eval"), known)  # of our own rules, never of a program
 
 
 def _calls(condition: str) -> tuple[set[str], set[str]]:
