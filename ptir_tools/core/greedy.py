@@ -190,7 +190,7 @@ class _Driver:
         if self.watch is not None:
             self.watch.changed.append(op)
         if op.defn.is_constant:
-            self.requeue_users(op, 1, -1)
+            self.requeue_users(op, 0, -1)  # as if they had another operand: who looks through a broadcast of it is told, too
         else:
             self.queue(op, _NEW if event is INSERTED else 0)
 
