@@ -47,13 +47,13 @@ def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
 
 
 @contextlib.contextmanager
-def logging(path: str) -> Iterator[Callable[[str], object]]:
+def logging(path: str) -> Iterator[Callable[[str], None]]:
     """Writes texts to the file `path` (`-`: to standard output) as they come: what was told before a crash is there.
 
     Raises OSError.
     """
     if to_stdout(path):
-        yield sys.stdout.write
+        yield lambda text: print(text, end="")
         return
     with _named(path):
         file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed below, under its name)

@@ -107,7 +107,7 @@ class _Compiler:
         except KeyError:
             raise self.error(f"no op or family `{call.func.id}`") from None
 
-    def orders(self, node: ast.expr) -> list[ast.expr]:
+    def orders(self, node: ast.expr) -> list[Any]:
         """`node` with the operands of commutative ops in every order."""
         if isinstance(node, ast.NamedExpr):
             return [ast.NamedExpr(node.target, x) for x in self.orders(node.value)]
