@@ -87,6 +87,13 @@ def test_what_is_not_utf8_is_rejected_where_it_stands() -> None:
     assert (found.code, found.where) == ("InvalidEncoding", ("f", 2, 2))
 
 
+def test_utf16_is_told_by_its_name() -> None:
+    diagnostics = Diagnostics()
+    assert decode("func".encode("utf-16"), "f", diagnostics, Limits()) is None
+    (found,) = diagnostics
+    assert found.code == "InvalidEncoding" and "UTF-16" in str(found.help)
+
+
 def test_a_file_above_the_limit() -> None:
     with pytest.raises(LimitExceeded, match="has 11 bytes, the limit is 10"):
         decode(b"x" * 11, "f", Diagnostics(), Limits(file_bytes=10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,9 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> 
         return source
     at = len(data[: bad.start].decode("utf-8").removeprefix(BOM).replace("\r\n", "\n"))
     message = f"byte 0x{data[bad.start]:02x} at offset {bad.start} is not UTF-8"
-    diagnostics.error("InvalidEncoding", message, Span(at, at + 1))
+    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    help = "this is UTF-16, as PowerShell's `>` writes it: save it as UTF-8" if utf16 else None
+    diagnostics.error("InvalidEncoding", message, Span(at, at + 1), help=help)
     return None
 
 
