@@ -11,7 +11,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, clusters, moves, threads
+from ptir_tools.engines.native import attention, blocks, clusters, moves, threads
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
@@ -95,7 +95,7 @@ def _partition(block: Region) -> list[tuple[Op, ...]]:
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    make = attention.assemble if ops[0].name == "ptir.dot_general" else assemble
+    make = blocks.assemble if ops[0].name == "ptir.dot_general" else assemble
     return make(ops, data, outs, shop)
 
 

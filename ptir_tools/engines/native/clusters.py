@@ -7,6 +7,7 @@ views of what is outside, met on the way, are made before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ptir_tools.core.dtypes import F32, I1
@@ -116,6 +117,15 @@ def started(op: Op) -> Cluster | None:
         return None
     cluster = Cluster(shape)
     return cluster if cluster.accepts(op) else None
+
+
+def domain(ops: Sequence[Op]) -> Cluster:
+    """The cluster that `ops` are."""
+    cluster = started(ops[0])
+    assert cluster is not None
+    for op in ops[1:]:
+        cluster.accepts(op)
+    return cluster
 
 
 def partition(block: Region) -> list[tuple[Op, ...]]:

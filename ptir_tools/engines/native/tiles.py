@@ -58,10 +58,7 @@ class Assembler:
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps that run a cluster: inputs by `data`, each value of `outs` written to its array."""
-    cluster = clusters.started(ops[0])
-    assert cluster is not None
-    for op in ops[1:]:
-        cluster.accepts(op)
+    cluster = clusters.domain(ops)
     rows, columns = prod(cluster.shape[:-1]), cluster.shape[-1]
     steps: list[Step] = []
     arrays = [_matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
