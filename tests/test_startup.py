@@ -61,6 +61,13 @@ def test_a_run_executes_neither_other_dialects_nor_what_compares(tmp_path: Path)
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others)) or n == "concurrent.futures"]
 
 
+def test_opt_executes_no_engine_plan_or_conversion(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(PROGRAM)
+    _, names = executed("opt", tmp_path / "p.ptir")
+    rooms = ("engines", "convert", "plan", "dialects.mind", "dialects.tiny", "dialects.pto")
+    assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
+
+
 def test_the_api_loads_when_it_is_used() -> None:
     code = (
         "import sys, ptir_tools; print(*sys.modules); ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"

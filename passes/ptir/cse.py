@@ -8,17 +8,22 @@ planned: there all is merged. With `keep-peak=false`, too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value, clone_blocks
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.cse import Merger
-from ptir_tools.plan.order import LARGEST
-from ptir_tools.plan.record import Method, Plan, plan_block
+
+if TYPE_CHECKING:
+    from ptir_tools.plan import order, record
+else:
+    order = lazy("ptir_tools.plan.order")
+    record = lazy("ptir_tools.plan.record")
 
 OPTIONS = {"keep-peak": True}
 
@@ -28,7 +33,7 @@ def run(program: Program, context: PassContext) -> None:
     every, sparing = Merger(context), _Sparing(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):
-        spares = keep and len(rw.block.body) <= LARGEST and any(map(_counts, rw.block.body))
+        spares = keep and any(map(_counts, rw.block.body)) and len(rw.block.body) <= order.LARGEST
         (sparing if spares else every).merge(rw)
     context.count("merged", every.merged + sparing.merged)
 
@@ -97,4 +102,4 @@ def _small(x: Operand) -> bool:
 
 
 def _peak(block: Region) -> int:
-    return plan_block(block, Plan(method=Method("greedy"))).lower_bound
+    return record.plan_block(block, record.Plan(method=record.Method("greedy"))).lower_bound
