@@ -217,3 +217,16 @@ def test_out_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "parse", hungry)
     ran = run_ptir("verify", OK)
     assert ran.status == 3 and ran.err == "error: out of memory\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_is_taken_in_part_is_an_error(unbuffered: str, tmp_path: Path) -> None:
+    """Python without buffers would write once, and not look how much was taken."""
+    path = tmp_path / "long.ptir"
+    path.write_text(f"// {'x' * 500_000}\nfunc @f(%x: tensor<f32>) -> tensor<f32> {{\n  return %x\n}}\n")
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen([*PTIR, "fmt", path], stdout=subprocess.PIPE, env=env) as process:
+        assert process.stdout is not None and process.stdout.read(10) == b"// xxxxxxx"
+        process.stdout.close()
+        assert process.wait(60) == 141
+    assert ptir("fmt", path, env=env).stdout == path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ COMMANDS = (
     "diff", "stats", "graph", "hash", "lit", "gen", "fix", "bisect", "reduce", "targets", "completion",
 )  # fmt: skip
 _SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
+UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
@@ -76,7 +78,7 @@ def invoke(args: Sequence[str]) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        status = exits.told(error)
+        status = status if status in UNWRITTEN else exits.told(error)  # told once
     return status
 
 
@@ -86,7 +88,7 @@ def main() -> int:
     if COMPLETE in os.environ:
         return int(group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
     status = invoke(sys.argv[1:])
-    if status == 141:  # nobody reads on: keep the interpreter from flushing into the closed pipe
+    if status in UNWRITTEN:  # keep the interpreter from flushing what is left once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return status
 
@@ -99,4 +101,7 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         elif number:
             errors = "strict" if name == "stdout" else "backslashreplace"
+            if isinstance(getattr(sys, name).buffer, io.FileIO):  # PYTHONUNBUFFERED: what a pipe or a disk takes in part is lost
+                buffer = io.BufferedWriter(getattr(sys, name).detach())
+                setattr(sys, name, io.TextIOWrapper(buffer, "utf-8", line_buffering=number == 2 or buffer.isatty()))
             getattr(sys, name).reconfigure(encoding="utf-8", errors=errors, newline="\n")
