@@ -15,6 +15,7 @@ from ptir_tools.core.ir import Op, Program, Region
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.pipeline import Step
 from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.walks import post_order
 from ptir_tools.core.watching import op_text
 
 
@@ -140,14 +141,9 @@ def innermost_first(program: Program) -> list[Region]:
     """The functions and shared regions, each after the shared regions that its ops run."""
     if not program.regions:
         return list(program.functions)
-    shared, opened, done = set(program.regions), set[Region](), list[Region]()
-    todo = [(b, False) for b in reversed((*program.functions, *program.regions))]
-    while todo:
-        block, finished = todo.pop()
-        if finished:
-            done.append(block)
-        elif block not in opened:
-            opened.add(block)
-            todo.append((block, True))
-            todo += [(r, False) for op in reversed(block.body) for r in reversed(op.regions) if r in shared]
-    return done
+    shared = set(program.regions)
+
+    def runs(block: Region) -> list[Region]:
+        return [r for op in block.body for r in op.regions if r in shared]
+
+    return post_order([*program.functions, *program.regions], runs)

@@ -16,6 +16,7 @@ from operator import or_
 
 from ptir_tools.core.ir import Element, Function, Literal, Op, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
+from ptir_tools.core.walks import post_order
 from ptir_tools.plan.liveness import Buffer, analyze
 from ptir_tools.plan.placement import Interval, lower_bound
 
@@ -166,19 +167,10 @@ class _Model:
 
     def depth_first(self) -> list[int]:
         """Each op as late as it can be: what the results need, operand by operand, the biggest first."""
-        order, seen = list[int](), set[int]()
         weight = [sum(self.size[u] for u in units) for units in self.makes]
         followed = reduce(or_, self.inputs, 0)
-        stack = [(i, False) for i in reversed(range(len(self.ops))) if not followed >> i & 1]
-        while stack:
-            i, finished = stack.pop()
-            if finished:
-                order.append(i)
-            elif i not in seen:
-                seen.add(i)
-                stack.append((i, True))
-                stack += [(j, False) for j in sorted(_bits(self.inputs[i]), key=weight.__getitem__)]
-        return order
+        last = [i for i in range(len(self.ops)) if not followed >> i & 1]
+        return post_order(last, lambda i: sorted(_bits(self.inputs[i]), key=weight.__getitem__)[::-1])
 
 
 def _storage(b: Buffer) -> Buffer:

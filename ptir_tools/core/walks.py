@@ -1,0 +1,23 @@
+"""Walks over graphs, without recursion: a program may be deeper than Python's stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+def post_order(roots: Iterable[T], before: Callable[[T], Sequence[T]]) -> list[T]:
+    """`roots` and all that comes before them: each once, after what `before` names, in the order in which it is named."""
+    order, seen = list[T](), set[T]()
+    todo = [(x, False) for x in reversed([*roots])]
+    while todo:
+        x, finished = todo.pop()
+        if finished:
+            order.append(x)
+        elif x not in seen:
+            seen.add(x)
+            todo.append((x, True))
+            todo += [(y, False) for y in reversed(before(x))]
+    return order
