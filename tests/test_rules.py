@@ -234,6 +234,22 @@ def test_every_order_of_the_worklist_gives_a_canonical_program_of_about_the_same
     assert max(sizes) - min(sizes) <= 1, sizes
 
 
+@pytest.mark.parametrize("order", [None, *range(12)])
+def test_what_was_visited_is_tried_again_when_what_it_looks_at_changes_before_its_own_visit(order: int | None) -> None:
+    program = read(
+        """func @f(%x: tensor<f32, 1>) -> tensor<f32, 1> {
+          %i = constant() value[dense<[0]>] -> tensor<si32, 1>
+          %a = take(%x, %i) -> tensor<f32, 1>
+          %b = mul(%a, %a) -> tensor<f32, 1>
+          %c = minimum(%b, %a) -> tensor<f32, 1>
+          %z = minimum(%c, %x) -> tensor<f32, 1>
+          return %z
+        }"""
+    )
+    run_pipeline(program, "canonicalize", PassContext(seed=order, expensive_checks=True))
+    assert [op.defn.short for op in program.main.body] == ["mul", "minimum"]
+
+
 def concat_of(n: int, *windows: tuple[int, int]) -> Program:
     """A program that joins `n` pairs and returns windows (start, size) of the whole."""
     pairs = ", ".join(f"%p{i}: tensor<f32, 2>" for i in range(n))

@@ -200,6 +200,8 @@ class _Driver:
         if before is None:
             (self.later if len(op.operands) > _WIDE else self.stack).append(op)
             self.queued[op] = distance
+        elif before < 0 == distance:  # what uses it may have been visited already
+            self.requeue_users(op, 1, -1)
         elif distance < before:
             self.queued[op] = distance
 
