@@ -52,7 +52,8 @@ class Buffers:
 
 def kernel() -> ModuleType | None:
     """The extension, when it was built."""
-    return native
+    found: ModuleType | None = native
+    return found
 
 
 def search(buffers: Buffers, rank: Sequence[int], capacity: int, steps: int) -> tuple[Outcome, list[int], int]:
