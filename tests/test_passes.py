@@ -206,6 +206,14 @@ def test_dce_drops_dead_chains_dead_regions_and_dead_loops_but_no_parameter():
     assert after(text, "dce") == f("return %x")
 
 
+def test_dce_drops_parameters_for_who_asks_unless_they_alone_tell_an_extent():
+    params = "%a: tensor<f32, ?N>, %x: tensor<f32, 2x3>, %b: tensor<f32, ?Nx?M>, %c: tensor<f32, ?M>, %y: tensor<f32, 4>"
+    text = f("return %x", params=params)
+    assert after(text, "dce") == text
+    kept = "%a: tensor<f32, ?N>, %x: tensor<f32, 2x3>, %b: tensor<f32, ?Nx?M>"
+    assert after(text, "dce{parameters=true}") == f("return %x", params=kept)
+
+
 def test_hint_whose_values_go_is_dropped_and_noted():
     text = f("%a = neg(%x) -> tensor<f32, 2x3>", "%b = exp(%a) -> tensor<f32, 2x3>", "return %x",
              "hint 0 ElementwiseDag Required inputs[%x] exports[%b] attrs[{}] {", "  %a = neg(%x) -> tensor<f32, 2x3>",

@@ -11,13 +11,14 @@ from conftest import TESTDATA
 from loop_programs import loops
 from pass_cases import after, equal, parts
 from rewrite_programs import grow
-from test_rules import write
+from test_rules import read, write
 
 from ptir_tools.core.choices import Seeded
+from ptir_tools.core.diagnostics import Severity
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.dialects.ptir.generate import ROWS, generate
 from ptir_tools.engines.compare import check
-from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.passes import Floats, PassContext, names, parse_pipeline, run_pipeline
 
 FILES = sorted((TESTDATA / "passes").glob("*.txt"))
 
@@ -74,6 +75,45 @@ def test_passes_stay_within_the_bound_on_random_programs(pipeline: str) -> None:
     for seed in range(8):
         for program in (loops(seed), generate(Seeded(seed), growers=ROWS)):
             assert not check(program, settled(program, pipeline), runs=1).diverged, seed
+
+
+def test_an_order_that_could_be_bettered_again_is() -> None:
+    settled(generate(Seeded(1004), growers=ROWS), "min-peak")
+
+
+def test_every_pass_is_run_on_random_programs_twice() -> None:
+    ran = {step.name for pipeline in (*EXACT, *BOUNDED) for step in parse_pipeline(pipeline, "ptir")}
+    elsewhere = {"canonicalize", "param-fold", "inline-hints", "inference"}  # test_rules, test_param_fold, and below
+    assert ran | elsewhere == {*names("ptir")}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_hint_stays_as_its_ops_are_or_goes_with_a_warning(seed: int) -> None:
+    for program in (loops(seed), grow(seed), generate(Seeded(seed), growers=ROWS)):
+        run_pipeline(program, "fusion-hints{policy=required}")
+        for name in {*names("ptir")} - {"param-fold", "inline-hints", "fusion-hints", "lower-hints"}:
+            after, context = clone(program), PassContext(floats=Floats.FAST)
+            run_pipeline(after, name, context)
+            dropped = [d for d in context.diagnostics if (d.code, d.severity) == ("HintDropped", Severity.WARNING)]
+            assert len(program.main.hints) - len(after.main.hints) == len(dropped), (seed, name)
+            made = {v: op for op in after.main.body for v in op.results}
+            for copy in (op for hint in after.main.hints for op in hint.body):
+                op = made[copy.results[0]]
+                assert (op.defn, op.operands, op.attrs) == (copy.defn, copy.operands, copy.attrs), (seed, name)
+
+
+def test_a_chain_of_branches_is_not_nested_without_end() -> None:
+    row, n = "tensor<f32, 4>", 300
+    lines = [f"    %e{i} = exp(%{f'c{i - 1}' if i else 'x'}) -> {row}\n    %c{i} = cond(%p, %e{i}, %x) true_region[^up] "
+             f"false_region[^keep] -> {row}\n" for i in range(n)]  # fmt: skip
+    program = read(
+        "program @f (spec_version = ptir.v0.4) {\n"
+        f"  func @f(%p: tensor<i1>, %x: {row}) -> {row} {{\n{''.join(lines)}    return %c{n - 1}\n  }}\n"
+        f"  region ^up(%a: {row}, %b: {row}) -> {row} {{\n    %n = neg(%a) -> {row}\n    return %n\n  }}\n"
+        f"  region ^keep(%a: {row}, %b: {row}) -> {row} {{\n    return %b\n  }}\n}}\n"
+    )
+    after = settled(program, "sink")
+    assert len(after.main.body) == 1 and len(after.regions) < 30
 
 
 def test_random_loops_exercise_the_passes() -> None:

@@ -1,11 +1,19 @@
-"""Dead code elimination of PTIR: that of every dialect, and loops and branches without what nobody reads."""
+"""Dead code elimination of PTIR: that of every dialect, and loops and branches without what nobody reads.
+
+The signature stays, unless `parameters=true` asks: then parameters of functions that nothing reads go, too, but for those that
+alone tell what a symbol is.
+"""
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.ir import Function, Program
+from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.symbols import mentioned
 from ptir_tools.dialects.ptir.pruning import prune
 from ptir_tools.dialects.ptir.sharing import Sharing
 from ptir_tools.passes import PassContext, dce
+
+OPTIONS = {"parameters": False}
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -13,6 +21,11 @@ def run(program: Program, context: PassContext) -> None:
     dce.run(program, context)
     while prune_regions(program, context):
         dce.run(program, context)
+    for function in program.functions if context.options.get("parameters") else ():
+        with context.rewriter(program, function) as rw:
+            gone = _drop_parameters(function, rw)
+        context.edits += gone
+        context.count("parameters erased", gone)
 
 
 def prune_regions(program: Program, context: PassContext) -> bool:
@@ -23,3 +36,16 @@ def prune_regions(program: Program, context: PassContext) -> bool:
     gone = sum(prune(rw, sharing) for rw in context.rewriters(program))
     context.count("pruned", gone)
     return gone > 0
+
+
+def _drop_parameters(function: Function, rw: Rewriter) -> int:
+    """Take out parameters that nothing reads; how many."""
+    before = len(function.params)
+    kept = [p for p in function.params if rw.uses(p)]
+    told = {s for p in kept for s in mentioned(p.type)}
+    for p in function.params:
+        if p not in kept and not told.issuperset(mentioned(p.type)):
+            kept.append(p)
+            told.update(mentioned(p.type))
+    function.params[:] = [p for p in function.params if p in kept]
+    return before - len(function.params)

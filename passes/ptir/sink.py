@@ -3,7 +3,7 @@
 An op goes into a branch of a `cond` when only that branch reads it, a constant into every branch that reads it; arguments that
 no branch reads go. In its own block an op moves down to its first use when its result takes more memory than its operands
 together (constants, iotas, broadcasts, widening casts), so that it lives shorter. Nothing that draws random numbers moves into
-a branch.
+a branch, and nothing into one that is nested deeper than eight levels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.sharing import Sharing, unused
 from ptir_tools.dialects.ptir.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
+
+_DEEPEST = 8  # levels of regions that an op moves into: what a chain of branches computes would end in one each
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -43,17 +45,20 @@ def _into_branches(rw: Rewriter, sharing: Sharing, context: PassContext) -> bool
 
 
 def _outermost_first(program: Program, context: PassContext) -> Iterator[Rewriter]:
-    """A rewriter for each block; those of its ops' regions, some of them new, come after it."""
+    """A rewriter for each block that is not nested too deep; those of its ops' regions, some of them new, come after it."""
     done: set[Region] = set()
+    depth: dict[Region, int] = {}
     todo = innermost_first(program)
     while todo:
         block = todo.pop()
-        if block in done:
+        if block in done or depth.get(block, 0) >= _DEEPEST:
             continue
         done.add(block)
         with context.rewriter(program, block) as rw:
             yield rw
         context.edits += rw.edits
+        for region in {r for op in block.body for r in op.regions}:
+            depth[region] = max(depth.get(region, 0), depth.get(block, 0) + 1)
         if rw.edits:
             todo = innermost_first(program)
 

@@ -26,10 +26,19 @@ _STATES = 20_000  # sets of ops that the search looks at before it gives up
 
 
 def least_peak(block: Region) -> list[Op] | None:
-    """The ops of `block`, whose types must be static, in an order with a lower peak; None when there is none.
+    """The ops of `block`, whose types must be static, in an order with a lower peak; None when none is found, also starting from
+    that order.
 
     Deterministic. Ops must be free of effects; what an op reads stays before it.
     """
+    original, chosen = list(block.body), None
+    while (better := _better(block)) is not None:
+        block.body[:] = chosen = better
+    block.body[:] = original
+    return chosen
+
+
+def _better(block: Region) -> list[Op] | None:
     before = best = _peak(block) if len(block.body) <= LARGEST else 0
     if not best:
         return None
