@@ -17,9 +17,11 @@ PROGRAM = """func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {
 HEAVY = ("numpy", "ml_dtypes", "lark", "rich", "safetensors")
 RAN = """
 import sys
+before = set(sys.modules)  # those of an editable installation's finder
 from ptir_tools.cli import invoke
 status = invoke(sys.argv[1:])
-print(status, *(name for name, module in list(sys.modules.items()) if type(module).__name__ == "module"))
+ran = {name for name, module in list(sys.modules.items()) if type(module).__name__ == "module"}
+print(status, *(ran - before))
 """
 
 
