@@ -61,6 +61,24 @@ def test_a_quotient_of_a_layer_norm_near_zero_is_proven() -> None:
     assert prove(reread(generated("ptir", "tiny", 25593)), "tiny", 25593) == "there and back"
 
 
+WIDENED = """func @f(%x: tensor<f32, 64>, %y: tensor<f32, 64>) -> tensor<f64, 64> {
+  %a = add(%x, %y) -> tensor<f32, 64>
+  %w = cast(%a) -> tensor<f64, 64>
+  %q = maximum(%w, %w) -> tensor<f64, 64>
+  return %q
+}
+"""
+
+
+def test_a_wider_dtype_has_the_errors_of_what_it_was_made_of() -> None:
+    """An f32 sum may be off by a unit of f32, in f64 as well."""
+    x, y = (np.linspace(0.5, 1, 64, dtype=np.float32) * k for k in (np.float32(1), np.float32(0.3)))
+    outputs, tolerances = compare.reference_outputs(parse(WIDENED, "ptir"), [x, y], RunOptions())
+    assert 2.0**-24 < tolerances["q"].absolute < 2.0**-20
+    other = np.nextafter(outputs["q"].astype(np.float32), np.float32(2)).astype(np.float64)
+    assert not compare.compare(outputs, {"q": other}, tolerances)
+
+
 POLE = """func @f(%x: tensor<bf16, 64x64>, %y: tensor<bf16, 64x64>) -> (tensor<bf16, 64x64>, tensor<bf16, 64x64>) {
   %a = exp(%x) -> tensor<bf16, 64x64>
   %b = exp(%y) -> tensor<bf16, 64x64>

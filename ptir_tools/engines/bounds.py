@@ -38,8 +38,8 @@ def roundoff(dtype: DType) -> float:
 
 @dataclass(slots=True)
 class Size:
-    """What the run has seen of a value: largest and smallest nonzero magnitude, element count, and the error bound. `scale` is
-    the largest magnitude that was added or subtracted on the way."""
+    """What the run has seen of a value: largest and smallest nonzero magnitude, element count, and the error bound. Of what it
+    was made of, `scale` is the largest magnitude that was added or subtracted, `coarsest` the largest unit roundoff."""
 
     high: float = 0.0
     low: float = inf
@@ -47,9 +47,11 @@ class Size:
     error: float = 0.0
     unit: float = 0.0
     scale: float = 0.0
+    coarsest: float = 0.0
 
     def __post_init__(self) -> None:
         self.scale = max(self.scale, self.high)
+        self.coarsest = max(self.coarsest, self.unit)
 
     @property
     def relative(self) -> float:
@@ -72,6 +74,7 @@ class Analysis:
 
     sizes: dict[tuple[Value, int], Size] = field(default_factory=dict)
     worst: float = 0.0
+    coarsest: float = 0.0
 
     def parameters(self, block: Region, arguments: Sequence[Any]) -> None:
         """Note the inputs, leaf by leaf; they are exact."""
@@ -87,11 +90,13 @@ class Analysis:
                 if out.unit:
                     out.error = self.error(op, operands, out)
                     self.worst = max(self.worst, out.relative)
+                    self.coarsest = max(self.coarsest, out.coarsest)
                 self.sizes[v, i] = out
 
     def error(self, op: Op, operands: list[Size], out: Size) -> float:
         """The bound for one result of `op`."""
         if op.regions:
+            out.coarsest = max(out.unit, self.coarsest)
             return (self.worst + out.unit) * out.high
         rule = _RULES.get(op.defn.short.lower())
         if rule is None:
@@ -99,13 +104,14 @@ class Analysis:
         if any(x.error == inf for x in operands) or (rule in _POLES and operands[-1].error >= operands[-1].low):
             return inf
         found = rule(operands, out) if operands else out.unit * out.high
+        out.coarsest = max([out.unit, *(x.coarsest for x in operands)])
         if rule in _POLES:  # where the operand is smallest, few of its digits may be right
-            out.scale = max(out.high, found / sqrt(out.unit))
+            out.scale = max(out.high, found / sqrt(out.coarsest))
         elif rule in (_add, _same, _rounded, _sum, _dot):  # terms may cancel: what is left has the errors of what was there
             out.scale = max([out.high, *(x.scale for x in operands)])
         elif rule is _mul:  # a remainder stays one when it is scaled
             out.scale = max([out.high, *(out.high * x.scale / x.high for x in operands if x.high)])
-        most = sqrt(out.unit) * out.scale
+        most = sqrt(out.coarsest) * out.scale
         return min(found, most) if found == found else most
 
     def of(self, x: Operand) -> list[Size]:
@@ -113,8 +119,12 @@ class Analysis:
         if isinstance(x, Literal):
             return [measure(read(x, {}), x.type.dtype)]
         if isinstance(x, Element):
-            return [self.sizes.get((x.value, x.index), Size(1.0, 1.0, 1, self.worst))]
-        return [self.sizes.get((x, i), Size(1.0, 1.0, 1, self.worst, roundoff(d))) for i, d in enumerate(leaf_dtypes(x.type))]
+            return [self.sizes.get((x.value, x.index)) or self.unseen()]
+        return [self.sizes.get((x, i)) or self.unseen(roundoff(d)) for i, d in enumerate(leaf_dtypes(x.type))]
+
+    def unseen(self, unit: float = 0.0) -> Size:
+        """What is taken for the parameter of a region."""
+        return Size(1.0, 1.0, 1, self.worst, unit, coarsest=self.coarsest)
 
 
 def leaf_dtypes(t: Type) -> list[DType]:
