@@ -249,24 +249,16 @@ def mrgsort(
     """
     length = sum(x.valid[-1] for x in xs)
     capacity = to.shape[-1] if isinstance(to.shape[-1], int) else length
-    default = (*(1,) * (to.rank - 1), min(length, capacity))
-    made = Tile(to, resolve(to, valid, default))
-    taken = np.zeros(4, np.int16)
+    made = Tile(to, resolve(to, valid, (*(1,) * (to.rank - 1), min(length, capacity))))
+    taken, room = np.zeros(4, np.int16), made.valid[-1]
 
     def action() -> None:
         lists = [machine(context).settle(x, x.box, "mrgsort").reshape(-1) for x in xs]
-        if blockLen:
-            made.fill(_merge_blocks(lists[0], blockLen)[: made.valid[-1]], True)
-            return
-        merged_list, origin = _merge(lists)
-        if exhausted:
-            ends = [np.nonzero(origin == i)[0][-1] for i in range(len(lists))]
-            merged_list, origin = merged_list[: min(ends) + 1], origin[: min(ends) + 1]
-        count = min(made.valid[-1], merged_list.size)
-        flat = np.zeros(made.valid[-1], merged_list.dtype)
-        flat[:count] = merged_list[:count]
-        made.fill(flat, np.arange(made.valid[-1]) < count)
-        taken[: len(lists)] = np.bincount(origin[:count], minlength=len(lists))
+        found, origin = _merge_blocks(lists[0], blockLen) if blockLen else _merge(lists, exhausted)
+        flat = np.zeros(room, found.dtype)
+        flat[: found.size] = found[:room]
+        made.fill(flat, np.arange(room) < found.size)
+        taken[: len(lists)] = np.bincount(origin[:room], minlength=len(lists))
 
     answer = issue(context, wait, event, action, made)
     if counts is None:
@@ -274,14 +266,18 @@ def mrgsort(
     return (answer[0], taken, answer[1]) if event is not None else (answer, taken)
 
 
-def _merge(lists: list[Array]) -> tuple[Array, Array]:
-    """The elements of all lists, largest first, and the list each is from; of equal ones, the earlier list's come first."""
+def _merge(lists: list[Array], exhausted: bool) -> tuple[Array, Array]:
+    """The elements of all lists, largest first, and the list each is from; of equal ones, the earlier list's come first.
+    `exhausted` stops where the first list is used up."""
     origin = np.repeat(np.arange(len(lists)), [x.size for x in lists])
     values = np.concatenate(lists)
     at = _descending(values)
+    if exhausted:
+        at = at[: min(np.nonzero(origin[at] == i)[0][-1] for i in range(len(lists))) + 1]
     return values[at], origin[at]
 
 
-def _merge_blocks(x: Array, length: int) -> Array:
+def _merge_blocks(x: Array, length: int) -> tuple[Array, Array]:
+    """The elements of one list in groups of four blocks, each sorted."""
     groups = [x[i : i + 4 * length] for i in range(0, x.size, 4 * length)]
-    return np.concatenate([g[_descending(g)] for g in groups])
+    return np.concatenate([g[_descending(g)] for g in groups]), np.zeros(x.size, np.int64)

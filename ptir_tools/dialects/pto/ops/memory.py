@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
@@ -11,7 +12,7 @@ from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, Many, op, operand_type
+from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Many, OpDef, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
 from ptir_tools.core.verify import compatible, same_extents
 from ptir_tools.dialects.pto import rules
@@ -208,12 +209,18 @@ def _static_valid(x: Any, depth: int, seen: dict[tuple[Any, int], Shape]) -> Sha
     tiles: list[Any] = [y for y in made.operands if y.type.__class__ is TileType]  # type: ignore[union-attr]
     if not tiles:
         return t.shape
-    if any(y.type.shape != t.shape for y in tiles):
+    if not _intersects(made.defn) or any(y.type.shape != t.shape for y in tiles):
         return (UNKNOWN,) * t.rank
     parts = {static_valid(y, depth - 1, seen) for y in tiles}
     if len(parts) == 1:
         return parts.pop()
     return tuple([min(vs) if all(isinstance(v, int) for v in vs) else UNKNOWN for vs in zip(*parts, strict=True)])
+
+
+@cache
+def _intersects(d: OpDef) -> bool:
+    """Whether a result of the op is by default valid where all its tiles are."""
+    return d.short.startswith("tile.mov.") or (ELEMENTWISE in d.traits and not d.short.startswith("tile.part"))
 
 
 def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: str) -> tuple[slice, ...]:
