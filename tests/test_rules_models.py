@@ -68,3 +68,18 @@ def test_no_model_gets_worse(bless: bool) -> None:
     assert text == TABLE.read_text("utf-8"), "pytest --bless rewrites it; read the diff"
     for name, before, after in found:
         assert all(y <= x for x, y in zip(before, after, strict=True)), name
+
+
+def test_no_model_with_symbols_gets_worse_when_they_are_bound_later() -> None:
+    for name, program in programs():
+        if not (names := symbols(program)):
+            continue
+        after = clone(program)
+        run_pipeline(after, DIALECT.pipeline)
+        for extent in (1, 5, 16):
+            bound = [clone(p) for p in (program, after)]
+            for p in bound:
+                bind(p, dict.fromkeys(names, extent))
+                assert verify(p, Diagnostics())
+            before, found = map(measure, bound)
+            assert all(y <= x for x, y in zip(before, found, strict=True)), (name, extent)

@@ -2,8 +2,8 @@
 
 A merged value lives until its last use. What is counted out (an `iota`, and elementwise and rearranging ops on such, constants
 and single elements: masks, positions) costs little to make again. Where nobody reads the first any more, a second is merged with
-it only if the block then needs no more memory by its plan. Blocks of more than 2000 ops, and extents that are symbols, are not
-planned: there all is merged. With `keep-peak=false`, too.
+it only if the block then needs no more memory by its plan, for which a symbol counts as 16. Blocks of more than 2000 ops, and
+those whose extents do not follow from the parameters', are not planned: there all is merged. With `keep-peak=false`, too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value, clone_blocks
+from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT
 from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.symbols import mentioned, specialize
 from ptir_tools.core.types import TensorType
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.cse import Merger
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 else:
     order = lazy("ptir_tools.plan.order")
     record = lazy("ptir_tools.plan.record")
+
+_EXTENT = 16  # of a symbol, where peaks are compared
 
 OPTIONS = {"keep-peak": True}
 
@@ -78,12 +82,12 @@ class _Sparing(Merger):
     def _raises_peak(self, rw: Rewriter) -> bool:
         """Whether the block of `rw` needs more memory when all that is spared is merged."""
         rw.finish()
-        (trial,) = clone_blocks([rw.block])
-        with Rewriter(trial, rw.dialect) as copy:
-            Merger(PassContext(floats=self.context.floats)).block(copy, trial, {})
+        now, merged = (clone_blocks([rw.block])[0] for _ in range(2))
+        with Rewriter(merged, rw.dialect) as copy:
+            Merger(PassContext(floats=self.context.floats)).block(copy, merged, {})
         try:
-            return _peak(trial) > _peak(rw.block)
-        except Violation:  # extents that are symbols
+            return _peak(merged, rw.dialect) > _peak(now, rw.dialect)
+        except Violation:  # some extent does not follow
             return False
 
 
@@ -101,5 +105,9 @@ def _small(x: Operand) -> bool:
     return isinstance(x, Value) and isinstance(x.type, TensorType) and x.type.is_static and x.type.count == 1
 
 
-def _peak(block: Region) -> int:
+def _peak(block: Region, dialect: Dialect) -> int:
+    """The most bytes alive at once in `block`, which is made static."""
+    numbers = {s.name: _EXTENT for p in block.params for s in mentioned(p.type)}
+    alone = Function(block.name, block.params, block.body, block.results, block.result_types)
+    specialize(Program(dialect, [alone], entry=block.name), numbers)
     return record.plan_block(block, record.Plan(method=record.Method("greedy"))).lower_bound
