@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_ptir
 
+from ptir_tools.cli import COMMANDS
+
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -90,6 +92,24 @@ def test_generated_pages_are_fresh(name: str, bless: bool) -> None:
     if bless:
         (ROOT / name).write_bytes(ran.out)
     assert (ROOT / name).read_text("utf-8") == ran.text, "pytest --bless rewrites it"
+
+
+def commands_page() -> str:
+    """The help of every command; what all of them share once, at the end."""
+    helps = {name: run_ptir(name, "--help").text for name in COMMANDS}
+    shared = "Common options:"
+    pages = [(name, text.partition(shared)[0]) for name, text in helps.items()]
+    pages.append(("What commands share", shared + helps["verify"].partition(shared)[2]))
+    head = "# Commands\n\nMade from `ptir COMMAND --help`; a test compares. Do not edit.\n\n"
+    return head + "\n".join(f"## {title}\n\n```\n{text.strip()}\n```\n" for title, text in pages)
+
+
+def test_the_page_of_commands_is_fresh(bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    page = ROOT / "docs" / "commands.md"
+    if bless:
+        page.write_text(commands_page(), "utf-8")
+    assert page.read_text("utf-8") == commands_page(), "pytest --bless rewrites it"
 
 
 def test_the_contributing_words_are_real() -> None:
