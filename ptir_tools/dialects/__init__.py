@@ -30,6 +30,7 @@ FORMATS: dict[str, Entry] = {
         Entry("mind", "mind", "ptir_tools.dialects.mind.text"),
         Entry("tiny", "tiny", "ptir_tools.dialects.tiny.json"),
         Entry("mind-json", "mind", "ptir_tools.dialects.mind.records", readable=False),
+        Entry("pto-as", "pto", "ptir_tools.dialects.pto.assembly", readable=False),
         Entry("mlir", "mind", "ptir_tools.dialects.mind.mlir", readable=False),
     )
 }

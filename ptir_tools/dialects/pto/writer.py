@@ -85,22 +85,28 @@ def _block(block: Region, indent: str) -> Iterator[str]:
 
 def statement_text(op: Op) -> str:
     """An ordinary op without its results: `pto.tile.add %a, %b : T`."""
-    form = form_of(op.defn)
-    groups: dict[str, Sequence[Operand]] = {}
-    for g, part in zip(op.defn.groups, op.defn.split(op.attrs, op.operands), strict=True):
-        groups[g.name] = part if isinstance(part, tuple) else () if part is None else (part,)
-    attrs = op.defn.named(op.attrs)
-    words = [text_name(op.defn.short)]
-    if operands := _operands(form.operands, form.subscripts, groups, attrs):
-        words.append(operands)
+    form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
+    words = " ".join([text_name(op.defn.short), *clauses(op)])
+    return f"{words} : {_signature(form.types, form.results, groups, attrs, attrs.get('event'))}"
+
+
+def grouped(op: Op) -> dict[str, Sequence[Operand]]:
+    """The operands of an op by group."""
+    parts = zip(op.defn.groups, op.defn.split(op.attrs, op.operands), strict=True)
+    return {g.name: part if isinstance(part, tuple) else () if part is None else (part,) for g, part in parts}
+
+
+def clauses(op: Op) -> list[str]:
+    """What stands between an op's name and its types: operands, attributes, `wait(…)`."""
+    form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
+    operands = _operands(form.operands, form.subscripts, groups, attrs)
     entries = [f"valid = [{_list(groups['valid'])}]"] if groups.get("valid") else []
     for a in op.defn.attrs:
         if a.name not in ELSEWHERE and attrs.get(a.name) != a.default:
             entries.append(f"{a.name} = {_attribute(a.name, attrs[a.name])}")
+    words = [operands] if operands else []
     words += [f"{{{', '.join(entries)}}}"] if entries else []
-    words += [f"wait({_list(groups['wait'])})"] if groups.get("wait") else []
-    event = attrs.get("event")
-    return " ".join(words) + f" : {_signature(form.types, form.results, groups, attrs, event)}"
+    return words + ([f"wait({_list(groups['wait'])})"] if groups.get("wait") else [])
 
 
 def _operands(
