@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.core.constants import scalar_of
+from ptir_tools.core.constants import literal_of, scalar_of
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.core.watching import fingerprint
+from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.speculation import draws
 
 
@@ -48,6 +49,22 @@ def replaced(op: OpView, results: Sequence[Operand]) -> bool:
         op.rw.erase(op.root)
         return True
     return op.replace(results[0])
+
+
+def elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
+    """Let what uses element k of the root's tuple use `by[k]`; False when nothing does."""
+    rw, home = op.rw, op.rw.block_of(op.root)
+
+    def new(x: Operand) -> Operand:
+        return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
+
+    users = [u for u in rw.users_of(op.result) if any(new(x) is not x for x in u.operands)]
+    for user in users:
+        rw.set_operands(user, tuple(map(new, user.operands)))
+    returned = any(new(x) is not x for x in home.results)
+    if returned:
+        rw.set_results(home, list(map(new, home.results)))
+    return bool(users) or returned
 
 
 def whole(op: OpView) -> bool:
@@ -99,4 +116,35 @@ def cond_of_not(op: OpView) -> bool:
     return op.replace(op.rw.insert_before(op.root, flipped))
 
 
-CONTROL: list[Pattern] = [cond_of_constant, cond_of_same, cond_of_not]
+@rewrites("ptir.cond", depth=1)
+def cond_unchanged(op: OpView) -> bool:
+    """What either branch returns as it got it is what it was."""
+    block, other = op.root.regions
+    same = {k: block.params.index(x) for k, x in enumerate(block.results) if isinstance(x, Value) and x in block.params}
+    same = {k: at for k, at in same.items() if other.results[k] is other.params[at]}
+    by = {k: x for k, at in same.items() if isinstance(operand_type(x := op.root.operands[1 + at]), TensorType)}
+    if not isinstance(op.result.type, TupleType):
+        return 0 in by and op.replace(by[0])
+    return elements_replaced(op, by)
+
+
+@rewrites("ptir.cond", depth=1)
+def cond_of_scalars(op: OpView) -> bool:
+    """A branch to one of two scalars that are there already selects."""
+    if helpers.shape(op.root) or not isinstance(op.result.type, TensorType):
+        return False
+    arms = [_there(block, op.root.operands[1:]) for block in op.root.regions]
+    if any(arm is None or (isinstance(arm, Literal) and arm.data is None) for arm in arms):
+        return False
+    return op.replace(op.rw.build(op.root, "select", op.pred, *arms))
+
+
+def _there(block: Region, arguments: Sequence[Operand]) -> Operand | None:
+    """The one result of `block` outside of it, when it is a parameter or a constant, and nothing draws random numbers."""
+    (x,) = block.results
+    if any(map(draws, block.body)):
+        return None
+    return arguments[block.params.index(x)] if isinstance(x, Value) and x in block.params else literal_of(x)
+
+
+CONTROL: list[Pattern] = [cond_of_constant, cond_of_same, cond_of_not, cond_unchanged, cond_of_scalars]

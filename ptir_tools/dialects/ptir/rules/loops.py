@@ -9,14 +9,14 @@ from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.pruning import unchanged
 from ptir_tools.dialects.ptir.rules import helpers
-from ptir_tools.dialects.ptir.rules.control import inlinable, inline, replaced, whole
+from ptir_tools.dialects.ptir.rules.control import elements_replaced, inlinable, inline, replaced, whole
 
 _SMALL, _SHORT = 64, 512  # elements of a value, ops of a region, that are computed to know a trip count
 
@@ -104,23 +104,7 @@ def unchanged_carries(op: OpView) -> bool:
     if not isinstance(op.result.type, TupleType):
         return 0 in same and op.replace(root.operands[0])
     same = [k for k in same if isinstance(operand_type(root.operands[k]), TensorType)]
-    return _elements_replaced(op, {k: root.operands[k] for k in same})
-
-
-def _elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
-    """Let what uses element k of the root's tuple use `by[k]`; False when nothing does."""
-    rw, home = op.rw, op.rw.block_of(op.root)
-
-    def new(x: Operand) -> Operand:
-        return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
-
-    users = [u for u in rw.users_of(op.result) if any(new(x) is not x for x in u.operands)]
-    for user in users:
-        rw.set_operands(user, tuple(map(new, user.operands)))
-    returned = any(new(x) is not x for x in home.results)
-    if returned:
-        rw.set_results(home, list(map(new, home.results)))
-    return bool(users) or returned
+    return elements_replaced(op, {k: root.operands[k] for k in same})
 
 
 LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries]
