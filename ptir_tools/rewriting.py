@@ -24,7 +24,7 @@ from ptir_tools.core.rules import rules
 from ptir_tools.core.watching import BrokenPattern
 from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION, populate_canonicalization
 from ptir_tools.dialects.ptir.views import BinaryView, BroadcastView, CastView, OpRef, ReshapeView, TransposeView, UnaryView
-from ptir_tools.passes import Pass, PassContext, cse, dce, run_passes
+from ptir_tools.passes import Pass, PassContext, lookup, run_passes
 from ptir_tools.passes.ptir import canonicalize
 
 __all__ = [
@@ -38,38 +38,41 @@ __all__ = [
 
 @dataclass(slots=True, frozen=True)
 class CanonicalizePass:
-    """Drive `patterns`, with folding, over every function and region of a PTIR program. Without a `config` the context of the
-    run says how."""
+    """Drive `patterns`, with folding, over every function and region. Without patterns: the `canonicalize` of the program's IR,
+    which in PTIR drives `CANONICALIZATION`. Without a `config` the context of the run says how."""
 
     config: GreedyConfig | None = None
-    patterns: FrozenPatternSet = CANONICALIZATION
+    patterns: FrozenPatternSet | None = None
     name: str = "canonicalize"
 
     def run(self, program: Program, context: PassContext) -> None:
         """Rewrite to a fixpoint."""
-        canonicalize.apply(program, context, self.patterns, self.config)
+        if self.config is None and self.patterns is None:
+            lookup("canonicalize", program.dialect.name).run(program, context)
+        else:
+            canonicalize.apply(program, context, self.patterns or CANONICALIZATION, self.config)
 
 
 @dataclass(slots=True, frozen=True)
 class CSEPass:
-    """Merge ops that compute the same value."""
+    """Merge ops that compute the same value, as `cse` of the program's IR does."""
 
     name: str = "cse"
 
     def run(self, program: Program, context: PassContext) -> None:
         """Merge them."""
-        cse.run(program, context)
+        lookup("cse", program.dialect.name).run(program, context)
 
 
 @dataclass(slots=True, frozen=True)
 class DCEPass:
-    """Drop ops whose results nobody reads."""
+    """Drop ops whose results nobody reads, as `dce` of the program's IR does."""
 
     name: str = "dce"
 
     def run(self, program: Program, context: PassContext) -> None:
         """Drop them."""
-        dce.run(program, context)
+        lookup("dce", program.dialect.name).run(program, context)
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from conftest import ROOT
 
 import ptir_tools as ptir
 from ptir_tools import rewriting
-from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.ir import Literal, Op, Program
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.passes import PassContext, PassFailure
+from ptir_tools.passes import PassContext, PassFailure, run_pipeline
 from ptir_tools.rewriting import (
     CANONICALIZATION,
     NOTHING,
@@ -22,12 +22,16 @@ from ptir_tools.rewriting import (
     GreedyConfig,
     Materialize,
     OpRef,
+    OpRewritePattern,
+    OpView,
     PassManager,
+    Pattern,
     PatternSet,
     ReplacedBy,
     Rewriter,
     TransposeView,
     populate_canonicalization,
+    rewrites,
     try_fold,
 )
 
@@ -168,3 +172,54 @@ def test_op_refs_tell_what_an_op_is() -> None:
     b = e.definition(unary.x)
     assert b is not None and (broadcast := b.as_broadcast()) is not None and broadcast.result_shape == (2, 3)
     assert b.definition(broadcast.x) is None and b.result_tensor is b.result.type
+
+
+@pytest.mark.parametrize("path", ["opt/licm.ptir", "opt/prune_nested.ptir", "mind/02_mlp_relu.mind.ir", "tiny/04_gemm_no_permute.json"])
+def test_the_default_passes_are_those_of_the_pipeline(path: str) -> None:
+    text = (ROOT / "testdata" / path).read_text("utf-8")
+    one, other = ptir.read(text), ptir.read(text)
+    PassManager(list(rewriting.default_pipeline())).run(one)
+    run_pipeline(other, "canonicalize,cse,dce")
+    assert ptir.write(one) == ptir.write(other)
+
+
+class Untyped(Pattern):
+    """An untyped pattern without a name of its own."""
+
+    roots = ("ptir.neg",)
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        rw.replace(root, root.operands[0])
+        return True
+
+
+def test_patterns_are_called_as_their_class_is() -> None:
+    program = ptir.read("func @f(%x: tensor<f32>) -> tensor<f32> {\n  %y = neg(%x) -> tensor<f32>\n  return %y\n}\n")
+    config = GreedyConfig(expensive_checks=True)
+    context = PassManager().add(CanonicalizePass(config, PatternSet().add(Untyped()).freeze())).run(program)
+    assert context.statistics["canonicalize"]["untyped"] == 1 and shorts(program) == []
+
+
+def test_sets_refuse_what_is_no_pattern() -> None:
+    class Rootless(OpRewritePattern):  # type: ignore[type-arg]
+        def rewrite(self, op: OpView) -> bool:
+            return False
+
+    with pytest.raises(TypeError, match="is not a pattern"):
+        PatternSet().add(Untyped)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`rootless` names no roots"):
+        PatternSet().add(Rootless()).freeze()
+    with pytest.raises(ValueError, match=r"`wrong`: no op or family `ptir\.nge`"):
+        PatternSet().add(rewrites("ptir.nge")(wrong)).freeze()
+
+
+def wrong(op: OpView) -> bool:
+    """A pattern that says neither yes nor no."""
+    return None  # type: ignore[return-value]
+
+
+def test_expensive_checks_want_yes_or_no() -> None:
+    program = ptir.read("func @f(%x: tensor<f32>) -> tensor<f32> {\n  %y = neg(%x) -> tensor<f32>\n  return %y\n}\n")
+    patterns = PatternSet().add(rewrites("ptir.neg")(wrong)).freeze()
+    with pytest.raises(rewriting.BrokenPattern, match="`wrong` returned None"):
+        PassManager().add(CanonicalizePass(GreedyConfig(expensive_checks=True), patterns)).run(program)

@@ -35,8 +35,14 @@ Origin = OpDef | type[Literal] | None
 Look = tuple[OpDef | None, OpDef | None, int]
 
 
+def _hyphened(name: str) -> str:
+    """`RemoveNoOpCast` as `remove-no-op-cast`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+
+
 class Pattern(ABC):
-    """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`).
+    """A rewrite anchored at a root op. `roots` are full op names or families of a dialect (`ptir.add`, `ptir.compare`); `name`
+    is that of the class, with hyphens, unless it has another.
 
     `depth`: how many levels of definitions, the root's included, decide whether it matches. `numbers`: operands, by position,
     that must be constants of that number where they are constants at all.
@@ -48,6 +54,11 @@ class Pattern(ABC):
     depth = 2
     effect = Effect.EXACT
     numbers: tuple[tuple[int, Any], ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not cls.__dict__.get("name"):
+            cls.name = _hyphened(cls.__name__)
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         """Whether it can match a root whose operands have these origins; a quick no spares the attempt."""
@@ -150,7 +161,7 @@ class OpRewritePattern(Pattern, Generic[V]):
             if get_origin(base) is OpRewritePattern and isinstance(view := get_args(base)[0], type) and issubclass(view, OpView):
                 cls.view = view
                 cls.roots = cls.__dict__.get("roots", view.of)
-        cls.name = cls.__dict__.get("name", _hyphened(cls.__name__))
+        super().__init_subclass__()
 
     def may_match(self, op: V) -> bool:
         """Whether it is worth trying."""
@@ -163,11 +174,6 @@ class OpRewritePattern(Pattern, Generic[V]):
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         view: Any = self.view(root, rw)
         return self.may_match(view) and self.rewrite(view)
-
-
-def _hyphened(name: str) -> str:
-    """`RemoveNoOpCast` as `remove-no-op-cast`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -31,12 +31,17 @@ class PatternSet:
     store: list[Pattern] = field(default_factory=list)
 
     def add(self, *patterns: Pattern) -> PatternSet:
-        """Add patterns; those of equal benefit are tried in this order."""
+        """Add patterns; those of equal benefit are tried in this order. Raises TypeError for what is none, such as the class of
+        one."""
+        for p in patterns:
+            if not isinstance(p, Pattern):
+                raise TypeError(f"{p!r} is not a pattern")
         self.store.extend(patterns)
         return self
 
     def freeze(self) -> FrozenPatternSet:
-        """The set indexed by root, each list sorted by benefit, highest first."""
+        """The set indexed by root, each list sorted by benefit, highest first. Raises ValueError for a pattern whose root is no
+        op, or that has none."""
         return FrozenPatternSet(self.store)
 
 
@@ -77,6 +82,15 @@ class Watchers(dict[OpDef, dict[OpDef, int]]):
         return found
 
 
+def _roots(p: Pattern) -> list[OpDef]:
+    if not p.roots:
+        raise ValueError(f"pattern `{p.name}` names no roots")
+    try:
+        return [d for root in p.roots for d in named(root)]
+    except KeyError as unknown:
+        raise ValueError(f"pattern `{p.name}`: no op or family `{unknown.args[0]}`") from None
+
+
 class FrozenPatternSet:
     """Patterns by root op, those of one root by benefit. `depth` is the deepest pattern's."""
 
@@ -86,9 +100,8 @@ class FrozenPatternSet:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
         self.by_root: dict[OpDef, list[Pattern]] = {}
         for p in self.patterns:
-            for root in p.roots:
-                for d in named(root):
-                    self.by_root.setdefault(d, []).append(p)
+            for d in _roots(p):
+                self.by_root.setdefault(d, []).append(p)
         self.depth = max((p.depth for p in self.patterns), default=1)
         self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
         self._matched = lru_cache(1 << 16)(self._matched_by)

@@ -36,6 +36,8 @@ class Watch:
             success = action()
         except TypeError as error:
             raise BrokenPattern(f"`{name}`: {error}") if self.checks else error from error
+        if self.checks and not isinstance(success, bool):
+            raise BrokenPattern(f"`{name}` returned {success!r}, not True or False")
         if self.checks:
             self._check(name, success, before)
         if success and self.log is not None:
