@@ -77,7 +77,7 @@ def movement_down(op: OpView) -> bool:
 
 def _stays(x: Operand) -> bool:
     """Whether `x` is neither rearranged nor uniform."""
-    return isinstance(x, Value) and (x.op is None or x.op.defn.name not in _SINKING) and not uniform(x)
+    return (not isinstance(x, Value) or x.op is None or x.op.defn.name not in _SINKING) and not uniform(x)
 
 
 def _common_source(op: OpView, inner: Sequence[Op]) -> Shape | None:
