@@ -88,6 +88,15 @@ def test_every_kernel_is_recognized_equal_and_decomposed_back(name: str, i: int)
     assert FOUND[name] in names(program)
 
 
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+@pytest.mark.parametrize("name", FOUND)
+def test_kernels_are_recognized_in_every_float_dtype(name: str, dtype: str) -> None:
+    for text in kernels(name):
+        before, program = recognized(text.replace("tensor<f32", f"tensor<{dtype}"))
+        assert not {"exp", "rsqrt", "erf", "tanh", "dot_general", "reduce_sum"} & set(names(program))
+        assert not check(before, program, runs=1).diverged
+
+
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.parametrize("engine", ["numpy", "native"])
 def test_what_is_recognized_runs_on_every_engine(name: str, engine: str) -> None:

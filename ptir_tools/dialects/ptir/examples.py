@@ -113,7 +113,7 @@ class Example:
         used = Counter(v for op in kernel.body for v in op.values())
         shared = {v for v, n in used.items() if n > 1}
         products_of = [op for op in kernel.body if op.defn.name in PRODUCTS]
-        self.factored = {op: self._factored(whole(op.result, self.skip | {*_SPREADS}, shared)) for op in products_of}
+        self.factored = {op: self._factored(op, whole(op.result, self.skip | {*_SPREADS}, shared)) for op in products_of}
         self.endings = {op.result: self._roots(op) for op in kernel.body if op not in self.factored}
         self.roots = self._roots(self.root)
         self.kinds = frozenset(op.defn.name for op in kernel.body if self._needs(op))
@@ -229,11 +229,11 @@ class Example:
                 return [([(other, found)], {**bound, **missing})]
         return []
 
-    def _factored(self, product: Product) -> Wanted:
+    def _factored(self, op: Op, product: Product) -> Wanted:
         values = [f for f in product.factors if not _is_number(f[0])]
         needed = [f for f in values if f[0] not in self.optional]
         numbers = [f for f in product.factors if _is_number(f[0])]
-        return Wanted(product.number, numbers, [values, needed] if len(needed) < len(values) else [values])
+        return Wanted(_dtype(op.result), product.number, numbers, [values, needed] if len(needed) < len(values) else [values])
 
     def _needs(self, op: Op) -> bool:
         """Whether nothing else can stand for `op`, of the kernel."""

@@ -111,16 +111,17 @@ def _numbers_apart(number: float, factors: list[Factor]) -> tuple[float, list[Fa
 
 
 class Wanted(NamedTuple):
-    """A product to look for: its own number, the parameters that stand for one, and the other factors, in each way in which they
-    may be there."""
+    """A product to look for, of a `dtype`: its own number, the parameters that stand for one, and the other factors, in each way
+    in which they may be there."""
 
+    dtype: DType
     number: float
     parameters: Sequence[Factor]
     values: Sequence[Sequence[Factor]]
 
     def multiplier(self, product: Product, dtype: DType) -> float | None:
         """What the parameter stands for when `product`, of `dtype`, has the factors wanted: 1 without one. None when the number
-        is not the one wanted: in `dtype` it is the same, or what several constants make of it is as close as that can be."""
+        is not the one wanted: in the narrower dtype it is the same, or what several constants make is as close as can be."""
         ratio = product.number / self.number
         if not ratio or not isfinite(ratio):
             return None
@@ -129,8 +130,9 @@ class Wanted(NamedTuple):
         near = abs(ratio - 1)
         if near > _FAR:
             return None
-        rounded = product.constants > 1 and near <= ml_dtypes.finfo(arrays.numpy_dtype(dtype)).eps  # type: ignore[no-untyped-call]
-        return 1.0 if rounded or close(product.number, F64, self.number, dtype) else None
+        narrow = min((d for d in (dtype, self.dtype) if d.is_float), key=lambda d: d.bits)
+        rounded = product.constants > 1 and near <= ml_dtypes.finfo(arrays.numpy_dtype(narrow)).eps  # type: ignore[no-untyped-call]
+        return 1.0 if rounded or close(product.number, F64, self.number, narrow) else None
 
 
 @lru_cache(4096)

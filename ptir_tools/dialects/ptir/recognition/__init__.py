@@ -68,7 +68,7 @@ _KERNELS = (
     _Kernel("silu_unbounded", silu, effect=Effect.RANGE),
     _Kernel("attention", attention, ("cast",), ("mask",)),
     _Kernel("convolution", convolution, ("reshape",), products=False),
-    _Kernel("matrix_convolution", matrix_convolution, products=False),
+    _Kernel("matrix_convolution", matrix_convolution, ("broadcast_to",), ("bias",), products=False),
     _Kernel("grouped_convolution", grouped_convolution, products=False),
     _Kernel("depthwise_convolution", depthwise_convolution, products=False),
     _Kernel("bias", biased, products=False),

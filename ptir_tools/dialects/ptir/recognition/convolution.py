@@ -20,16 +20,16 @@ def convolution(found: Found) -> Value | None:
     return _ungrouped(found, dot, taps, geometry)
 
 
-def _ungrouped(found: Found, dot: Op, taps: Sequence[int], geometry: dict[str, Number]) -> Value:
+def _ungrouped(found: Found, dot: Op, taps: Sequence[int], geometry: dict[str, Number], *bias: Operand) -> Value:
     outputs = next(i for i in range(len(taps) + 1) if i not in taps)
     weight = _packed(found, dot.operands[1], (*taps, outputs), helpers.tensor_type(found.root).static_shape[3])
     if helpers.dtype(dot) is F32:
-        return found.call("gpt_rs.c.conv2d.nhwc.f32.v1", found.input("x"), weight, **geometry)
-    return found.call("ptir.conv2d.nhwc.v1", found.input("x"), weight, **geometry, groups=("I64", 1))
+        return found.call("gpt_rs.c.conv2d.nhwc.f32.v1", found.input("x"), weight, *bias, **geometry)
+    return found.call("ptir.conv2d.nhwc.v1", found.input("x"), weight, *bias, **geometry, groups=("I64", 1))
 
 
 def matrix_convolution(found: Found) -> Value | None:
-    """A convolution whose places are the rows of a matrix."""
+    """A convolution whose places are the rows of a matrix, to which a bias may be added."""
     patches, dot = found.op("patches"), found.op("product")
     whole, taps = helpers.shape(patches), _taps(dot, 1)
     rows = helpers.shape(dot.operands[0])
@@ -37,7 +37,10 @@ def matrix_convolution(found: Found) -> Value | None:
     if taps is None or dot.attr("batch_lhs") or len(rows) != 2 or rows[1] != whole[-1] or right != len(taps) + 1:
         return None
     geometry = _window(found) if helpers.rank(found.root) == 4 and helpers.shape(found.root)[:3] == whole[:3] else None
-    return None if geometry is None else _ungrouped(found, dot, taps, geometry)
+    bias = [vector(found, "bias", 1)] if "bias" in found.match.inputs else []
+    return (
+        None if geometry is None or None in bias else _ungrouped(found, dot, taps, geometry, *(b for b in bias if b is not None))
+    )
 
 
 def grouped_convolution(found: Found) -> Value | None:

@@ -119,8 +119,8 @@ def _same(a: Dim, b: Dim) -> bool:
 
 
 def vector(found: Found, name: str, axis: int) -> Operand | None:
-    """The vector along `axis` that the input `name` repeats along all other axes."""
-    extent = helpers.shape(found.root)[axis]
+    """The vector along `axis` of the input `name` that it repeats along all others."""
+    extent = helpers.shape(found.input(name))[axis]
     factor: Factor = trace(found.input(name))
     other = [i for i in range(len(factor.axes)) if i != axis]
     extents = [d for d in helpers.shape(factor.source) if d != 1]
