@@ -7,29 +7,21 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from engine_programs import FAST, build
 from naive_graphs import attention, convolution, product
 from tiny_graphs import good, graph, node, source
 
-from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import BF16, F32, SI32
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import load_dialect
-from ptir_tools.engines import RunOptions, native, run
+from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.reference import widest
 
-FAST = ["numpy", *["native"] * native.available()]
 MIB = 1 << 20
 KERNELS = 5 * MIB // 2  # packed panels of a product, two threads
-
-
-def build(*params):
-    program, b = single_function(load_dialect("ptir"))
-    return program, b, [b.param(tensor(d, s), f"p{i}") for i, (d, s) in enumerate(params)]
 
 
 def traced(call):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from engine_programs import FAST
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +15,9 @@ from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, I1, SI8, SI16,
 from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
-from ptir_tools.engines import RunOptions, compare, native, run
+from ptir_tools.engines import RunOptions, compare, run
 from ptir_tools.engines.choose import prepare
 
-FAST = ["numpy", *["native"] * native.available()]
 ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -3e38, 0.5, -0.5, 1.5, 127.5, -128.5, 1e10], np.float32)
 
 

@@ -104,6 +104,11 @@ def test_sizes(room: str, path: Path) -> None:
             assert lines <= MAX_FUNCTION, f"{path.name}:{node.lineno} {node.name} has {lines} lines"
 
 
+def test_sizes_of_tests() -> None:
+    long = [str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("*.py") if p.read_text("utf-8").count("\n") > MAX_LINES]
+    assert not long
+
+
 def test_package_list_equals_the_tree() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
     roots = {"ptir_tools": ROOT / "ptir_tools", "ptir_tools.grammars": ROOT / "grammars", "ptir_tools.passes": ROOT / "passes"}

@@ -1,0 +1,109 @@
+"""Random inputs, and comparing within the computed bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine_programs import agree, build
+
+from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import BF16, F32, F64, I1, SI32, UI8
+from ptir_tools.core.ir import Region
+from ptir_tools.core.types import sym, tensor
+from ptir_tools.dialects import load_dialect
+from ptir_tools.engines import RunOptions, compare, run
+from ptir_tools.engines.inputs import random_inputs
+
+# ---- Random inputs.
+
+
+def test_random_inputs_do_not_depend_on_each_other():
+    program, b, params = build((F32, (100,)), (SI32, (100,)), (UI8, (100,)), (BF16, (100,)), (I1, (100,)))
+    b.results(*params)
+    first = random_inputs(program, 5)
+    again = random_inputs(program, 5, given={"p0": np.zeros(100, np.float32), "p3": first["p3"]})
+    assert all(np.array_equal(first[k], again[k]) for k in again)
+    assert not np.array_equal(first["p0"], random_inputs(program, 6)["p0"])
+    assert -1 <= first["p0"].min() < -0.8 and 0.8 < first["p0"].max() < 1
+    assert set(np.unique(first["p1"])) == set(range(-8, 8))
+    assert set(np.unique(first["p2"])) == set(range(16))
+    assert first["p3"].astype(float).max() < 1
+    assert 30 < first["p4"].sum() < 70
+
+
+def test_random_indices_and_divisors_are_in_range():
+    program, b, (x, i, j, d) = build((F32, (3, 50)), (SI32, (40, 2)), (SI32, (2,)), (SI32, (40,)))
+    b.results(
+        b.op("take", x, b.op("transpose", b.op("stop_gradient", i), perm=(1, 0))),
+        b.op("dynamic_slice", x, b.op("cast", j, dtype=SI32), sizes=(2, 10)),
+        b.op("div", d, b.op("reshape", d, new_shape=(40,))),
+    )
+    for seed in range(5):
+        inputs = random_inputs(program, seed)
+        assert set(np.unique(inputs["p1"])) == {0, 1, 2}
+        assert 0 <= inputs["p2"][0] <= 1 and 0 <= inputs["p2"][1] <= 40
+        assert (inputs["p3"] != 0).all()
+        run(program, inputs)
+
+
+def test_needs_pass_through_regions():
+    program, b, (x, i) = build((F32, (3,)), (SI32, (6, 4)))
+    body = Region("r0")
+    inner = Builder(b.dialect, body)
+    c, s = inner.param(x.type, "c"), inner.param(tensor(SI32, (4,)), "s")
+    inner.results(c, inner.op("take", c, s))
+    program.regions.append(body)
+    b.results(b.op("scan", [x, i], regions=[body], carry_count=1, scan_output_count=1))
+    assert random_inputs(program, 0)["p1"].max() == 2
+    agree(program)
+
+
+def test_an_unbound_symbol_has_no_random_input():
+    program, b = single_function(load_dialect("ptir"))
+    b.results(b.param(tensor(F32, (sym("N"),)), "x"))
+    with pytest.raises(Violation) as caught:
+        random_inputs(program)
+    assert caught.value.code == "UnboundSymbol"
+    assert random_inputs(program, bindings={"N": 3})["x"].shape == (3,)
+
+
+# ---- Comparing.
+
+
+def test_the_first_diverging_element_is_told():
+    a = np.array([[1.0, 2.0], [3.0, np.nan]], np.float32)
+    b = a.copy()
+    assert compare.diverging("y", a, b) is None
+    b[1, 0] = 3.5
+    found = compare.diverging("y", a, b, compare.Tolerance(0.1))
+    assert (found.index, found.count, found.absolute) == ((1, 0), 1, 0.5)
+    assert compare.diverging("y", a, b, compare.Tolerance(found.absolute)) is None
+    assert compare.diverging("y", a, b, compare.Tolerance(0, found.relative)) is None
+    b[1, 1] = 0
+    assert compare.diverging("y", a, b).absolute is None
+
+
+def test_integers_are_compared_bit_for_bit():
+    a = np.array([1, 2], np.int32)
+    assert compare.diverging("y", a, a + 1, compare.Tolerance(9, 9)).index == (0,)
+
+
+def test_check_finds_a_changed_program():
+    before, b, (x,) = build((F32, (sym("N"), 4)))
+    b.results(b.op("exp", x))
+    after, b, (x,) = build((F32, (sym("N"), 4)))
+    b.results(b.op("tanh", x))
+    assert compare.check(before, before).diverged == []
+    found = compare.check(before, after)
+    assert found.diverged and found.sizes == {"N": 2} and found.inputs["p0"].shape == (2, 4)
+
+
+@pytest.mark.parametrize("dtype,digits", [(F32, 3e-4), (F64, 1e-11), (BF16, 1.0)])
+def test_the_bound_is_neither_nothing_nor_everything(dtype, digits):
+    program, b, (x, y) = build((dtype, (32, 32)), (dtype, (32, 32)))
+    z = b.op("dot_general", x, y, contract_lhs=(1,), contract_rhs=(0,))
+    b.results(b.op("exp", b.op("tanh", z)))
+    _, bounds = compare.reference_outputs(program, random_inputs(program), RunOptions())
+    (bound,) = bounds.values()
+    assert 0 < bound.absolute < digits
