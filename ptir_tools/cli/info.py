@@ -21,6 +21,9 @@ from ptir_tools.engines.ports import Port, results, signature
 def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
     """Tell what is in a program: format, functions, inputs and outputs with their types, symbols, op counts.
 
+    As JSON: {"format", "dialect", "entry", "functions": [{"name", "inputs": [{"name", "type"}], "outputs" alike, "ops"}],
+    "regions", "symbols", "ops": {OP: count}}.
+
     \b
     Examples:
       ptir info model.ptir

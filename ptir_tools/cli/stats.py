@@ -35,7 +35,8 @@ _REDUCTIONS = ("reduce", "sum", "mean", "argmax", "tile.row", "tile.col")
 def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
     """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.
 
-    Regions count once, however often they run. With symbolic extents, bind them; what stays open is `?`.
+    Regions count once, however often they run. With symbolic extents, bind them; what stays open is `?`. As JSON: {OP: {"ops",
+    "operations", "bytes"}}, with null for what stays open.
 
     \b
     Examples:
@@ -65,10 +66,14 @@ def count(program: Program) -> dict[str, dict[str, int | None]]:
 
 
 def _operations(op: Op) -> int | None:
-    """One per result element; for a contraction two per product, for a reduction one per operand element; none for a movement."""
+    """One per result element; two per product of a contraction, one per element that a reduction reads; none for a movement."""
     results, operands = _elements([v.type for v in op.results]), _elements([operand_type(x) for x in op.operands])
     if results is _UNKNOWN or operands is _UNKNOWN:
         return _UNKNOWN
+    if op.defn.short == "reduce_window":
+        return results * math.prod(op.attr("window_dims"))
+    if op.defn.short == "Conv2d":
+        return 2 * results * math.prod(operand_type(op.operands[1]).shape[:3])  # type: ignore[attr-defined]
     if op.defn.short in _CONTRACTIONS:
         left = operand_type(op.operands[0])
         axes = op.attr("contract_lhs") if "contract_lhs" in op.defn.attr_index else (-1,)
