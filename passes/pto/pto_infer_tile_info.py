@@ -22,7 +22,7 @@ def run(program: Program, context: PassContext) -> None:
             for v, t in infer(rw.block, target).items():
                 if v.op is not None or v not in rw.block.params:
                     context.count("types", _state(rw, v, _with_valid(v, t)))
-            _block_types(rw)
+            block_types(rw)
 
 
 def _with_valid(v: Value, t: TileType) -> TileType:
@@ -46,7 +46,7 @@ def _state(rw: Rewriter, v: Value, t: TileType) -> int:
     return 1
 
 
-def _block_types(rw: Rewriter) -> None:
+def block_types(rw: Rewriter) -> None:
     """Blocks declare the types of what carries their results on: a loop's parameters, a branch's results."""
     for block, op in rw.owner.items():
         if op.defn.short == "scf.for":

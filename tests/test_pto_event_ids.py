@@ -1,0 +1,123 @@
+"""Event ids: as few as can be, never one for two events at a time between the same pipes."""
+
+import re
+
+import pytest
+from pto_programs import SAMPLES, check, event, good, module, printed
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.passes import PassContext, run_pipeline
+
+M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"
+LOAD, STORE, EXP = event("TLOAD"), event("TSTORE_VEC"), event("TEXP")
+PIPES = {"TLOAD": "MTE2", "TSTORE_VEC": "MTE3", "TEXP": "V"}
+
+
+def allocated(source, pipeline="pto-allocate-event-ids"):
+    program = good(source)
+    context = PassContext(diagnostics=Diagnostics(program.source))
+    run_pipeline(program, pipeline, context)
+    text = printed(program)
+    assert not check(text)[1].errors
+    return text, context.diagnostics
+
+
+def ids(text):
+    """The id of every event, by name, where its op is written."""
+    found = re.findall(r"%(\w+) = pto\.tile.*!pto\.event<producer = #pto\.op<\w+>(?:, eid = (\d))?>$", text, re.M)
+    return {name: int(eid) if eid else None for name, eid in found}
+
+
+def spans(text):
+    """(pipes it goes between, first line, last line, id) of every event of a program without blocks, from its text."""
+    lines = text.splitlines()
+    made = []
+    for i, line in enumerate(lines):
+        if (m := re.search(r"%(\w+) = pto\.tile\..*#pto\.op<(\w+)>(?:, eid = (\d))?>$", line)) is None:
+            continue
+        name, producer, eid = m.groups()
+        uses = [k for k, other in enumerate(lines) if re.search(rf"wait\([^)]*%{name}\b", other)]
+        targets = {_pipe(lines[k]) for k in uses} - {PIPES.get(producer, "V")}
+        made.append(({(PIPES.get(producer, "V"), b) for b in targets}, i, max(uses, default=i), eid))
+    return made
+
+
+def _pipe(line):
+    name = re.search(r"pto\.(tile\.)?([\w.]+)", line)[2]
+    return {"load": "MTE2", "store": "MTE3", "sync": "S"}.get(name, "V")
+
+
+@pytest.mark.parametrize("name", ["01_vector_add_subview", "08_async_pipeline", "12_elementwise_chain", "16_ub_exact_fit_a3"])
+def test_events_under_way_together_have_different_ids(name):
+    text, _ = allocated((SAMPLES / f"{name}.pto").read_text(), "pto-insert-events,pto-allocate-event-ids")
+    found = spans(text)
+    assert found
+    for k, (pairs, start, end, eid) in enumerate(found):
+        assert (eid is None) == (not pairs)
+        for others, first, last, other in found[k + 1 :]:
+            if pairs & others and first < end and start < last:
+                assert eid != other
+
+
+def test_the_pass_is_idempotent_and_replaces_ids():
+    source = (SAMPLES / "08_async_pipeline.pto").read_text()
+    text, _ = allocated(source)
+    assert {eid for *_, eid in spans(text)} == {"0", "1"}
+    assert allocated(text)[0] == text
+    assert allocated(source.replace("eid = 2", "eid = 7"))[0] == text
+
+
+LOADS = [f"%t{i}, %e{i} = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}" for i in range(9)]
+EXPS = [f"%u{i} = pto.tile.exp %t{i} wait(%e{i}) : {T}" for i in range(9)]
+
+
+def test_a_pair_of_pipes_has_eight():
+    text, found = allocated(module(f"%a: {M}", *LOADS[:8], *EXPS[:8]))
+    assert [ids(text)[f"e{i}"] for i in range(8)] == list(range(8)) and not found.items
+    _, found = allocated(module(f"%a: {M}", *LOADS, *EXPS))
+    assert [d.code for d in found] == ["EventIdsExhausted"] and "9 events from MTE2 to V" in found.items[0].message
+    interleaved = [line for pair in zip(LOADS, EXPS, strict=True) for line in pair]
+    assert set(ids(allocated(module(f"%a: {M}", *interleaved))[0]).values()) == {0}
+
+
+def loop(*body, carried="%t, %e", after="pto.sync wait(%g) : {LOAD}"):
+    return module(
+        f"%a: {M}, %b: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        f"%r, %g = scf.for %i = %c0 to %n step %c1 iter_args(%x = %t, %p = %e) -> ({T}, {LOAD}) {{",
+        *body,
+        f"  scf.yield %z, %q : {T}, {LOAD}",
+        "}",
+        after.format(LOAD=LOAD),
+    )
+
+
+WAIT = f"%y = pto.tile.exp %x wait(%p) : {T}"
+NEXT = f"%z, %q = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}"
+
+
+def test_what_a_loop_carries_is_one_event():
+    text, found = allocated(loop(WAIT, NEXT))
+    assert not found.items and text.count("eid = 0") == text.count("!pto.event")
+
+
+def test_a_carried_event_is_not_signaled_again_before_it_was_waited_for():
+    _, found = allocated(loop(NEXT, WAIT))
+    assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %p" in found.items[0].message
+
+
+def test_what_a_loop_waits_for_is_under_way_until_it_ends():
+    inner = f"  %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}", f"  %s = pto.tile.exp %v wait(%w) : {T}"
+    source = module(
+        f"%a: {M}, %b: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        "scf.for %i = %c0 to %n step %c1 {",
+        f"  %u = pto.tile.exp %t wait(%e) : {T}",
+        *inner,
+        "}",
+        f"%k, %l = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}",
+        f"%m = pto.tile.exp %k wait(%l) : {T}",
+    )
+    assert ids(allocated(source)[0]) == {"e": 0, "w": 1, "l": 0}
