@@ -97,7 +97,7 @@ def test_what_nothing_bounds_is_not_compared_and_said() -> None:
     assert [d.name for d in found.diverged] == ["a"]
     ran = run_ptir("opt", "-p", "dce", "--check", stdin=POLE.encode())
     assert (ran.status, ran.err) == (0, f"--check did not compare q in 3 of 3 runs: {compare.UNBOUNDED}\n")
-    ran = run_ptir("run", "--random", 1, "--compare", "reference", stdin=POLE.encode())
+    ran = run_ptir("run", "--random", "1", "--compare", "reference", stdin=POLE.encode())
     assert (ran.status, ran.err) == (0, f"--compare did not compare q: {compare.UNBOUNDED}\n")
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import run_ptir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mind_programs import SAMPLES, good, inputs_of, random_program, read, run
@@ -151,3 +152,10 @@ def test_random_indices_are_in_range() -> None:
     program = good(PAIR.format("f32[2]", "i64[50]", "Gather (%0, %1)"))
     x, indices = random_inputs(program, 1).values()
     assert x.shape == (2,) and set(indices.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
+def test_what_fails_whenever_it_runs_fails_alike_on_every_engine(engine: str) -> None:
+    text = "%0 = Input {name=x} : tensor<f32[2, 3]>\n%1 = Index (%0) {indices=[1, 3]}\noutputs: %1\n"
+    ran = run_ptir("run", "--random", "1", "--engine", engine, "--diagnostics", "short", stdin=text.encode())
+    assert ran.status == 1 and ":2:1: error[E6001]: " in ran.err

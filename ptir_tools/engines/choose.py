@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ptir_tools.convert import translate
-from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
+from ptir_tools.convert import NOT_TRANSLATABLE, translate
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Function, Program, clone
 from ptir_tools.core.lazy import lazy
@@ -41,7 +41,8 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
     sees the ops as they were written: nothing is optimized then. PTO has an executor of its own. Raises UsageError for an
-    engine that cannot run the program, LimitExceeded for a type that no array can have.
+    engine that cannot run the program, Rejected for a program whose conversion finds that it fails when it runs, LimitExceeded
+    for a type that no array can have.
     """
     require_memory(widest_empty(program), options.limits)
     if program.dialect.name == "pto":
@@ -53,8 +54,11 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     report = Diagnostics(program.source)
     hub = translate(program, "ptir", report)
     if hub is None:
-        why = next((d.message for d in report if d.severity is Severity.ERROR), "it does not convert to ptir")
+        errors = [d for d in report if d.severity is Severity.ERROR]
+        why = errors[0].message if errors else "it does not convert to ptir"
         if options.engine != "auto":
+            if failing := [d for d in errors if d.code != NOT_TRANSLATABLE]:  # what running it would come to
+                raise Rejected(failing)
             raise UsageError(f"engine `{options.engine}` cannot run this program: {why}")
         diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
         return reference.Executable(program, program.main, options)
