@@ -9,11 +9,15 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rich.style  # noqa: F401  (draws a random number when imported: not inside a Hypothesis draw, which touches every module)
 
 from ptir_tools.cli import invoke
+from ptir_tools.core.ir import Program
+from ptir_tools.core.passcontext import PassContext
+from ptir_tools.core.rewriter import Rewriter
 
 ROOT = Path(__file__).parent.parent
 TESTDATA = ROOT / "testdata"
@@ -23,7 +27,9 @@ collect_ignore_glob = [f"test_oracle_{peer}*.py" for peer in ("iree", "jax", "to
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--bless", action="store_true", help="rewrite golden files and generated pages from what the tool prints now")
+    parser.addoption(
+        "--bless", action="store_true", help="rewrite golden files and generated pages from what the tool prints now"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,3 +85,17 @@ def at_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be rewritten."""
     return bool(request.config.getoption("--bless")) and not os.environ.get("CI")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _expensive_checks() -> Iterator[None]:
+    """Passes hold every pattern to its contract where a program is small, as the specification asks of debug builds."""
+    plain = PassContext.rewriters
+
+    def rewriters(self: PassContext, program: Program, **how: Any) -> Iterator[Rewriter]:
+        self.expensive_checks |= sum(len(block.body) for block in program.blocks()) <= 100
+        return plain(self, program, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PassContext, "rewriters", rewriters)
+        yield
