@@ -45,6 +45,11 @@ def test_help_has_examples_and_exit_codes(command: str) -> None:
     assert re.search(r"Exit codes:\n(.*\n)*  70 +internal error", ran.text)
 
 
+def test_help_is_a_word_too() -> None:
+    assert run_ptir("help").text == run_ptir("--help").text
+    assert run_ptir("help", "opt").text == run_ptir("opt", "--help").text
+
+
 def test_help_lists_every_command() -> None:
     ran = run_ptir("--help")
     assert ran.status == 0 and all(f"  {c} " in ran.text for c in COMMANDS) and "..." not in ran.text.partition("Commands:")[2]

@@ -47,6 +47,8 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             raise click.UsageError(f"no command\n\n{self.get_help(ctx)}")
+        if args[:1] == ["help"]:  # as `git help COMMAND`
+            args = [*args[1:2], "--help"]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -56,7 +58,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ptir", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name="ptir", message="%(prog)s %(version)s")
 def group() -> None:
     """Verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
 

@@ -27,6 +27,10 @@ else:
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
 
 _LISTED = 12  # so many names are listed when none is near
+_LISTS = {
+    kind: f"`{command}` lists them"
+    for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
+}
 _MEANINGS = {
     OK: "fine",
     REJECTED: "the program was rejected, failed at run time, or a comparison did",
@@ -49,7 +53,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     names = list(known)
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean `{near[0]}`?" if near else f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
-    return UsageError(f"no {kind} `{name}`{hint}")
+    return UsageError(f"no {kind} `{name}`{hint}", None if hint else _LISTS.get(kind))
 
 
 def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:
@@ -93,7 +97,7 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
 def _usage(error: click.ClickException | UsageError) -> tuple[str, str | None]:
     """(message, help) of wrong usage."""
     if isinstance(error, UsageError):
-        return str(error), None
+        return str(error), error.help
     ctx = getattr(error, "ctx", None)
     help = f"{ctx.command_path} --help tells the options" if ctx and ctx.parent else None
     return error.format_message(), help

@@ -89,7 +89,14 @@ class Rejected(Exception):
 
 
 class UsageError(Exception):
-    """The caller asked for what cannot be: an unknown pass, an input that is missing or of the wrong shape. Exit code 2."""
+    """The caller asked for what cannot be: an unknown pass, an input that is missing or of the wrong shape. Exit code 2.
+
+    `help` tells a command line that would do.
+    """
+
+    def __init__(self, message: str, help: str | None = None) -> None:
+        super().__init__(message)
+        self.help = help
 
 
 @dataclass(slots=True)

@@ -113,7 +113,8 @@ def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) 
             raise UsageError(f"{len(inputs)} inputs given, the program takes {len(ports)}: {_listed(ports)}")
         inputs = {p.name: a for p, a in zip(ports, inputs, strict=True)}
     if missing := [p for p in ports if p.name not in inputs]:
-        raise UsageError(f"no input for {_listed(missing)}")
+        help = "give it with --input NAME=SPEC, or draw what is left with --random SEED"
+        raise UsageError(f"no input for {_listed(missing)}", help)
     known = {p.name for p in ports}
     if unknown := [name for name in inputs if name not in known]:
         raise UsageError(f"no parameter is called `{unknown[0]}` (the inputs are: {_listed(ports)})")
