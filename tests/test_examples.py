@@ -191,6 +191,14 @@ def test_products_match_in_every_grouping(lines: list[str], scale: float | None)
         assert found[0].inputs["x"].name == "x" and ("w" in found[0].inputs) == any("%z" in line for line in lines)
 
 
+def test_two_numbers_of_one_product_are_refused() -> None:
+    kernel = FACTORS.replace("%w: tensor<f32, 4>", "%w: tensor<f32>").replace("mul(%a, %w)", "mul(%a, %ws)")
+    kernel = kernel.replace("  %b =", "  %ws = broadcast_to(%w) result_shape[4] -> tensor<f32, 4>\n  %b =")
+    assert Example.read(kernel)
+    with pytest.raises(ValueError, match="two numbers that are multiplied in %b"):
+        Example.read(kernel, products=True)
+
+
 def test_integer_products_match_as_they_are_written() -> None:
     def halved(name: str, first: str, second: str) -> str:
         t, two = "tensor<si32, 2>", "dense<2> : tensor<si32, 2>"

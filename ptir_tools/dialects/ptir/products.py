@@ -23,7 +23,7 @@ else:
 
 PRODUCTS = ("ptir.mul", "ptir.div", "ptir.neg", "ptir.reciprocal", "ptir.rsqrt")
 _FAR = 0.5  # more than two numbers differ by that are equal in any dtype
-_DEPTH = 12  # ops on one path, where a program's product is looked into
+DEPTH = 12  # ops on one path, where a program's product is looked into
 
 Factor = tuple[Operand, float]  # a value and its power: 1, -1, or what a root makes of it: 0.5, -0.5
 
@@ -80,7 +80,7 @@ def whole(x: Operand, skip: Container[str], ends: Container[Operand]) -> Product
 def ways(x: Operand, count: int, skip: Container[str]) -> Iterator[Product]:
     """`x` as a product of `count` factors, in every way: what is a product itself may be one factor."""
     number, left = _numbers_apart(1.0, [(x, 1.0)])
-    yield from _ways([(f, _DEPTH) for f in left], Product(number, 1 - len(left), ()), count, skip)
+    yield from _ways([(f, DEPTH) for f in left], Product(number, 1 - len(left), ()), count, skip)
 
 
 def _ways(todo: list[tuple[Factor, int]], done: Product, count: int, skip: Container[str]) -> Iterator[Product]:
