@@ -143,6 +143,42 @@ PTIR_INLINE float fast_erf(float x)
     return clipped(y * (p / q), ptir_limit.one);
 }
 
+/* Narrow floats: 16 bits to f32, the nearest in f32, and what is one in f32 to 16 bits. A NaN stays one. */
+PTIR_INLINE float from_bf16(uint16_t h) { return from_bits((uint32_t)h << 16); }
+PTIR_INLINE uint16_t to_bf16(float x) { return (uint16_t)(to_bits(x) >> 16); }
+
+PTIR_INLINE float nearest_bf16(float x)
+{
+    uint32_t u = to_bits(x), near = u + 0x7fff + (u >> 16 & 1);
+    return from_bits((x == x ? near : u | 0x400000) & 0xffff0000);
+}
+
+enum { F16_SPECIAL = 0x7c00, SIGN = 0x8000 };
+
+PTIR_INLINE float from_f16(uint16_t h)
+{
+    uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & SIGN) << 16;
+    uint32_t scaled = to_bits(from_bits(magnitude) * 0x1p112f);
+    return from_bits(((h & F16_SPECIAL) == F16_SPECIAL ? magnitude | 0x7f800000 : scaled) | sign);
+}
+
+PTIR_INLINE uint16_t to_f16(float x)
+{
+    uint32_t magnitude = to_bits(x) & 0x7fffffff, sign = to_bits(x) >> 16 & SIGN;
+    uint32_t scaled = to_bits(from_bits(magnitude) * 0x1p-112f) >> 13, special = magnitude >> 13 & 0x3ff;
+    return (uint16_t)((magnitude >= 0x7f800000 ? F16_SPECIAL | special : scaled) | sign);
+}
+
+/* Eleven bits; below 2^-14 multiples of 2^-24, which adding 1/2 leaves; from 65520 on infinity. */
+PTIR_INLINE float nearest_f16(float x)
+{
+    uint32_t u = to_bits(x) & 0x7fffffff, sign = to_bits(x) & 0x80000000;
+    float normal = from_bits((u + 0xfff + (u >> 13 & 1)) & 0xffffe000), small = from_bits(u) + 0.5f - 0.5f;
+    float near = from_bits(u) < 0x1p-14f ? small : normal;
+    near = near > 65504.0f ? INFINITY : near;
+    return from_bits((x == x ? to_bits(near) : (u | 0x400000) & 0xffffe000) | sign);
+}
+
 /* The larger and the smaller; NaN when either is NaN. */
 PTIR_INLINE float larger(float a, float b) { return a > b || a != a ? a : b; }
 PTIR_INLINE float smaller(float a, float b) { return a < b || a != a ? a : b; }

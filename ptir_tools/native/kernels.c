@@ -53,6 +53,17 @@ UNARY(reciprocal, 1.0f / x)
 IN_BLOCKS(exp, is_near, near_exp, fast_exp)
 IN_BLOCKS(log, is_normal, near_log, fast_log)
 
+/* Rounding in place. */
+#define NEAREST(name)                                                                                                  \
+    CLONES static void do_nearest_##name(float *d, size_t count)                                                       \
+    {                                                                                                                  \
+        for (size_t i = 0; i < count; i++)                                                                             \
+            d[i] = nearest_##name(d[i]);                                                                               \
+    }
+
+NEAREST(f16)
+NEAREST(bf16)
+
 /* A binary op on equal registers, and with one float per row on the right or on the left. */
 #define BINARY(name, value)                                                                                            \
     CLONES static void do_##name(float *restrict d, const float *a, const float *b, const tile *t, int left, int right) \
@@ -169,7 +180,11 @@ static void step(const ptir_instruction *in, const tile *t)
     case PTIR_##name:                                                                                                  \
         do_##name(d, a, t);                                                                                            \
         break;
-        ON_UNARY(neg) ON_UNARY(abs) ON_UNARY(exp) ON_UNARY(log) ON_UNARY(tanh) ON_UNARY(erf) ON_UNARY(rsqrt)
+#define ON_PLACE(name)                                                                                                 \
+    case PTIR_##name:                                                                                                  \
+        do_##name(d, count);                                                                                           \
+        break;
+        ON_PLACE(nearest_f16) ON_PLACE(nearest_bf16) ON_UNARY(neg) ON_UNARY(abs) ON_UNARY(exp) ON_UNARY(log) ON_UNARY(tanh) ON_UNARY(erf) ON_UNARY(rsqrt)
         ON_UNARY(reciprocal) ON_BINARY(add) ON_BINARY(sub) ON_BINARY(mul) ON_BINARY(div) ON_BINARY(maximum)
         ON_BINARY(minimum) ON_BINARY(compare_lt) ON_BINARY(compare_le) ON_BINARY(compare_eq) ON_BINARY(compare_ge)
         ON_BINARY(compare_gt) ON_BINARY(compare_ne) ON_TERNARY(select) ON_TERNARY(clamp) ON_ROWS(splat)
@@ -178,10 +193,10 @@ static void step(const ptir_instruction *in, const tile *t)
 }
 
 /* Element (row, column) of an array, in bytes from its start. */
-static size_t place(const ptir_array *x, size_t row, size_t column)
+static ptrdiff_t place(const ptir_array *x, size_t row, size_t column)
 {
-    ptrdiff_t at = (ptrdiff_t)row * x->rows + (ptrdiff_t)column * x->columns;
-    return (size_t)(at * (ptrdiff_t)(x->kind == PTIR_BOOL ? 1 : sizeof(float)));
+    static const ptrdiff_t bytes[] = {[PTIR_FLOAT] = 4, [PTIR_BOOL] = 1, [PTIR_F16] = 2, [PTIR_BF16] = 2};
+    return ((ptrdiff_t)row * x->rows + (ptrdiff_t)column * x->columns) * bytes[x->kind];
 }
 
 /* A tile of an array whose rows lie one after the other can be used where it is: its place, else NULL. */
@@ -192,20 +207,41 @@ static float *direct(const ptir_array *x, const tile *t, size_t row, size_t colu
     return x->kind == PTIR_FLOAT && in_order ? (float *)((char *)x->data + place(x, row, column)) : NULL;
 }
 
+/* Copies of `n` elements between an array, `step` apart there, and a register. */
+#define COPIES(kind, type, widened, narrowed)                                                                          \
+    CLONES static void load_##kind(float *restrict to, const type *from, ptrdiff_t step, size_t n)                     \
+    {                                                                                                                  \
+        for (size_t i = 0; step == 1 && i < n; i++)                                                                    \
+            to[i] = widened(from[i]);                                                                                  \
+        for (size_t i = 0; step != 1 && i < n; i++)                                                                    \
+            to[i] = widened(from[(ptrdiff_t)i * step]);                                                                \
+    }                                                                                                                  \
+    CLONES static void store_##kind(type *restrict to, const float *from, size_t n)                                    \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            to[i] = narrowed(from[i]);                                                                                 \
+    }
+#define SAME(x) (x)
+#define IS_SET(x) ((x) != 0.0f)
+
+COPIES(float, float, SAME, SAME)
+COPIES(bool, uint8_t, SAME, IS_SET)
+COPIES(f16, uint16_t, from_f16, to_f16)
+COPIES(bf16, uint16_t, from_bf16, to_bf16)
+
 /* Copy a tile of an array into a register. */
 static float *load(const ptir_array *x, float *own, const tile *t, size_t row, size_t column)
 {
     const char *from = (const char *)x->data + place(x, row, column);
     size_t n = x->columns ? t->columns : 1;
-    for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0))
-        if (x->kind == PTIR_BOOL)
-            for (size_t i = 0; i < n; i++)
-                own[r * n + i] = ((const uint8_t *)from)[(ptrdiff_t)i * x->columns];
-        else if (x->columns == 1)
-            memcpy(own + r * n, from, n * sizeof *own);
-        else
-            for (size_t i = 0; i < n; i++)
-                own[r * n + i] = ((const float *)from)[(ptrdiff_t)i * x->columns];
+    float *to = own;
+    for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0), to += n)
+        switch (x->kind) {
+        case PTIR_FLOAT: load_float(to, (const float *)from, x->columns, n); break;
+        case PTIR_BOOL: load_bool(to, (const uint8_t *)from, x->columns, n); break;
+        case PTIR_F16: load_f16(to, (const uint16_t *)from, x->columns, n); break;
+        case PTIR_BF16: load_bf16(to, (const uint16_t *)from, x->columns, n); break;
+        }
     return own;
 }
 
@@ -214,11 +250,12 @@ static void store(const ptir_array *x, const float *from, const tile *t, size_t 
     char *to = (char *)x->data + place(x, row, column);
     size_t n = x->columns ? t->columns : 1;
     for (size_t r = 0; r < t->rows; r++, from += n, to += place(x, 1, 0))
-        if (x->kind == PTIR_BOOL)
-            for (size_t i = 0; i < n; i++)
-                ((uint8_t *)to)[i] = from[i] != 0.0f;
-        else
-            memcpy(to, from, n * sizeof *from);
+        switch (x->kind) {
+        case PTIR_FLOAT: store_float((float *)to, from, n); break;
+        case PTIR_BOOL: store_bool((uint8_t *)to, from, n); break;
+        case PTIR_F16: store_f16((uint16_t *)to, from, n); break;
+        case PTIR_BF16: store_bf16((uint16_t *)to, from, n); break;
+        }
 }
 
 /* Where the register of an array is for this tile: in the array, or a copy; `again` when the tile before had the same columns,

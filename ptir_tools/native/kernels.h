@@ -1,4 +1,4 @@
-/* Tile kernels on f32. They never allocate, never fail and never see Python: the caller has checked shapes, and what a kernel
+/* Tile kernels. They never allocate, never fail and never see Python: the caller has checked shapes, and what a kernel
  * writes overlaps what it reads only where it says so. Strides are in elements. */
 #ifndef PTIR_KERNELS_H
 #define PTIR_KERNELS_H
@@ -47,7 +47,7 @@ typedef struct {
     uint8_t op, dst, a, b, c, scalars; /* bits of `scalars`: dst, a, b, c hold one float per row */
 } ptir_instruction;
 
-enum { PTIR_FLOAT, PTIR_BOOL };
+enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };
 typedef struct {
     void *data;
     ptrdiff_t rows, columns; /* strides; columns 0 is one element per row */
@@ -76,7 +76,7 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
 #define PTIR_OPS(X)                                                                                                    \
     X(neg) X(abs) X(exp) X(log) X(tanh) X(erf) X(rsqrt) X(reciprocal) X(add) X(sub) X(mul) X(div) X(maximum)           \
     X(minimum) X(compare_lt) X(compare_le) X(compare_eq) X(compare_ge) X(compare_gt) X(compare_ne) X(select) X(clamp)  \
-    X(splat) X(reduce_sum) X(reduce_max) X(reduce_min)
+    X(splat) X(reduce_sum) X(reduce_max) X(reduce_min) X(nearest_f16) X(nearest_bf16)
 #define PTIR_ENUM(name) PTIR_##name,
 enum { PTIR_OPS(PTIR_ENUM) PTIR_OP_COUNT };
 #endif

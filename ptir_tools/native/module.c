@@ -23,7 +23,8 @@ static int is_interrupted(void *saved)
     return raised;
 }
 
-/* Take the buffer of `object`: `rank` axes (0: any) of `format` ('f' f32, '?' i1), strides that are multiples of the item. */
+/* Take the buffer of `object`: `rank` axes (0: any) of one of `formats` ('f' f32, '?' i1, 'e' f16, 'H' the
+ * bits of bf16), strides that are multiples of the item. */
 static int take(PyObject *object, Py_buffer *view, int rank, const char *formats, int writable)
 {
     int flags = PyBUF_STRIDED_RO | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
@@ -145,10 +146,13 @@ static int checks_array(const Py_buffer *view, const ptir_program *p)
 
 static ptir_array array(const Py_buffer *view, int is_output)
 {
+    static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H'};
     Py_ssize_t size = view->itemsize;
-    ptir_array x = {view->buf, view->strides[0] / size, view->shape[1] == 1 ? 0 : view->strides[1] / size,
-                    view->format[0] == '?' ? PTIR_BOOL : PTIR_FLOAT, (uint8_t)is_output, 0};
-    return x;
+    uint8_t kind = PTIR_FLOAT;
+    while (formats[kind] != view->format[0])
+        kind++;
+    return (ptir_array){view->buf, view->strides[0] / size, view->shape[1] == 1 ? 0 : view->strides[1] / size, kind,
+                        (uint8_t)is_output, 0};
 }
 
 /* Whether the dense array `at` shares no byte with any other. */
@@ -212,7 +216,7 @@ static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count
 }
 
 PyDoc_STRVAR(tiles_doc, "tiles(code, arrays, inputs, registers, rows, columns, whole_rows, scratch): run a tile program. `arrays` are\n"
-                        "[rows, columns] or [rows, 1], f32 or bool; the first `inputs` are read, the rest written.");
+                        "[rows, columns] or [rows, 1] of f32, bool, f16 or the bits of bf16; the first `inputs` are read, the rest written.");
 
 static PyObject *py_tiles(PyObject *self, PyObject *args)
 {
@@ -232,7 +236,7 @@ static PyObject *py_tiles(PyObject *self, PyObject *args)
            fail("too many arrays or registers");
     good = good && checks_code(&p);
     for (; good && held < count; held++) {
-        if (!(good = take(PyTuple_GetItem(arrays, held), &view[held], 2, "f?", held >= inputs)))
+        if (!(good = take(PyTuple_GetItem(arrays, held), &view[held], 2, "f?eH", held >= inputs)))
             break;
         made[held] = array(&view[held], held >= inputs);
         good = checks_array(&view[held], &p) && (held < inputs || is_dense(&view[held]) || fail("an output is not dense"));

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.dtypes import F32
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import BF16, F16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
@@ -31,15 +32,16 @@ FEW = 4  # rows or columns for which packing the other operand does not pay
 SOME = 32  # rows for which packing a large right operand does not pay
 LARGE = 1 << 15  # elements of one
 
-# What a kernel does better than a universal function even when it stands alone.
+# What a kernel does better than a universal function even when it stands alone, in f32; for narrow floats it does all better.
 _ALONE = ("exp", "log", "tanh", "erf", "rsqrt", "reduce_sum", "reduce_max", "reduce_min")
 
 
 def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A cluster of one op; what is none is a NumPy step."""
-    if clusters.started(op) is None:
+    """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well."""
+    narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
+    if clusters.started(op) is None or not (narrow or op.defn.short in _ALONE):
         return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
-    return assemble((op,), lambda x: ins[0], {op.result: outs[0]}, shop)
+    return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -85,7 +87,7 @@ def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Ste
 
 _BUILDERS: dict[str, Builder] = {
     **numpy_engine.BUILDERS,
-    **dict.fromkeys((f"ptir.{name}" for name in _ALONE), _alone),
+    **dict.fromkeys((*clusters.MAPS, *clusters.REDUCTIONS), _alone),
     "ptir.dot_general": _dot,
 }
 

@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.native import clusters, threads
 from ptir_tools.engines.native.causal import LANES, causal
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.tiles import lowered
+from ptir_tools.engines.native.tiles import bits, lowered
 from ptir_tools.engines.numpy.linalg import axes_of, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
@@ -161,7 +161,7 @@ class _Blocks:
 def _spread(x: Array, shape: clusters.Shape) -> Array:
     """`x`, which is full or has one element per row, with all axes of the domain; the last has extent 1 where it is repeated."""
     found = x.reshape((*shape[:-1], x.shape[-1] if x.ndim == len(shape) else 1)) if x.size != prod(shape) else x.reshape(shape)
-    return found[..., :1] if found.strides[-1] == 0 else found
+    return bits(found[..., :1] if found.strides[-1] == 0 else found)
 
 
 def _block(x: Array, at: tuple[Any, ...], rows: slice) -> Array:

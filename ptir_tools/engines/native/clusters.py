@@ -1,4 +1,4 @@
-"""Which ops run as one tile program: elementwise chains on f32 over one shape, with reductions of its rows.
+"""Which ops run as one tile program: elementwise chains on floats over one shape, with reductions of its rows.
 
 A cluster is a run of ops over one domain, [rows, columns]: the shape of its elements, last axis apart. Values are full (one
 element per element of the domain) or rows (one per row: what a reduction gives, and what is computed from that). Constants and
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.dtypes import BF16, F16, F32, I1
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import CONSTANT, operand_type
 from ptir_tools.core.types import TensorType, Type
@@ -20,7 +20,8 @@ _MAPS = (
     "neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal", "add", "sub", "mul", "div", "maximum", "minimum",
     "compare_lt", "compare_le", "compare_eq", "compare_ge", "compare_gt", "compare_ne", "select", "clamp",
 )  # fmt: skip
-MAPS = tuple(f"ptir.{name}" for name in _MAPS)
+MAPS = (*(f"ptir.{name}" for name in _MAPS), "ptir.cast")
+FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
 REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
 MAX_OPS = 24
 MAX_ARRAYS = 16
@@ -48,10 +49,14 @@ class Cluster:
     def kind(self, op: Op) -> str | None:
         """Whether `op` gives a FULL or a ROWS value of this cluster; None when it is no part of it."""
         t = op.result.type
-        if not isinstance(t, TensorType) or t.dtype not in (F32, I1) or any(not _fits(x) for x in op.operands):
+        if not isinstance(t, TensorType) or t.dtype not in (*FLOATS, I1) or any(not _fits(x) for x in op.operands):
             return None
         shape = t.static_shape
-        if op.name in MAPS and all(_dtype(x) in (F32, I1) for x in op.operands):
+        if (
+            op.name in MAPS
+            and all(_dtype(x) in (*FLOATS, I1) for x in op.operands)
+            and (op.name != "ptir.cast" or t.dtype is not I1)
+        ):
             rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
             return FULL if shape == self.shape else ROWS if rows_only and self.agrees(op) else None
         if op.name in REDUCTIONS:
@@ -65,12 +70,12 @@ class Cluster:
         return all(self.kinds.get(x, ROWS) == ROWS for x in op.values())
 
     def is_row_reduction(self, op: Op) -> bool:
-        """Whether `op` reduces the last axis of a full f32 value to f32."""
+        """Whether `op` reduces the last axis of a full value, in f32."""
         x = op.operands[0]
         last = tuple(a % len(self.shape) for a in op.attr("axes")) == (len(self.shape) - 1,)
-        plain = op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
+        plain = op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, *FLOATS)
         full = isinstance(x, Value) and self.kinds.get(x, FULL) == FULL and shape_of(x.type) == self.shape
-        return last and plain and full and _dtype(x) is F32 and self.shape[-1] <= MAX_COLUMNS
+        return last and plain and full and _dtype(x) in FLOATS and self.shape[-1] <= MAX_COLUMNS
 
     def respelled(self, op: Op, shape: Shape) -> str | None:
         """A value per row with or without its axis of extent 1, or along its row: the same register."""

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dtypes import BF16, F16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import clusters, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop
@@ -22,6 +24,8 @@ else:
     np = lazy("numpy")
 
 DST, A, B, C = 1, 2, 4, 8  # bits of an instruction: which of its registers hold one float per row
+_ROUNDING = {F16: "nearest_f16", BF16: "nearest_bf16"}
+_EXACT = ("neg", "abs", "maximum", "minimum", "select", "clamp", "reduce_max", "reduce_min")  # nothing to round
 _EQUAL = ("ptir.select", "ptir.clamp")  # instructions without a form for mixed registers
 
 
@@ -62,7 +66,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     rows, columns = prod(cluster.shape[:-1]), cluster.shape[-1]
     steps: list[Step] = []
     arrays = [_matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
-    arrays += [a.reshape(rows, -1) for a in outs.values()]
+    arrays += [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, count = lowered(cluster, list(outs), [a.shape[1] == 1 for a in arrays])
     parts: list[Step] = []
     for piece in _pieces(arrays, columns, len(code) * rows * columns, cluster.reduces, shop.threads):
@@ -97,10 +101,22 @@ def _matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]
     try:
         found = x.reshape((rows, width), copy=False)
     except ValueError:
-        copy = shop.scratch(x.shape, I1 if x.dtype == np.bool_ else F32)
+        copy = shop.scratch_like(x)
         steps.append((np.copyto, (copy, x)))
         found = copy.reshape(rows, width)
-    return found[:, :1] if width > 1 and found.strides[1] == 0 else found
+    return bits(found[:, :1] if width > 1 and found.strides[1] == 0 else found)
+
+
+def bits(x: Array) -> Array:
+    """`x` as kernels take it: bf16, which has no buffers, as its bits."""
+    return x.view(np.uint16) if x.dtype == numpy_dtype(BF16) else x
+
+
+def _rounding(op: Op) -> str | None:
+    """The instruction that rounds the result of `op` to its dtype."""
+    t = op.result.type
+    assert isinstance(t, TensorType)
+    return None if op.defn.short in _EXACT else _ROUNDING.get(t.dtype)
 
 
 class _Lowering:
@@ -152,7 +168,12 @@ class _Lowering:
         out = self.outs.get(op.result)
         direct = out is not None and p.scalar[out] == scalar
         dst = out if out is not None and direct else p.register(scalar)
-        p.emit(op.defn.short, dst, operands)
+        if op.name == "ptir.cast":
+            p.emit("maximum", dst, operands * 2)
+        else:
+            p.emit(op.defn.short, dst, operands)
+        if (rounding := _rounding(op)) is not None:
+            p.emit(rounding, dst, [dst])
         self.at[op.result] = dst
         p.free += temporary
         if out is not None and not direct:

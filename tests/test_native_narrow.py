@@ -1,0 +1,121 @@
+"""f16 and bf16 in tile programs: loaded exactly, rounded once per op as NumPy and ml_dtypes round, stored exactly."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ptir_tools
+from ptir_tools.engines import native
+from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.native.tiles import bits
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
+
+KINDS = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def through(name, x, out, kind=None):
+    """One instruction of one operand, and rounding in place if a kind is given."""
+    code = bytes([kernels().OPS.index(name), 1, 0, 0, 0, 0])
+    code += bytes([kernels().OPS.index(f"nearest_{kind}"), 1, 1, 0, 0, 0]) if kind else b""
+    room = np.empty(2 * kernels().tile_floats(*x.shape, False), np.float32)
+    kernels().tiles(code, (bits(x), bits(out)), 1, 2, *x.shape, False, room)
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_value_is_loaded_and_stored_as_it_is(kind):
+    every = np.arange(1 << 16, dtype=np.uint16).view(KINDS[kind])[None]
+    exact = every.astype(np.float32)
+    np.testing.assert_array_equal(through("neg", every, np.empty(every.shape, np.float32)), -exact)
+    back = through("neg", every, np.empty_like(every)).view(np.uint16)
+    number = ~np.isnan(exact)
+    np.testing.assert_array_equal(back[number], every.view(np.uint16)[number] ^ 0x8000)
+    assert np.isnan(back.view(KINDS[kind]).astype(np.float32)[~number]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounding_is_to_the_nearest_even(kind):
+    """A little below, at, and above the middle between any neighbors; and floats of all sizes."""
+    with np.errstate(all="ignore"):
+        every = np.arange(1 << 16, dtype=np.uint16).view(KINDS[kind]).astype(np.float64)
+    every = np.unique(every[np.isfinite(every)])
+    middle = ((every[1:] + every[:-1]) / 2).astype(np.float32)
+    rng = np.random.default_rng(0)
+    any_bits = rng.integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.996, 65520, 3.4e38, -3.4e38, 1e-45], np.float32)
+    x = np.concatenate([middle, np.nextafter(middle, np.float32(1e9)), np.nextafter(middle, np.float32(-1e9)), any_bits, ends])[
+        None
+    ]
+    with np.errstate(all="ignore"):
+        wanted = (-x).astype(KINDS[kind]).astype(np.float32)
+    stored = through("neg", x, np.empty(x.shape, KINDS[kind]), kind).astype(np.float32)
+    kept = through("neg", x, np.empty(x.shape, np.float32), kind)
+    number = ~np.isnan(x)
+    for found in (stored, kept):
+        np.testing.assert_array_equal(found[number].view(np.uint32), wanted[number].view(np.uint32))
+        assert np.isnan(found[~number]).all()
+
+
+def same(program, inputs, engine="native", threads=1):
+    """Outputs of an engine, as f32."""
+    found = ptir_tools.run(program, inputs, engine=engine, threads=threads).values()
+    return [a.astype(np.float32) if a.dtype != np.bool_ else a for a in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([1, 2, 5, 31, 64, 70]), min_size=1, max_size=3), st.integers(0, 99), st.booleans())
+def test_chains_give_the_bits_of_the_numpy_engine(kind, shape, seed, turned):
+    """Ops that IEEE defines round alike everywhere; operands of any strides, broadcast ones, flags, and a number per row."""
+    g = ptir_tools.Graph()
+    x = g.input("x", kind, shape[::-1] if turned else shape)
+    x = x.transpose([*range(len(shape))][::-1]) if turned else x
+    y = g.input("y", kind, shape[-1:]).broadcast_to(shape)
+    top = x.reduce_max([len(shape) - 1], keepdims=True)
+    z = ((x * y + 0.1) / 3 - top.broadcast_to(shape)).abs().reciprocal()
+    flag = z > y
+    g_out = flag.select(z, -x).clamp(-100, 100)
+    wide = (g_out.cast("f32") * x.cast("f32")).cast(kind)
+    program = g.returns(g_out, flag, wide, top.reshape([*shape[:-1]]), g_out.cast("f32"))
+    rng = np.random.default_rng(seed)
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-7, 6e-8, 6e4], np.float32)
+    draw = [rng.standard_normal(p.type.static_shape).astype(np.float32) for p in program.main.params]
+    for a in draw:
+        a[rng.random(a.shape) < 0.1] = rng.choice(special)
+    inputs = [a.astype(KINDS[kind]) for a in draw]
+    for threads in (1, 2):
+        for found, wanted in zip(same(program, inputs, threads=threads), same(program, inputs, "numpy"), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_softmax_and_layer_norm_are_one_cluster_and_as_near_as_the_dtype(kind):
+    shape = (50, 300)
+    g = ptir_tools.Graph()
+    x = g.input("x", kind, shape)
+    e = (x - x.reduce_max([1], keepdims=True).broadcast_like(x)).exp()
+    softmax = e / e.reduce_sum([1], keepdims=True).broadcast_like(e)
+    program = g.returns(softmax)
+    assert [len(ops) for ops in clusters.partition(program.main)] == [7]
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal(shape).astype(KINDS[kind])
+    (found,) = same(program, [data])
+    wide = np.exp(data.astype(float) - data.astype(float).max(1, keepdims=True))
+    wanted = wide / wide.sum(1, keepdims=True)
+    unit = float(ml_dtypes.finfo(KINDS[kind]).eps)
+    assert (np.abs(found - wanted) <= 4 * unit * wanted + 2.0**-24).all()
+
+
+def test_a_cast_between_narrow_floats_rounds_once():
+    g = ptir_tools.Graph()
+    x = g.input("x", "f16", (1 << 16,))
+    program = g.returns(x.cast("bf16"), x.cast("bf16").cast("f16"), x.cast("f32"), (x > 0).cast("bf16"))
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for found, wanted in zip(same(program, [every]), same(program, [every], "numpy"), strict=True):
+        np.testing.assert_array_equal(found, wanted)
