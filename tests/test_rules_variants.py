@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from rewrite_programs import Growing, agree, outputs
-from test_rules import CASES, FORMAT, Case
+from rewrite_programs import Growing, agree, grow, outputs
+from test_rules import CASES, FORMAT, Case, read, write
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, Violation
 from ptir_tools.core.dialect import Options
@@ -68,6 +68,35 @@ def test_rule_on_other_dtypes_and_shapes(case: Case) -> None:
             assert equal(before, after, mode, loose), (mode, context.statistics["canonicalize"].keys() - DRIVER, text)
             assert before.regions or len(after.main.body) <= len(before.main.body), text
     assert ran > 1
+
+
+def symbolic(text: str, extent: str) -> str:
+    """`text` with a symbol for every extent that is this number."""
+    typed = re.sub(r"tensor<[^<>]*>", lambda m: re.sub(rf"(?<=[ x]){extent}(?=[x>])", "?N", m[0]), text)
+    shapes = r"(?:result_shape|new_shape)\[[^\]]*\]"
+    return re.sub(shapes, lambda m: re.sub(rf"\b{extent}\b", "?N", m[0]), typed)
+
+
+@pytest.mark.parametrize("start", [0, 260, 470, 800, 830, 1215, 1420, 1480])
+def test_random_programs_with_a_symbol(start: int) -> None:
+    """Some found rules that forgot which extents were declared by the symbol."""
+    ran = 0
+    for seed in range(start, start + 24):
+        static = "".join(FORMAT.write(grow(seed, 14), Diagnostics(), Options()))
+        for extent in ("2", "3", "6"):
+            if program(text := symbolic(static, extent)) is None or text == static:
+                continue
+            ran += 1
+            before = read(text)
+            for mode in (Floats.STRICT, Floats.DEFAULT):
+                after = clone(before)
+                run_pipeline(after, "canonicalize,cse,dce", PassContext(floats=mode, expensive_checks=True))
+                again = read(write(after))
+                bind(again, dict.fromkeys(symbols(again), int(extent)))
+                bound = clone(before)
+                bind(bound, {s: int(extent) for s in symbols(bound)})
+                assert mode is Floats.DEFAULT or equal(bound, again, mode, loose=False), (seed, extent)
+    assert ran > 10
 
 
 def large(seed: int) -> Program:

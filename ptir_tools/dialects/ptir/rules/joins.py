@@ -1,4 +1,8 @@
-"""Patterns of concat, slice and pad: what they take apart and put together."""
+"""Patterns of concat, slice and pad: what they take apart and put together.
+
+A concat and a pad may be declared with a symbol for an extent that follows from their operands: what stands in their place is
+declared as they are.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def concat_parts(op: OpView) -> bool:
             parts.append(x)
     if len(parts) == len(op.root.operands) or not parts:
         return False
-    return _stand_for(op, op.rw.build(op.root, "concat", parts, axis=axis))
+    return op.replace(op.rw.build(op.root, "concat", parts, axis=axis, types=[op.result.type]))
 
 
 def _stand_for(op: OpView, x: Operand) -> bool:
@@ -57,7 +61,8 @@ def concat_of_equal_elements(op: OpView) -> bool:
             width = tuple(_along(x[1], axis) if a == axis else 0 for a in range(helpers.rank(op.root)))
             none = (0,) * len(width)
             low, high = (none, width) if at == "high" else (width, none)
-            return op.replace(op.rw.build(op.root, "pad", x[0], low=low, high=high, pad_value=fill))
+            types = [op.result.type]
+            return op.replace(op.rw.build(op.root, "pad", x[0], low=low, high=high, pad_value=fill, types=types))
     return False
 
 
@@ -77,8 +82,12 @@ def concat_of_slices(op: OpView) -> bool:
         return False
     if len(runs) > 1 and not all(helpers.alone(op.rw, x, op.root) for x in op.root.operands if op.defined_by(x, "slice")):
         return False
+    if len(runs) == 1 and not helpers.static(op.root):
+        return False
     parts = [_joined(op, run, axis) for run in runs]
-    return op.replace(parts[0] if len(parts) == 1 else op.rw.build(op.root, "concat", parts, axis=axis))
+    if len(parts) == 1:
+        return op.replace(parts[0])
+    return op.replace(op.rw.build(op.root, "concat", parts, axis=axis, types=[op.result.type]))
 
 
 def _neighbors(a: OpView, b: OpView, axis: int) -> bool:
@@ -194,7 +203,8 @@ def pad_chain(op: OpView) -> bool:
     if not helpers.static(inner.x):
         return False
     low, high = helpers.sums(inner.low, op.low), helpers.sums(inner.high, op.high)
-    return op.replace(op.rw.build(op.root, "pad", inner.x, low=low, high=high, interior=op.interior, pad_value=op.pad_value))
+    counts = {"low": low, "high": high, "interior": op.interior}
+    return op.replace(op.rw.build(op.root, "pad", inner.x, pad_value=op.pad_value, types=[op.result.type], **counts))
 
 
 @rewrites("ptir.pad", operands=["ptir.constant", "ptir.broadcast_to"])

@@ -177,7 +177,9 @@ def concat_of_transposes(op: OpView) -> bool:
     if not all(helpers.alone(op.rw, x, op.root) for x in op.root.operands):
         return False
     perm = perms.pop()
-    joined = op.rw.build(op.root, "concat", [v.x for v in views], axis=perm[op.axis % rank])
+    t = helpers.tensor_type(op.root)
+    before = t.with_shape(t.shape[perm.index(a)] for a in range(rank))
+    joined = op.rw.build(op.root, "concat", [v.x for v in views], axis=perm[op.axis % rank], types=[before])
     return op.replace(op.rw.build(op.root, "transpose", joined, perm=perm))
 
 
