@@ -84,6 +84,15 @@ def test_wrong_pipeline_is_pointed_into(text: str, message: str, caret: int) -> 
     assert message in said and shown == f"  {text}" and mark.rstrip("^") == " " * (2 + caret) and mark.endswith("^")
 
 
+def test_of_a_long_pipeline_what_is_near_the_error_is_shown() -> None:
+    for text in ("cse," * 40 + "dcee" + ",cse" * 40, "cse," * 3 + "x" * 300, "dcee" + ",cse" * 99):
+        with pytest.raises(UsageError) as info:
+            parse_pipeline(text, "ptir")
+        _, shown, mark = str(info.value).split("\n")
+        wrong = "dcee" if "dcee" in text else "x"
+        assert len(shown) < 130 and shown[mark.index("^") : len(mark)].startswith(wrong) and len(mark) <= len(shown)
+
+
 def test_every_pass_of_every_dialect_has_help():
     for dialect in ("ptir", "pto", "mind", "tiny"):
         assert all(help_of(name, dialect).endswith((".", ":")) or help_of(name, dialect) for name in names(dialect))

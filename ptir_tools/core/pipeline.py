@@ -12,6 +12,7 @@ from ptir_tools.core.diagnostics import UsageError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _VALUE = re.compile(r'"[^"\n]*"|[^",{}()\s]+')
+_NEAR = 60  # characters of a line that are shown before and behind an error
 _BLANK = re.compile(r"(?:\s|(?:#|//)[^\n]*)*")
 
 
@@ -37,11 +38,16 @@ def _quoted(value: str) -> str:
 
 
 def point(text: str, at: int, message: str, length: int = 1) -> UsageError:
-    """An error that shows the line of the pipeline with carets under `length` characters from offset `at`."""
+    """An error that shows the line of the pipeline, or what is near in a long one, with carets under `length` characters from
+    offset `at`."""
     start = text.rfind("\n", 0, at) + 1
-    line = text[start:].partition("\n")[0].expandtabs(1)
+    line, column = text[start:].partition("\n")[0].expandtabs(1), at - start
     where = f" (line {text.count(chr(10), 0, at) + 1})" if "\n" in text.strip() else ""
-    return UsageError(f"{message}{where}\n  {line}\n  {' ' * (at - start)}{'^' * length}")
+    if cut := max(column - _NEAR, 0):
+        line, column = "…" + line[cut:], column - cut + 1
+    if len(line) > 2 * _NEAR:
+        line, length = line[: 2 * _NEAR] + "…", min(length, 2 * _NEAR - column)
+    return UsageError(f"{message}{where}\n  {line}\n  {' ' * column}{'^' * length}")
 
 
 def parse(text: str) -> tuple[Step, ...]:
