@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Op, Region, Value
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.types import TileType
 from ptir_tools.dialects.pto.info import infer, tile_bytes
@@ -45,40 +46,76 @@ class Space:
 
 
 def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
-    """The tiles of a function with their live ranges, in order of definition.
+    """The tiles of a function with their live ranges, in the order in which they come to be.
 
     What a loop carries may take the place of what it starts from: such ranges touch and do not overlap. What a loop uses from
     outside lives as long as the loop.
     """
-    tiles = infer(function, target)
     line = _Line()
     line.block(function)
-    made: dict[Value, Buffer] = {}
-    for v, t in tiles.items():
-        size = -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
-        start = line.start.get(v, 0)
-        made[v] = b = Buffer(v, t.loc or "Vec", size, start, max(line.end.get(v, 0), start + 1), v.op)
-        if v.op is not None:
-            _share(b, v.op, [x for x in _overwritten(v.op) if x in made], made)
-    return list(made.values())
+    sharing = _Sharing(infer(function, target), line)
+    sharing.block(function)
+    return list(sharing.made.values())
 
 
-def _share(b: Buffer, op: Op, candidates: list[Value], made: dict[Value, Buffer]) -> None:
-    """Let `b` lie where an operand does: always for a reshape, else where one of its size and space ends with the op."""
-    view = op.defn.short == "tile.reshape"
-    for x in candidates:
-        root = made[x].parent or made[x]
-        if (root.space, root.size) == (b.space, b.size) and (view or root.end == b.start + 1):
-            b.parent, b.alias = root, "view" if view else "in-place"
-            root.end = max(root.end, b.end)
+class _Sharing:
+    """Buffers made in order of the text, each with memory of its own or that of another."""
+
+    def __init__(self, tiles: dict[Value, TileType], line: _Line) -> None:
+        self.tiles = tiles
+        self.line = line
+        self.made: dict[Value, Buffer] = {}
+
+    def block(self, block: Region, inits: Sequence[Operand] = ()) -> None:
+        """Parameters, which `inits` are the last of start, and ops."""
+        for p in block.params:
+            self.add(p)
+        for p, x in zip(block.params[len(block.params) - len(inits) :], inits, strict=True):
+            self.share(p, x, "carried", lambda b, root: root.end == b.start)
+        for op in block.body:
+            for r in op.regions:
+                self.block(r, op.operands[3:] if op.defn.short == "scf.for" else ())
+            for k, v in enumerate(op.results):
+                self.add(v)
+                self.result(op, k, v)
+
+    def add(self, v: Value) -> None:
+        if (t := self.tiles.get(v)) is not None:
+            size = -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
+            start = self.line.start.get(v, 0)
+            self.made[v] = Buffer(v, t.loc or "Vec", size, start, max(self.line.end.get(v, 0), start + 1), v.op)
+
+    def result(self, op: Op, k: int, v: Value) -> None:
+        """Let a result lie where its operands do, if it must or may; that of a loop where what it carries always does."""
+        if op.defn.short == "scf.for":
+            p, y = op.regions[0].params[k + 1], op.regions[0].results[k]
+            self.share(v, p, "carried", lambda _, root: isinstance(y, Value) and self.root(y) is root)
+        elif op.defn.short == "tile.reshape":
+            self.share(v, op.operands[0], "view", lambda *_: True)
+        else:
+            for x in _overwritten(op):
+                self.share(v, x, "in-place", lambda b, root: root.end == b.start + 1)
+
+    def root(self, x: Operand) -> Buffer | None:
+        """The buffer whose memory a tile has."""
+        b = self.made.get(x) if isinstance(x, Value) else None
+        return b and (b.parent or b)
+
+    def share(self, v: Value, x: Operand, alias: str, may: Callable[[Buffer, Buffer], bool]) -> None:
+        """Let `v` lie where `x` does, if it has no place yet, both are of one size and space, and it `may`."""
+        b, root = self.made.get(v), self.root(x)
+        if b is None or root is None or b.parent is not None or (root.space, root.size) != (b.space, b.size):
             return
+        if may(b, root):
+            b.parent, b.alias = root, alias
+            root.end = max(root.end, b.end)
 
 
 def _overwritten(op: Op) -> list[Value]:
-    """The operands over which the result of `op` may be written, or must be."""
+    """The operands over which the result of `op` may be written (an accumulator must be)."""
     short = op.defn.short
     tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-    if short == "tile.reshape" or short == "tile.matmul.acc" or "expand" in short:
+    if short == "tile.matmul.acc" or "expand" in short:
         return tiles[:1]
     if short == "tile.sel":
         return tiles[1:]
