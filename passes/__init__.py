@@ -107,7 +107,7 @@ def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
 def _unknown(name: str, dialect: str, known: list[str]) -> str:
     if others := [other for other in ("ptir", "pto", "mind", "tiny") if name in names(other)]:
         return f"pass `{name}` is for {' and '.join(others)} programs, this one is {dialect}{_nearest(name, known)}"
-    return f"unknown pass `{name}`{_nearest(name, known)}"
+    return f"unknown pass `{name}`{_nearest(name, known) or ' (`ptir opt --list-passes` lists them)'}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -68,6 +68,7 @@ def test_the_sdist_holds_what_a_build_needs(built: Path) -> None:
     needed = {"setup.py", "pyproject.toml", "LICENSE", "README.md", "grammars/ptir.lark", "ptir_tools/native/module.c"}
     headers = {str(p.relative_to(ROOT)) for p in (ROOT / "ptir_tools" / "native").glob("*.h")}
     assert not (needed | headers) - names
+    assert not [n for n in names if n.startswith("tests/")], "half of the tests: without testdata they cannot run"
 
 
 DOOR = """
