@@ -6,6 +6,7 @@ import functools
 import math
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_products_with_shared_and_special_operands():
 def test_copies_turn_any_axes(perm, shape, workers):
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape).transpose(perm)
     out = np.empty(x.shape, x.dtype)
-    for function, arguments in moves.copied(out, x, workers):
+    for function, arguments in moves.copied(out, x, SimpleNamespace(threads=workers)):
         function(*arguments)
     np.testing.assert_array_equal(out, x)
 

@@ -16,7 +16,7 @@ from ptir_tools.engines.native import attention, blocks, clusters, moves, thread
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
-from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop
+from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, tensor_of
 from ptir_tools.engines.options import RunOptions
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     )
     packed = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
     few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
-    if work_dtype(op) is not F32 or out.dtype != np.float32 or (few and not packed):
+    if work_dtype(op) is not F32 or tensor_of(op).dtype.is_integer or (few and not packed):
         return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
@@ -64,7 +64,9 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
         right = shop.kept((op, "packed"), lambda: _packed(ins[1].transpose([*other_contract, *columns]).reshape(depth, width)))
     else:
         right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
-    return [*steps, *threads.together(_products(out.reshape(-1, height, width), left, right, shop), shop.threads)]
+    wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
+    steps += threads.together(_products(wide.reshape(-1, height, width), left, right, shop), shop.threads)
+    return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 
 def _packed(right: Array) -> Array:

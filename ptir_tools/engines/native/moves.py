@@ -1,4 +1,4 @@
-"""Copies that turn: elements that lie one after the other along another axis than the last are moved in blocks."""
+"""Copies: elements that lie one after the other along another axis than the last are moved in blocks, floats are converted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.numpy.steps import Step
+from ptir_tools.engines.native.tiles import converted
+from ptir_tools.engines.numpy.steps import Step, Workshop
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,11 +20,14 @@ else:
 LEAST = 1 << 12  # elements
 
 
-def copied(out: Array, x: Array, workers: int) -> list[Step]:
-    """The steps that copy `x`, of any strides, to the dense `out`."""
+def copied(out: Array, x: Array, shop: Workshop) -> list[Step]:
+    """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
+    if x.dtype != out.dtype and (steps := converted(out, x, shop)) is not None:
+        return steps
+    workers = shop.threads
     pair = stacked(out, x) if x.size >= LEAST and x.dtype == out.dtype and x.dtype.str[1:] in ("f4", "i4", "u4") else None
     if pair is None:
-        return [(np.copyto, (out, x))]
+        return [(np.copyto, (out, x, "unsafe"))]
     target, source = pair
     axis = 0 if len(target) >= 4 * workers else 1
     pieces = threads.cuts(target.shape[axis], 4 * workers if workers > 1 and x.size >= threads.WORTH // 4 else 1)

@@ -68,14 +68,21 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     arrays = [_matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
     arrays += [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, count = lowered(cluster, list(outs), [a.shape[1] == 1 for a in arrays])
+    return [*steps, *_run(code, count, arrays, len(cluster.inputs), (rows, columns), cluster.reduces, shop)]
+
+
+def _run(
+    code: bytes, count: int, arrays: list[Array], inputs: int, shape: tuple[int, int], reduces: bool, shop: Workshop
+) -> list[Step]:
+    """The steps that run a tile program of `count` registers over the domain `shape`, on all threads."""
+    rows, columns = shape
     parts: list[Step] = []
-    for piece in _pieces(arrays, columns, len(code) * rows * columns, cluster.reduces, shop.threads):
+    for piece in _pieces(arrays, columns, len(code) * rows * columns, reduces, shop.threads):
         height = len(piece[0])
-        width = columns if cluster.reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
-        room = shop.scratch((count * kernels().tile_floats(height, width, cluster.reduces),), F32)
-        call = (code, tuple(piece), len(cluster.inputs), count, height, width, cluster.reduces, room)
-        parts.append((kernels().tiles, call))
-    return [*steps, *threads.together(parts, shop.threads)]
+        width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
+        room = shop.scratch((count * kernels().tile_floats(height, width, reduces),), F32)
+        parts.append((kernels().tiles, (code, tuple(piece), inputs, count, height, width, reduces, room)))
+    return threads.together(parts, shop.threads)
 
 
 def lowered(cluster: clusters.Cluster, outs: Sequence[Value], scalar: Sequence[bool]) -> tuple[bytes, int]:
@@ -84,6 +91,24 @@ def lowered(cluster: clusters.Cluster, outs: Sequence[Value], scalar: Sequence[b
     program.scalar = list(scalar)
     _Lowering(program, cluster, outs).run()
     return bytes(program.code), len(program.scalar)
+
+
+def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
+    """The steps that copy floats to the dense `out` of floats of another precision; None for other dtypes, or strides of `x`."""
+    dtypes = {numpy_dtype(t): t for t in clusters.FLOATS}
+    if x.dtype not in dtypes or out.dtype not in dtypes or not x.size:
+        return None
+    shape = (1, x.size) if x.flags.c_contiguous else (prod(x.shape[:-1]), x.shape[-1])
+    try:
+        pair = [bits(x.reshape(shape, copy=False)), bits(out.reshape(shape))]
+    except ValueError:
+        return None
+    program = Assembler()
+    program.scalar = [False, False]
+    program.emit("maximum", 1, [0, 0])
+    if (rounding := _ROUNDING.get(dtypes[out.dtype])) is not None:
+        program.emit(rounding, 1, [1])
+    return _run(bytes(program.code), 2, pair, 1, shape, False, shop)
 
 
 def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:

@@ -164,8 +164,8 @@ class Frame:
         return self.page(x.shape, x.dtype)
 
     def copied(self, out: Array, x: Array) -> list[Step]:
-        """The steps that copy `x`, of any strides, to the dense `out`."""
-        return self.shared.target.copied(out, x, self.threads)
+        """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
+        return self.shared.target.copied(out, x, self)
 
     def page(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
         """The next piece of scratch, on a cache line. Where there is not enough, the first step that wants more has memory of its

@@ -98,7 +98,7 @@ def stack(
     if once is not None:
         return shop.kept(once, lambda: moved.astype(numpy_dtype(dtype), order="C").reshape(shape))
     copy = shop.scratch(moved.shape, dtype)
-    steps += shop.copied(copy, moved) if x.dtype == copy.dtype else [(np.copyto, (copy, moved, "unsafe"))]
+    steps += shop.copied(copy, moved)
     return copy.reshape(shape)
 
 
@@ -115,7 +115,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     if out.dtype == left.dtype:
         return [*steps, (np.matmul, (left, right, out.reshape(shape)))]
     product = shop.scratch(shape, dtype)
-    return [*steps, (np.matmul, (left, right, product)), (np.copyto, (out, product.reshape(out.shape), "unsafe"))]
+    return [*steps, (np.matmul, (left, right, product)), *shop.copied(out, product.reshape(out.shape))]
 
 
 BUILDERS: dict[str, Builder] = {"ptir.dot_general": _dot}

@@ -53,7 +53,7 @@ class Workshop(Protocol):
         """What `make` makes of constants, made once for the program and called by an op and a word."""
 
     def copied(self, out: Array, x: Array) -> list[Step]:
-        """The steps that copy `x`, of any strides, to the dense `out`."""
+        """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
 
     def frames(self, op: Op) -> list[Any]:
         """A frame for each region of `op`; the same for the same region."""
@@ -73,7 +73,7 @@ class Target:
     builders: Mapping[str, Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
     fuse: Fuse | None = None
-    copied: Callable[[Array, Array, int], list[Step]] = lambda out, x, threads: [(np.copyto, (out, x))]
+    copied: Callable[[Array, Array, Workshop], list[Step]] = lambda out, x, shop: [(np.copyto, (out, x, "unsafe"))]
     threads: int = 1
     packs: bool = False  # constant right operands of products are kept in an order of its own
 
@@ -102,18 +102,19 @@ def in_f32(build: Builder) -> Builder:
     """`build`, with narrow floats widened to f32 before and rounded after."""
 
     def wrapped(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-        before, wide = [], []
+        before: list[Step] = []
+        wide: list[Data] = []
         for x in ins:
             if x.dtype in narrow_dtypes():
                 copy = shop.scratch(x.shape, F32)
-                before.append((np.copyto, (copy, x, "unsafe")))
+                before += shop.copied(copy, x)
                 x = copy
             wide.append(x)
         (out,) = outs
         if out.dtype not in narrow_dtypes():
             return [*before, *build(op, wide, outs, shop)]
         result = shop.scratch(out.shape, F32)
-        return [*before, *build(op, wide, [result], shop), (np.copyto, (out, result, "unsafe"))]
+        return [*before, *build(op, wide, [result], shop), *shop.copied(out, result)]
 
     return wrapped
 
