@@ -234,3 +234,16 @@ def test_every_offending_op_is_told_at_once():
     found = Diagnostics(before.source)
     assert translate(before, "pto", found, Options()) is None
     assert [d.where[1] for d in found] == [2, 3]
+
+
+def test_a_tuple_is_refused_once():
+    """What uses the elements of a refused tuple stays silent."""
+    before = function(
+        "%x: tensor<f32, 2x4>", "tensor<f32, 2x4>",
+        "%t = top_k(%x) k[4] -> (tensor<f32, 2x4>, tensor<si32, 2x4>)",
+        "%y = neg(%t[0]) -> tensor<f32, 2x4>",
+        returns="%y",
+    )  # fmt: skip
+    found = Diagnostics()
+    assert translate(before, "pto", found, Options()) is None
+    assert [d.message for d in found] == ["no tile op does what top_k does"]

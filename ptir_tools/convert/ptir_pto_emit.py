@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_pto_frame import COLUMN, FULL, ROW, SCALAR, Blocks, Frame, unfit
+from ptir_tools.convert.ptir_pto_frame import COLUMN, FULL, ROW, SCALAR, Blocks, Frame, op_types, unfit
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dtypes import I1, INDEX, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.types import INDEX_TYPE, TensorType, TileType, memref, scalar, tensor, tile
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.pto.literals import integer
@@ -159,10 +159,10 @@ class Emit:
         rule = self.rules.get(op.defn.short)
         require(rule is not None, NOT_TRANSLATABLE, f"no tile op does what {op.defn.short} does", help=HELP.get(op.defn.short))
         assert rule is not None
-        if any(isinstance(x, Value) and x in self.pieces and self.pieces[x] is None for x in op.operands):
-            self.pieces[op.result] = None
+        if any(isinstance(x, Element) or (x in self.pieces and self.pieces[x] is None) for x in op.operands):
+            self.pieces[op.result] = None  # what makes a tuple has been refused
             return
-        reason = next(filter(None, (unfit(t) for t in (op.result.type, *(x.type for x in op.operands)))), "")  # type: ignore[union-attr]
+        reason = next(filter(None, map(unfit, op_types(op))), "")
         require(not reason, NOT_TRANSLATABLE, reason)
         kinds = self.frame.kinds(op.result.type)  # type: ignore[arg-type]
         made = rule(self, op, *op.operands)
