@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,8 +20,10 @@ from ptir_tools.passes import Hook, PassContext, names
 
 if TYPE_CHECKING:
     import difflib
+    import json
 else:
     difflib = lazy("difflib")
+    json = lazy("json")
 
 Record = dict[str, Any]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,8 +25,11 @@ from ptir_tools.dialects import FORMATS
 from ptir_tools.passes import Floats, PassContext, parse_pipeline, run_pipeline
 
 if TYPE_CHECKING:
+    import json
+
     from ptir_tools.cli import tables
 else:
+    json = lazy("json")
     tables = lazy("ptir_tools.cli.tables")
 
 

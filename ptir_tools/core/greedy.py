@@ -11,13 +11,14 @@ what was edited since.
 
 from __future__ import annotations
 
-import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.folding import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, foldable, try_fold
 from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.patterns import FLOATS, Effect, Pattern, has_floats
@@ -26,6 +27,11 @@ from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.source import Loc
 from ptir_tools.core.uniform import compute_ahead
 from ptir_tools.core.watching import BrokenPattern, Log, Watch, op_text
+
+if TYPE_CHECKING:
+    import random
+else:
+    random = lazy("random")
 
 _AGAIN = 1024  # rewrites at one place, beside one for each op
 _WIDE = 16  # operands: more make an op wait
