@@ -41,22 +41,23 @@ Run = Callable[[Program, PassContext], None]
 
 
 @cache
+def _modules(dialect: str) -> dict[str, str]:
+    """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
+    found: dict[str, str] = {}
+    for package in ("ptir_tools.passes", f"ptir_tools.passes.{dialect}"):
+        names = (m.name for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
+        found.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
+    return found
+
+
 def names(dialect: str) -> tuple[str, ...]:
     """The passes that a program of `dialect` can run, sorted."""
-    found: set[str] = set()
-    for package in ("ptir_tools.passes", f"ptir_tools.passes.{dialect}"):
-        found.update(m.name.replace("_", "-") for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
-    return tuple(sorted(found))
+    return tuple(sorted(_modules(dialect)))
 
 
-@cache
 def lookup(name: str, dialect: str) -> ModuleType:
     """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
-    if name not in names(dialect) or "_" in name:
-        raise KeyError(name)
-    file = name.replace("-", "_")
-    own = {m.name for m in pkgutil.iter_modules(import_module(f"ptir_tools.passes.{dialect}").__path__)}
-    return import_module(f"ptir_tools.passes.{dialect}.{file}" if file in own else f"ptir_tools.passes.{file}")
+    return import_module(_modules(dialect)[name])
 
 
 def help_of(name: str, dialect: str) -> str:
