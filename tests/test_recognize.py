@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from functools import reduce
 from importlib.resources import files
 
 import numpy as np
@@ -190,7 +191,7 @@ ORACLES = {
     "gelu_sigmoid": lambda x: x / (1 + np.exp(-1.702 * x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "silu_unbounded": lambda x: x / (1 + np.exp(-x)),
-    "attention": lambda q, k, v, mask: softmax(masked(q @ k.swapaxes(1, 2) / 4, mask)) @ v,
+    "attention": lambda q, k, v, *masks: softmax(reduce(masked, masks, q @ k.swapaxes(1, 2) / 4)) @ v,
 }
 
 

@@ -75,7 +75,9 @@ def _keeps_digits(found: Found, q: Operand) -> bool:
 def _mask(found: Found, scale: float) -> tuple[list[Operand], dict[str, Number]]:
     """The mask as the call wants it, and what it puts where an i1 mask says no."""
     inputs = found.match.inputs
-    masks = [_before_broadcast(inputs[name]) for name in ("mask", "hidden") if name in inputs]
+    masks = [_before_broadcast(inputs[name]) for name in ("mask", "hidden", "bias") if name in inputs]
+    if len(masks) > 1:
+        masks = [found.build("add", inputs["bias"], inputs["mask"])]
     if "hidden" in inputs:
         no = found.build("broadcast_to", Literal(tensor(I1), b"\0"), result_shape=helpers.shape(masks[0]))
         masks = [found.build("compare_eq", masks[0], no)]
