@@ -35,8 +35,8 @@ def test_engines_agree_on_random_programs(program, seed):
 
 
 @settings(max_examples=40, deadline=None)
-@given(programs(dtypes=(F32,), size=25, growers=ROWS), st.integers(0, 99))
-def test_engines_agree_on_long_chains_of_f32(program, seed):
+@given(programs(dtypes=(F32, F16, BF16), size=25, growers=ROWS), st.integers(0, 99))
+def test_engines_agree_on_long_chains_of_floats(program, seed):
     agree(program, seed)
 
 
