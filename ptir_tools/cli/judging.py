@@ -9,6 +9,7 @@ import tempfile
 
 import click
 
+from ptir_tools.cli.numbers import Finite
 from ptir_tools.cli.output import write_text
 from ptir_tools.core.diagnostics import UsageError
 
@@ -16,7 +17,7 @@ PLACE = "{}"
 _OPERATORS = frozenset("();<>|&")
 _SUFFIXES = {"ptir-json": "json", "tiny": "json", "mind": "mind.ir"}
 timeout_option = click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
+    "--timeout", type=Finite(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
 )
 
 

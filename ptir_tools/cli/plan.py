@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ptir_tools.cli.numbers import Finite
 from ptir_tools.cli.options import file_argument, output_option, size, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
@@ -59,9 +60,7 @@ class Flags:
     ),
     click.option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
     click.option("--algorithm", type=click.Choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
-    click.option(
-        "--time-limit", type=click.FloatRange(0), default=10.0, metavar="S", help="exact: stop after S seconds per arena (10)."
-    ),
+    click.option("--time-limit", type=Finite(0), default=10.0, metavar="S", help="exact: stop after S seconds per arena (10)."),
     click.option("--order", type=click.Choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     click.option("--check-plan", metavar="PLAN.json", help="Hold this plan against the program instead of making one."),
     also_from=("csv",),

@@ -9,6 +9,7 @@ import click
 
 from ptir_tools.cli import outcome
 from ptir_tools.cli.inputs import Inputs
+from ptir_tools.cli.numbers import Finite
 from ptir_tools.cli.options import assignment, file_argument, subcommand, titled
 from ptir_tools.cli.output import write_bytes
 from ptir_tools.cli.session import Session
@@ -110,15 +111,15 @@ _undef = click.Choice(["error", "nan", "zero", "random"])
             "--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."
         ),
         click.option("--strict-fp", is_flag=True, help="No engine may keep more precision than the program writes."),
-        click.option("--timeout", type=float, metavar="S", help="Stop after S seconds; exit code 3."),
+        click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Stop after S seconds; exit code 3."),
         click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing tells the spread."),
     ),
     *titled(
         "Comparing",
         click.option("--compare", "other_engine", type=_engine, help="Run there, too, and compare."),
         click.option("--expect", metavar="FILE", help="Compare the outputs with those of FILE by name."),
-        click.option("--rtol", type=float, default=1e-5, help="Relative tolerance of --expect (1e-5)."),
-        click.option("--atol", type=float, default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
+        click.option("--rtol", type=Finite(0), default=1e-5, help="Relative tolerance of --expect (1e-5)."),
+        click.option("--atol", type=Finite(0), default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
     ),
     *titled(
         "Watching",
@@ -130,7 +131,7 @@ _undef = click.Choice(["error", "nan", "zero", "random"])
     ),
     *titled(
         "PTO",
-        click.option("--target", metavar="NAME", help="The target."),
+        click.option("--target", metavar="TARGET", help="The target."),
         click.option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
         click.option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
         click.option("--no-verify", type=click.Choice(["hazards"]), help="Run what only the hazard check refuses."),

@@ -84,7 +84,7 @@ def _between(port: Port, dtype: DType, shape: tuple[int, ...], low: str, high: s
     first, last = (float(arrays.widen(x)) for x in ends)
     if not first < last:
         raise UsageError(f"random({low},{high}) for input `{port.name}` is empty")
-    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, position]))
+    stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
     if dtype.is_float:
         return arrays.narrow(stream.uniform(first, last, shape), dtype)
     return arrays.narrow(stream.integers(int(ends[0]), int(ends[1]), shape), dtype)

@@ -85,7 +85,7 @@ def _shape(t: Type) -> tuple[int, ...]:
 
 def random_array(dtype: DType, shape: tuple[int, ...], seed: int, position: int, need: Need = NOTHING) -> Array:
     """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`."""
-    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, position]))
+    stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
     if need.bounds:
         bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
         drawn = stream.integers(0, np.maximum(np.array(bounds, np.int64), 1), shape)

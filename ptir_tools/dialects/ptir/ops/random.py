@@ -36,7 +36,8 @@ def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
 def generator(stream: int | None, drawing: Op | None, context: Context) -> np.random.Philox:
     """The words of a stream (absent: the ordinal of the op `drawing`), fresh for every iteration of the enclosing loops."""
     number = stream if stream is not None else context.streams.get(drawing, 0) if drawing is not None else 0
-    return np.random.Philox(np.random.SeedSequence(context.seed, spawn_key=(number, len(context.indices), *context.indices)))
+    key = (number, len(context.indices), *context.indices)
+    return np.random.Philox(np.random.SeedSequence(context.seed % 2**64, spawn_key=key))
 
 
 def words(count: int, stream: int | None, context: Context) -> Array:
