@@ -235,3 +235,25 @@ def test_output_that_is_taken_in_part_is_an_error(unbuffered: str, tmp_path: Pat
         process.stdout.close()
         assert process.wait(60) == 141
     assert ptir("fmt", path, env=env).stdout == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "proposed"),
+    [
+        ("ptir op", "plain,ops"),
+        ("ptir opt --print-ir-d", "plain,--print-ir-diff"),
+        ("ptir opt -p canonicalize,cs", "plain,canonicalize,cse"),
+        ("ptir opt -p fixpoint(cs", "plain,fixpoint(cse"),
+        ("ptir explain E3001", "plain,E3001"),
+        ("ptir ops dot_", "plain,dot_general"),
+        ("ptir translate x --to pto-", "plain,pto-as"),
+        ("ptir verify --target a3", "plain,a3"),
+        ("ptir targets a5", "plain,a5"),
+        ("ptir verify testdata/ok", "file,testdata/ok"),
+        ("ptir opt --print-ir-tree d", "dir,d"),
+    ],
+)
+def test_shells_complete_what_an_option_takes(line: str, proposed: str) -> None:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_PTIR_COMPLETE": "bash_complete"}
+    ran = ptir(env={**os.environ, **words})
+    assert proposed in ran.stdout.decode().splitlines(), ran.stderr.decode()

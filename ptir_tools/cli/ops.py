@@ -18,7 +18,7 @@ _GROUP = {MANY: "{}…", MAYBE: "[{}]"}
 
 
 @subcommand(
-    click.argument("name", default="", metavar="[NAME]"),
+    click.argument("name", default="", metavar="[OP]"),
     click.option("--dialect", type=click.Choice(DIALECTS), help="Only the ops of this IR."),
     click.option("--markdown", is_flag=True, help="All pages as Markdown (docs/ops.md is made so)."),
     reads=False,
@@ -26,7 +26,7 @@ _GROUP = {MANY: "{}…", MAYBE: "[{}]"}
 def command(session: Session, name: str, dialect: str | None, markdown: bool) -> None:
     """Print the op reference, made from the declarations that the verifier and the engines use.
 
-    NAME is `add` or `ptir.add`; without it, every op is listed.
+    OP is `add` or `ptir.add`; without it, every op is listed.
 
     \b
     Examples:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import click
 
+from ptir_tools.cli.completing import proposing
 from ptir_tools.cli.exits import meanings
 from ptir_tools.cli.report import reporter_of
 from ptir_tools.cli.session import Session
@@ -159,7 +160,7 @@ def subcommand(
         for option in reversed((*own, *shared)):
             decorated = option(decorated)
         name = fn.__module__.rpartition(".")[2]
-        return click.command(name, cls=Command, help=inspect.getdoc(fn))(decorated)
+        return proposing(click.command(name, cls=Command, help=inspect.getdoc(fn))(decorated))
 
     return decorate
 

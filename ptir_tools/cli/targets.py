@@ -13,7 +13,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.dialects.pto.targets import TARGETS, Target
 
 
-@subcommand(click.argument("name", default="", metavar="[NAME]"), reads=False)
+@subcommand(click.argument("name", default="", metavar="[TARGET]"), reads=False)
 def command(session: Session, name: str) -> None:
     """List the PTO targets, or tell what one allows: capacities, layouts, element types per op.
 

@@ -29,7 +29,7 @@ symbols = lazy("ptir_tools.core.symbols")
     click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
     click.option("--constants", metavar="FILE", help="Tiny: the .npz that takes, or from Tiny gives, what it has no place for."),
-    click.option("--target", metavar="NAME", help="--to pto: the target to tile for, a3 or a5."),
+    click.option("--target", metavar="TARGET", help="--to pto: the target to tile for, a3 or a5."),
     click.option(
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
     ),

@@ -18,7 +18,7 @@ expectations = lazy("ptir_tools.cli.expectations")
 
 @subcommand(
     files_argument,
-    click.option("--target", metavar="NAME", help="PTO: check legality on a3 or a5, too."),
+    click.option("--target", metavar="TARGET", help="PTO: check legality on a3 or a5, too."),
     click.option("--split-input", is_flag=True, help="Lines `// -----` (`# -----`) divide a file into programs."),
     click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
