@@ -11,6 +11,8 @@ import click
 class Finite(click.FloatRange):
     """A float in a range; NaN and the infinities are none."""
 
+    name = "float"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Raises click.BadParameter."""
         found: float = super().convert(value, param, ctx)
