@@ -64,9 +64,12 @@ class Merger:
             elif not self.may_merge(rw, op, first):
                 known[key] = op
             elif self.context.step("merge", op, first):
-                for v, by in zip(op.results, first.results, strict=True):
-                    rw.replace_all_uses(v, by)
-                rw.erase(op)
+                if len(op.results) == 1:
+                    rw.replace(op, first.results[0])
+                else:
+                    for v, by in zip(op.results, first.results, strict=True):
+                        rw.replace_all_uses(v, by)
+                    rw.erase(op)
                 self.merged += 1
         return added
 
@@ -83,9 +86,9 @@ class Merger:
             return None
         if d.commutes and (self.commute_floats or not has_floats(op)):
             operands = frozenset(operands)
-        if op.attrs or op.regions or len(op.results) != 1:
+        if op.regions or len(op.results) != 1:
             return (d, d.key(op.attrs), operands, op.regions, tuple([v.type for v in op.results]))
-        return (d, operands, op.results[0].type)
+        return (d, d.key(op.attrs) if op.attrs else (), operands, op.results[0].type)
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""

@@ -74,17 +74,20 @@ def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
 
 def same_op(a: Op, b: Op, depth: int = 4) -> bool:
     """Whether two ops certainly compute the same: equal declarations, attributes to the bit and operands, and few of those."""
-    d = a.defn
+    d, xs, ys = a.defn, a.operands, b.operands
     if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
         return a is b
-    if not len(a.operands) == len(b.operands) <= 4 or (a.attrs and d.key(a.attrs) != d.key(b.attrs)):
-        return False
-    apart = [(x, y) for x, y in zip(a.operands, b.operands, strict=True) if x is not y]
-    for x, y in apart:  # most that differ do so at first sight
-        if x.__class__ is Value is y.__class__ and (x.op is None or y.op is None or x.op.defn is not y.op.defn):
+    if xs != ys:
+        if not len(xs) == len(ys) <= 4:
             return False
-    for x, y in apart:
-        if not same_operand(x, y, depth - 1):
+        for x, y in zip(xs, ys, strict=True):  # most that differ do so at first sight
+            if x is not y and x.__class__ is Value is y.__class__:
+                if (p := x.op) is None or (q := y.op) is None or p.defn is not q.defn:
+                    return False
+    if a.attrs and d.key(a.attrs) != d.key(b.attrs):
+        return False
+    for x, y in zip(xs, ys, strict=True):
+        if x is not y and not same_operand(x, y, depth - 1):
             return False
     return all(v.type is w.type for v, w in zip(a.results, b.results, strict=True)) and not _misses_payload(a)
 

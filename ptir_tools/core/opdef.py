@@ -215,13 +215,13 @@ class OpDef:
 
 def exact(x: Any) -> Any:
     """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
+    if isinstance(x, Literal):
+        return x.key
     if isinstance(x, tuple):
-        return tuple(map(exact, x))
+        return tuple([exact(y) for y in x])
     if isinstance(x, float):
         return ("float", struct.pack("<d", x))
-    if isinstance(x, bool):
-        return ("bool", x)
-    return x.key if isinstance(x, Literal) else x
+    return ("bool", x) if isinstance(x, bool) else x
 
 
 OPS: dict[str, OpDef] = {}
