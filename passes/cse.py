@@ -75,17 +75,21 @@ class Merger:
 
     def key(self, op: Op, operands: Any) -> Any:
         """Equal for ops that compute the same on `operands`; None for one that equals no other."""
-        d = op.defn
+        d, plain = op.defn, True
         for x in operands:
             if x.__class__ is not Value:
-                operands = tuple(map(_operand_key, operands))
+                operands, plain = tuple(map(_operand_key, operands)), False
                 if None in operands:
                     return None
                 break
         if op.attrs and _misses_payload(op.attrs):
             return None
         if d.commutes and (self.commute_floats or not has_floats(op)):
-            operands = frozenset(operands)
+            if plain and len(operands) == 2:
+                x, y = operands
+                operands = operands if id(x) < id(y) else (y, x)
+            else:
+                operands = frozenset(operands)
         if op.regions or len(op.results) != 1:
             return (d, d.key(op.attrs), operands, op.regions, tuple([v.type for v in op.results]))
         return (d, d.key(op.attrs) if op.attrs else (), operands, op.results[0].type)

@@ -50,7 +50,7 @@ class Context:
 def streams(program: Program) -> dict[Op, int]:
     """The ordinal of each random op among those of the text: functions, then regions, in order."""
     blocks = [*program.functions, *program.regions]
-    if not any(d.is_random for d in {op.defn for b in blocks for op in b.ops()}):
+    if not any(d.is_random or d.regions for d in {op.defn for b in blocks for op in b.body}):
         return {}
     return {op: k for k, op in enumerate(op for b in blocks for op in b.ops() if op.defn.is_random)}
 

@@ -8,7 +8,7 @@ a payload that is missing, what would take long, and what would make the program
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,7 +21,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef, operand_type
 from ptir_tools.core.types import TensorType
-from ptir_tools.core.uniform import elements_of, uniform
+from ptir_tools.core.uniform import elements_of, uniform, uniform_each
 
 _BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
 _CONTEXT = Context()  # what is folded asks nothing of it
@@ -93,6 +93,19 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
         return NOTHING
     inline = not t.shape and all(isinstance(x, Literal) for x in op.operands)  # what is written inline stays so
     return ReplacedBy(literal) if inline else Materialize(literal)
+
+
+def fold_each(ops: Sequence[Op], rw: Inspector, limits: Limits) -> Iterator[tuple[Op, FoldResult]]:
+    """What `try_fold` says of each of `ops`, elementwise and on constants; many of a kind cost little more than one."""
+    known = uniform_each(
+        op for op in ops if op.defn.fold is None and foldable(op.defn) and not isinstance(op.operands[0], Literal)
+    )
+    for op in ops:
+        t, data = op.results[0].type, known.get(op)
+        if data is None or not isinstance(t, TensorType) or not t.is_static or not t.count:
+            yield op, try_fold(op, rw, limits)
+        else:
+            yield op, Materialize(Literal(t, data, splat=t.count > 1))
 
 
 def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> Literal | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.folding import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, foldable, try_fold
+from ptir_tools.core.folding import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, fold_each, try_fold
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
@@ -25,7 +25,6 @@ from ptir_tools.core.patterns import FLOATS, Effect, Pattern, has_floats
 from ptir_tools.core.patternset import Candidates, FrozenPatternSet
 from ptir_tools.core.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
 from ptir_tools.core.source import Loc
-from ptir_tools.core.uniform import compute_ahead
 from ptir_tools.core.watching import BrokenPattern, Log, Watch, op_text
 
 if TYPE_CHECKING:
@@ -164,9 +163,8 @@ class _Driver:
     def fold_constants(self) -> None:
         """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
         ready = [op for op in self.rw.order.slots if _on_constants(op)]
-        while ready and self.left > 0 and self.config.enable_constant_fold:
-            compute_ahead(op for op in ready if foldable(op.defn))
-            folded = [op for op in ready if self.fold(op)]
+        while ready and self.left > 0:
+            folded = [op for op, found in fold_each(ready, self.rw, self.config.limits) if self.take(op, found)]
             users = dict.fromkeys(user for op in folded for user in self.rw.users_of(op.results[0]))
             ready = [op for op in users if _on_constants(op)]
 

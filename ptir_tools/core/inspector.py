@@ -138,7 +138,7 @@ class Inspector:
     def accepts(self, v: Value, by: Operand) -> bool:
         """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
         for u in self.uses_of.entries.get(v, ()):
-            if isinstance(u, Op) and u.defn.check is not None and u in self.order.slots and not _legal(u, v, by):
+            if u.__class__ is Op and u.defn.check is not None and u in self.order.slots and not _legal(u, v, by):
                 return False
         return True
 

@@ -204,8 +204,12 @@ class Rewriter(Inspector):
 
     def erase_unused(self, op: Op) -> bool:
         """Take `op` out when it has no effect and no user; whether it has gone."""
-        if not op.defn.is_pure or not self.unused(op):
+        if not op.defn.is_pure:
             return False
+        entries = self.uses_of.entries
+        for v in op.results:
+            if entries.get(v):
+                return False
         self.edits += 1
         self._forget(op)
         return True
@@ -373,13 +377,12 @@ class Rewriter(Inspector):
         self._new.clear()
         if not nameless:
             return
-        values = [*self.block.params, *(v for b in self.order.heads for op in b.body for v in op.results)]
+        values = [*self.block.params, *[v for b in self.order.heads for op in b.body for v in op.results]]
         values += [p for b in self.owner for p in b.params]
-        number = max((int(v.name) for v in values if v.name.isdecimal()), default=-1)
-        for v in values:
-            if v in nameless:
-                number += 1
-                v.name = str(number)
+        names = [v.name for v in values]
+        first = max(map(int, filter(str.isdecimal, names)), default=-1) + 1
+        for number, v in enumerate([v for v in values if v in nameless], first):
+            v.name = str(number)
 
 
 def _element(x: Operand, index: int) -> Element:

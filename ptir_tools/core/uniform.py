@@ -41,21 +41,23 @@ def uniform(d: OpDef, attrs: tuple[Any, ...], dtype: DType, elements: Elements) 
     return _answers[question]
 
 
-def compute_ahead(ops: Iterable[Op]) -> None:
-    """Answer what `uniform` will be asked for these elementwise ops, those of a kind together."""
+def uniform_each(ops: Iterable[Op]) -> dict[Op, bytes]:
+    """Those of `ops`, elementwise and on constants, that `uniform` has an answer for; those of a kind are computed together."""
+    asked: dict[Op, Question] = {}
     kinds: defaultdict[object, dict[Question, Op]] = defaultdict(dict)
     for op in ops:
-        t, elements = op.results[0].type, elements_of(map(literal_of, op.operands))
+        d, t, elements = op.defn, op.results[0].type, elements_of(map(literal_of, op.operands))
         if isinstance(t, TensorType) and elements is not None:
-            question = (op.defn, op.defn.key(op.attrs), t.dtype, elements)
-            dtypes = tuple([dtype for dtype, _ in elements])
-            if question not in _answers and all(dtype.bits != 4 for dtype in (t.dtype, *dtypes)):  # which share bytes
-                kinds[(*question[:3], dtypes)][question] = op
-    for asked in kinds.values():
-        d, _, dtype, _ = next(iter(asked))
-        answers = _compute(d, next(iter(asked.values())).attrs, dtype, [elements for *_, elements in asked])
+            asked[op] = question = (d, d.key(op.attrs), t.dtype, elements)
+            if question not in _answers:
+                kinds[d, question[1], t.dtype, *[dtype for dtype, _ in elements]][question] = op
+    for questions in kinds.values():
+        (d, _, dtype, _), op = next(iter(questions.items()))
+        answers = _compute(d, op.attrs, dtype, [elements for *_, elements in questions])
         if answers is not None:
-            _remember(asked, answers)
+            _remember(questions, answers)
+    found = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in asked.items()}
+    return {op: data for op, data in found.items() if data is not None}
 
 
 def _remember(questions: Iterable[Question], answers: Sequence[bytes | None]) -> None:
@@ -65,8 +67,10 @@ def _remember(questions: Iterable[Question], answers: Sequence[bytes | None]) ->
 
 
 def _compute(d: OpDef, attrs: tuple[Any, ...], dtype: DType, wanted: Sequence[Elements]) -> Sequence[bytes] | None:
-    """The results on `wanted`, which have the same dtypes; None where one of them fails."""
+    """The results on `wanted`, which have the same dtypes; None where one of them fails, or where elements share bytes."""
     n = len(wanted)
+    if n > 1 and any(t.bits == 4 for t in (dtype, *[t for t, _ in wanted[0]])):
+        return None
     op = Op(d, (), attrs)
     op.results = (Value(tensor(dtype, (n,)), "", op),)
     columns = zip(*wanted, strict=True)
