@@ -1,8 +1,13 @@
-"""One spelling per meaning: axes are the default or counted from the front, reduced axes sorted, constants on the right."""
+"""One spelling per meaning: axes are the default or counted from the front, reduced axes sorted, dtypes that are implied left
+out, constants on the right."""
 
+from typing import Any
+
+from ptir_tools.core.ir import Op
 from ptir_tools.core.opdef import COMMUTES, OPS, create, operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rules import helpers
 
 # The attributes that hold axes, and the operand whose axes they are.
@@ -20,6 +25,7 @@ _AXES = {
     "reduce_sum": {"axes": 0},
     "reduce_max": {"axes": 0},
     "reduce_min": {"axes": 0},
+    "reduce_window": {},
     "dot_general": {"batch_lhs": 0, "batch_rhs": 1, "contract_lhs": 0, "contract_rhs": 1},
 }
 
@@ -28,14 +34,25 @@ _FOUND_NORMAL: set[object] = set()  # signatures: what is found is found once, h
 
 
 @rewrites(*(f"ptir.{name}" for name in _AXES), benefit=4, depth=1)
-def normal_axes(op: OpView) -> bool:
-    """Count every axis from the front, but let one that the default means be the default; sort the axes of a reduction."""
+def normal_attributes(op: OpView) -> bool:
+    """Count every axis from the front, but let one that the default means be the default; sort the axes of a reduction; leave
+    out the dtypes that the operand implies."""
     root = op.root
     signature = (root.defn, root.attrs, tuple([operand_type(x) for x in root.operands]))
     if signature in _FOUND_NORMAL:
         return False
     given = root.defn.named(root.attrs)
-    normal = dict(given)
+    normal = given | _normal_axes(root, given) | _normal_dtypes(root, given)
+    if normal == given:
+        _FOUND_NORMAL.add(signature)
+        return False
+    groups = root.defn.split(root.attrs, root.operands)
+    types = [v.type for v in root.results]
+    return op.replace(op.rw.insert_before(root, create(root.defn, groups, normal, types=types)))
+
+
+def _normal_axes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
+    normal: dict[str, Any] = {}
     for name, operand in _AXES[root.defn.short].items():
         t = operand_type(root.operands[operand])
         if not isinstance(t, TensorType) or given[name] is None:
@@ -47,12 +64,14 @@ def normal_axes(op: OpView) -> bool:
         else:
             axes = helpers.axes(given[name], t.rank)
             normal[name] = tuple(sorted(axes)) if name == "axes" else axes
-    if normal == given:
-        _FOUND_NORMAL.add(signature)
-        return False
-    groups = root.defn.split(root.attrs, root.operands)
-    types = [v.type for v in root.results]
-    return op.replace(op.rw.insert_before(root, create(root.defn, groups, normal, types=types)))
+    return normal
+
+
+def _normal_dtypes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
+    """None for an accumulator and a result of the dtypes that they have anyway."""
+    source = helpers.dtype(root.operands[0])
+    implied = {"accum_dtype": default_accum(source), "out_dtype": source}
+    return {name: None for name, dtype in implied.items() if given.get(name) is dtype}
 
 
 _COMMUTATIVE = [d.name for d in OPS.values() if d.name.startswith("ptir.") and COMMUTES in d.traits]
@@ -68,4 +87,4 @@ def constant_right(op: OpView) -> bool:
     return True
 
 
-AXES: list[Pattern] = [normal_axes, constant_right]
+AXES: list[Pattern] = [normal_attributes, constant_right]
