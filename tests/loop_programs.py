@@ -18,9 +18,10 @@ COUNT = tensor(SI32)
 
 
 class Loops:
-    """A program in the making; `regions` may be used again."""
+    """A program in the making; `regions` may be used again. `draws`: some of its values are random."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, draws: bool) -> None:
+        self.draws = draws
         self.rng = random.Random(seed)
         self.program, self.b = single_function(DIALECT)
         self.flag = self.b.param(tensor(I1), "p")
@@ -37,6 +38,8 @@ class Loops:
 
     def simple(self, b: Builder, values: list[Value]) -> Value:
         x, y = self.rng.choice(values), self.rng.choice(values)
+        if self.draws and self.rng.random() < 0.3:
+            return b.op(self.rng.choice(("rng_uniform", "rng_normal")), shape=ROW.shape, dtype=F32)
         name = self.rng.choice(("exp", "neg", "tanh", "add", "mul", "maximum", "transpose", "broadcast", "constant", "sum"))
         if name == "transpose":
             return b.op("transpose", x, perm=(1, 0))
@@ -107,4 +110,9 @@ class Loops:
 
 def loops(seed: int) -> Program:
     """A random program, the same for equal seeds."""
-    return Loops(seed).program
+    return Loops(seed, draws=False).program
+
+
+def drawing(seed: int) -> Program:
+    """One in which random numbers are drawn, in loops and branches, too."""
+    return Loops(seed, draws=True).program

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TESTDATA
-from loop_programs import loops
+from loop_programs import drawing, loops
 from pass_cases import after, equal, parts
 from rewrite_programs import grow
 from test_rules import read, write
@@ -63,7 +63,7 @@ def settled(program: Program, pipeline: str) -> Program:
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("make", [loops, grow], ids=["loops", "straight"])
+@pytest.mark.parametrize("make", [loops, drawing, grow], ids=["loops", "drawing", "straight"])
 def test_exact_passes_keep_every_bit_of_random_programs(name: str, make: Callable[[int], Program]) -> None:
     for seed in (*range(25), 144, 279, 287):
         program = make(seed)
