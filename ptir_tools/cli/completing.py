@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
 
-explain = lazy("ptir_tools.cli.explain")
-passes = lazy("ptir_tools.passes")
-targets = lazy("ptir_tools.cli.targets")
+if TYPE_CHECKING:
+    from click import shell_completion
+
+    from ptir_tools import passes
+    from ptir_tools.cli import explain
+    from ptir_tools.dialects.pto import targets
+
+    Text = click.ParamType[str]
+    Items = list[shell_completion.CompletionItem]
+else:
+    explain = lazy("ptir_tools.cli.explain")
+    passes = lazy("ptir_tools.passes")
+    shell_completion = lazy("click.shell_completion")
+    targets = lazy("ptir_tools.cli.targets")  # not the dialect's own: to be executed, it needs its whole package first
+    Text = click.ParamType
 
 
-class Words(click.ParamType):
+class Words(Text):
     """Text with known words in it. What stands before the last `,` or `(` of it stays."""
 
     name = "text"
@@ -24,13 +36,13 @@ class Words(click.ParamType):
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
         self.known = known
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         kept = re.sub(r"[^,(]*\Z", "", incomplete)
         proposed = (kept + word for word in sorted(set(self.known())))
-        return [CompletionItem(word) for word in proposed if word.startswith(incomplete)]
+        return [shell_completion.CompletionItem(word) for word in proposed if word.startswith(incomplete)]
 
 
-class Paths(click.ParamType):
+class Paths(Text):
     """The path of a file or of a folder, `kind`."""
 
     name = "text"
@@ -38,8 +50,8 @@ class Paths(click.ParamType):
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type=self.kind)]
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        return [shell_completion.CompletionItem(incomplete, type=self.kind)]
 
 
 def _ops() -> list[str]:
@@ -51,7 +63,7 @@ def _passes() -> list[str]:
 
 
 _FILE, _PASSES = Paths("file"), Words(_passes)
-_TYPES: dict[str, click.ParamType] = {
+_TYPES: dict[str, Text] = {
     "FILE": _FILE,
     "A": _FILE,
     "B": _FILE,
