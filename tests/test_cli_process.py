@@ -257,3 +257,9 @@ def test_shells_complete_what_an_option_takes(line: str, proposed: str) -> None:
     words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_PTIR_COMPLETE": "bash_complete"}
     ran = ptir(env={**os.environ, **words})
     assert proposed in ran.stdout.decode().splitlines(), ran.stderr.decode()
+
+
+def test_diagnostics_that_nobody_reads(tmp_path: Path) -> None:
+    (tmp_path / "bad.ptir").write_text("".join(f"{i}\n" for i in range(5000)))
+    ran = shell(f"ptir verify --from mind --max-errors 100000 {tmp_path}/bad.ptir 2>&1 | head -1; echo ${{PIPESTATUS[0]}}")
+    assert ran.stdout.splitlines()[-1] == "141" and not ran.stderr

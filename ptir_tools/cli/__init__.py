@@ -91,7 +91,8 @@ def main() -> int:
         return int(group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
     status = invoke(sys.argv[1:])
     if status in UNWRITTEN:  # keep the interpreter from flushing what is left once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     return status
 
 

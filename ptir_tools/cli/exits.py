@@ -66,8 +66,8 @@ def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | No
         return INTERRUPTED
     try:
         return _told(error, args, reporter)
-    except OSError:  # standard error is gone, too
-        return IO
+    except OSError as gone:  # standard error, too
+        return PIPE if isinstance(gone, BrokenPipeError) else IO
 
 
 def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
