@@ -231,7 +231,7 @@ def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, c
     context.timings.append((step.name, perf_counter() - start))
     if context.edits != edits and context.steps == steps:
         context.took(1)
-        context.record({"pattern": None, "root": None, "before": None, "after": None, "loc": 0})
+        context.record({"event": "changed", "pattern": None, "root": None, "before": None, "after": None, "loc": 0})
     if context.verify_each:
         faults, start = Diagnostics(program.source), perf_counter()
         if not verify(program, faults):

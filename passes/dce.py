@@ -7,6 +7,7 @@ end, or would fail, may go when nobody looks), and a shared region that no op re
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program, Region
+from ptir_tools.core.watching import erased
 from ptir_tools.passes import PassContext
 
 
@@ -14,7 +15,11 @@ def run(program: Program, context: PassContext) -> None:
     """Drop ops whose results nobody reads, and regions that no op refers to."""
     for rw in context.rewriters(program):
         if not rw.settled(run):
+            ops = [op for block in rw.blocks() for op in block.body] if context.log else []
             context.count("erased", rw.erase_dead())
+            for op in ops:
+                if not rw.alive(op):
+                    context.record(erased(op))
             rw.settle(run)
     if program.regions:
         drop_regions(program, context)

@@ -149,6 +149,19 @@ def test_every_limit_of_steps_is_a_prefix_of_the_log(ptir: Ptir, tmp_path: Path)
         assert (ran.out == whole.out) == (n == len(records))
 
 
+def test_the_log_tells_what_is_erased_and_steps_do_not_count_it(ptir: Ptir, tmp_path: Path) -> None:
+    dead = tmp_path / "dead.ptir"
+    lines = ("%d = exp(%y)", "%t = tanh(%y)", "%z = select(dense<true> : tensor<i1, 3>, %x, %t)")
+    body = "".join(f"  {line} -> tensor<f32, 3>\n" for line in lines)
+    dead.write_text(f"func @f(%x: tensor<f32, 3>, %y: tensor<f32, 3>) -> tensor<f32, 3> {{\n{body}  return %z\n}}\n", "utf-8")
+    ran = ptir("opt", dead, "--log-rewrites", "-", "-o", tmp_path / "out")
+    records = [json.loads(line) for line in ran.text.splitlines()]
+    assert [(r["event"], r["root"].partition(" ")[0]) for r in records] == [("erased", "%d"), ("folded", "%z"), ("erased", "%t")]
+    assert all(r["at"].startswith(f"{dead}:") for r in records)
+    ran = ptir("bisect", dead, "--check", "grep -q tanh")
+    assert ran.err.startswith("1 step\n") and "--bisect-limit 1" in ran.text
+
+
 def test_trace_has_an_event_for_every_pass_and_its_verification(ptir: Ptir, tmp_path: Path) -> None:
     assert ptir("opt", "-p", "canonicalize,fixpoint(cse)", "--trace", tmp_path / "t.json", STEPS).status == 0
     events = json.loads((tmp_path / "t.json").read_text("utf-8"))["traceEvents"]

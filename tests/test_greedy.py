@@ -143,9 +143,11 @@ def test_log_has_a_record_per_step():
     records: list[dict[str, Any]] = []
     program = chain("exp", "neg", "neg")
     drive(program, *rule("double: neg(neg(x)) => x\nturn: exp(x) => abs(x)"), log=records.append)
-    assert [r["pattern"] for r in records] == ["double", "turn"]
-    assert records[1]["before"] == "%v0 = exp(%x) -> tensor<f32, 3x3>"
-    assert records[1]["after"] == ["%v0 = abs(%x) -> tensor<f32, 3x3>"]
+    assert [r["event"] for r in records] == ["changed op", "erased", "changed op"]
+    assert [r["pattern"] for r in records] == ["double", None, "turn"]
+    assert records[1]["before"] == "%v1 = neg(%v0) -> tensor<f32, 3x3>" and records[1]["after"] == []
+    assert records[2]["before"] == "%v0 = exp(%x) -> tensor<f32, 3x3>"
+    assert records[2]["after"] == ["%v0 = abs(%x) -> tensor<f32, 3x3>"]
 
 
 def test_replacement_of_another_type_is_refused():

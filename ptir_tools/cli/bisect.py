@@ -126,7 +126,7 @@ class Trial:
 
     def count(self) -> int:
         """How many steps the pipeline takes; one that crashes counts."""
-        self.run(None, self.records.append)
+        self.run(None, lambda record: None if record["event"] == "erased" else self.records.append(record))
         return len(self.records) + bool(self.crash)
 
     def text(self, steps: int) -> str | None:

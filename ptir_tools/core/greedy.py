@@ -152,7 +152,10 @@ class _Driver:
         folded."""
         rw = self.rw
         if self.config.enable_dce:
+            ops = [op for block in rw.blocks() for op in block.body] if self.watch is not None else []
             self.stats.erased += rw.erase_dead()
+            if self.watch is not None:
+                self.watch.swept(ops)
         if self.fold_first and self.random is None:
             rw.listen = self.freed
             self.fold_constants()
@@ -256,6 +259,8 @@ class _Driver:
             op = dead.pop()
             if dce and op in self.rw.order.slots and erase(op):
                 self.stats.erased += 1
+                if self.watch is not None:
+                    self.watch.swept([op])
 
     def refill(self) -> bool:
         """Go on with the wide ops: what reads all operands of one is done when they are, not once for each."""

@@ -110,7 +110,8 @@ class PassContext:
         self.took(1)
         if self.log is not None:
             text = op_text(root)
-            self.record({"pattern": name, "root": text, "before": text, "after": [*map(op_text, after)], "loc": root.loc})
+            told = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": [*map(op_text, after)]}
+            self.record(told | {"loc": root.loc})
         return True
 
     def record(self, step: dict[str, Any]) -> None:

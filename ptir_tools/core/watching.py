@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ptir_tools.core.constants import element_of, number
@@ -42,8 +42,16 @@ class Watch:
             self._check(name, success, before)
         if success and self.log is not None:
             after = [op_text(op) for op in dict.fromkeys(self.changed) if self.rw.alive(op)]
-            self.log({"pattern": name, "root": text, "before": text, "after": after, "loc": root.loc})
+            event = "folded" if name == "fold" else "changed op"
+            self.log({"event": event, "pattern": name, "root": text, "before": text, "after": after, "loc": root.loc})
         return success
+
+    def swept(self, ops: Iterable[Op]) -> None:
+        """Log those of `ops` that have gone because nobody used them."""
+        if self.log is not None:
+            for op in ops:
+                if not self.rw.alive(op):
+                    self.log(erased(op))
 
     def _check(self, name: str, success: bool, before: object) -> None:
         if success is not (fingerprint(self.rw) != before):
@@ -70,6 +78,12 @@ def fingerprint(rw: Inspector) -> tuple[object, ...]:
         return (*parts, tuple(map(key, block.results)))
 
     return of(rw.block)
+
+
+def erased(op: Op) -> dict[str, Any]:
+    """The record of a dead op that has gone; it belongs to the step before."""
+    text = op_text(op)
+    return {"event": "erased", "pattern": None, "root": text, "before": text, "after": [], "loc": op.loc}
 
 
 def op_text(op: Op) -> str:
