@@ -30,6 +30,7 @@ from pto_programs import check, good, module, printed, run
 
 import ptir_tools.dialects.pto  # noqa: F401
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import clone
 from ptir_tools.core.opdef import OPS
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.layout import format_text
@@ -347,8 +348,10 @@ def test_programs(data):
     assert laid_out is not None and format_text(Source("b.pto", laid_out), Diagnostics()) == laid_out
     assert printed(good(laid_out)) == text
     assert not any(block.faults() for block in plan(program).functions.values())
-    run_pipeline(program, program.dialect.pipeline, PassContext())
-    _, found = check(printed(program))
-    assert not found.items, found.items
-    for seed, order in enumerate(("sequential", "adversarial", "random")):
-        same(run(program, inputs, order=order, seed=seed), expected)
+    for pipeline in (program.dialect.pipeline, "pto-canonicalize,pto-bufferize,pto-insert-events,pto-allocate-event-ids"):
+        after = clone(program)
+        run_pipeline(after, pipeline, PassContext())
+        _, found = check(printed(after))
+        assert not found.errors, found.items
+        for seed, order in enumerate(("sequential", "adversarial", "random")):
+            same(run(after, inputs, order=order, seed=seed), expected)

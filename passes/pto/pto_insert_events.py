@@ -1,9 +1,10 @@
 """Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
 
-Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory that may
-overlap, unless what was waited for before says that they are complete. A block begins and ends with nothing under way: what is
-pending is awaited before a loop, a branch, a call or a barrier, and at the block's end. An op for whose event nobody waits
-stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts 4.3).
+Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory (that of
+tiles that are bound to addresses, too) that may overlap, unless what was waited for says that they are complete. A block begins
+and ends with nothing under way: what is pending is awaited before a loop, a branch, a call or a barrier, and at the block's end.
+An op for whose event nobody waits stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
+4.3).
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from ptir_tools.core.types import EventType, TileType, event
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
-from ptir_tools.dialects.pto.windows import Access, access_of, overlap
+from ptir_tools.dialects.pto.places import Places
+from ptir_tools.dialects.pto.windows import Access, access_of, overlap, placed
 from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
     """Make tile ops asynchronous, with the waits that they need."""
+    tiles = placed(program.functions)
     for rw in context.rewriters(program):
         if any(isinstance(v.type, EventType) for op in rw.block.ops() for v in op.results):
             continue
         plan = _Plan()
         for block in rw.blocks():
-            _Block(plan, block).walk()
+            _Block(plan, block, tiles).walk()
         context.count("events", _rewrite(rw, plan))
 
 
@@ -53,21 +56,37 @@ class _Task:
     pipe: int
     place: int
     clock: Clock
+    number: int  # among those under way
+
+
+@dataclass(slots=True, eq=False)
+class _Touch:
+    """One access of a task; None where it is not known."""
+
+    task: _Task
     access: Access | None
+    writes: bool
+
+    @property
+    def place(self) -> int:
+        return self.task.place
 
 
 class _Block:
     """Plans one block; clocks are those of the hazard check."""
 
-    def __init__(self, plan: _Plan, block: Region) -> None:
+    def __init__(self, plan: _Plan, block: Region, placed: dict[Value, Access]) -> None:
         self.plan = plan
         self.region = block
+        self.placed = placed
         self.issued: Clock = ZERO
         self.last: list[Clock] = [ZERO] * len(PIPES)
         self.places = [0] * len(PIPES)
         self.makers: dict[Value, _Task] = {}
         self.pending: list[_Task] = []
-        self.accesses: list[_Task] = []
+        self.touched: dict[Value, dict[int, Places[_Touch]]] = {}  # per memory and pipe
+        self.every: list[_Touch] = []
+        self.unknown: list[_Touch] = []
 
     def walk(self) -> None:
         for op in self.region.body:
@@ -79,28 +98,55 @@ class _Block:
 
     def task(self, op: Op) -> None:
         pipe = PIPES.index(pipe_of(op))
-        access = access_of(op) if op.defn.short in ACCESSES else None
         clock = join(self.issued, self.last[pipe])
         waits = self.plan.waits.setdefault(op, [])
-        needs = [self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers]
-        for need in dict.fromkeys([*needs, *self.conflicts(op, access)]):
+        made = _Task(op, pipe, self.places[pipe] + 1, clock, len(self.pending))
+        touches = list(self.touches(made))
+        makers = [self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers]
+        for need in makers:
+            if need.pipe != pipe and clock[need.pipe] < need.place and need.op not in waits:
+                waits.append(need.op)
+        for need in makers:
+            clock = join(clock, need.clock)
+        met = {t for touch in touches for t in self.conflicts(touch)}
+        for need in sorted(met, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
             if need.pipe != pipe and clock[need.pipe] < need.place:
                 waits.append(need.op)
-        for need in needs + self.conflicts(op, access):
             clock = join(clock, need.clock)
         self.places[pipe] += 1
-        made = _Task(op, pipe, self.places[pipe], advanced(clock, pipe, self.places[pipe]), access)
-        self.last[pipe] = made.clock
+        made.clock = self.last[pipe] = advanced(clock, pipe, made.place)
         self.makers.update((v, made) for v in op.results if isinstance(v.type, TileType))
         self.pending.append(made)
-        if op.defn.short in ACCESSES:
-            self.accesses.append(made)
+        for touch in touches:
+            self.remember(touch)
 
-    def conflicts(self, op: Op, access: Access | None) -> list[_Task]:
-        """The earlier accesses that `op` must follow."""
-        if op.defn.short not in ACCESSES:
-            return []
-        return [t for t in self.accesses if _must_follow(op, access, t)]
+    def touches(self, task: _Task) -> Iterator[_Touch]:
+        """What an op reads and writes of memory, tiles that are bound to addresses included."""
+        op = task.op
+        if op.defn.short in ACCESSES:
+            yield _Touch(task, access_of(op), "store" in op.defn.short)
+        for values, writes in ((op.operands, False), (op.results, True)):
+            for v in values if self.placed else ():
+                if isinstance(v, Value) and v in self.placed:
+                    yield _Touch(task, self.placed[v], writes)
+
+    def conflicts(self, touch: _Touch) -> Iterator[_Task]:
+        """The tasks of earlier accesses that `touch` must follow."""
+        others = self.unknown
+        if touch.access is None:
+            others = self.every
+        elif (pipes := self.touched.get(touch.access.root)) is not None:
+            others = [*others, *(t for pipe, p in pipes.items() for t in p.near(touch.access, self.issued[pipe]))]
+        for t in others:
+            if (touch.writes or t.writes) and _may_meet(touch.access, t.access):
+                yield t.task
+
+    def remember(self, touch: _Touch) -> None:
+        self.every.append(touch)
+        if touch.access is None:
+            self.unknown.append(touch)
+        else:
+            self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
     def flush(self, at: Op | None) -> None:
         """Wait for all that is under way; where one says that others are complete, for it, and for loads and stores for which
@@ -109,21 +155,19 @@ class _Block:
         clock, ops = self.issued, []
         for t in reversed(self.pending):
             covered = clock[t.pipe] >= t.place
-            if not covered or (t.op not in awaited and t.access is not None):
+            if not covered or (t.op not in awaited and t.op.defn.short in ACCESSES):
                 ops.append(t.op)
             clock = join(clock, t.clock)
         if ops:
             self.plan.syncs.append((self.region, at, ops[::-1]))
         self.issued = clock
-        self.pending, self.accesses = [], []
+        self.pending, self.touched, self.every, self.unknown = [], {}, [], []
 
 
-def _must_follow(op: Op, access: Access | None, earlier: _Task) -> bool:
-    if not ("store" in op.defn.short or "store" in earlier.op.defn.short):
-        return False
-    if access is None or earlier.access is None:
+def _may_meet(a: Access | None, b: Access | None) -> bool:
+    if a is None or b is None:
         return True
-    return access.root is earlier.access.root and overlap(access, earlier.access) is not None
+    return a.root is b.root and overlap(a, b) is not None
 
 
 def _rewrite(rw: Rewriter, plan: _Plan) -> int:

@@ -7,7 +7,7 @@ starts exactly when the other's clock has reached its place in its pipe.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Program, Value
@@ -15,7 +15,7 @@ from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.traces import Key, Step, traces
-from ptir_tools.dialects.pto.windows import Access, overlap
+from ptir_tools.dialects.pto.windows import Access, overlap, placed
 
 Clock = tuple[int, ...]
 ZERO: Clock = (0,) * len(PIPES)
@@ -43,14 +43,18 @@ class _Findings:
     idle: set[tuple[Op, int]] = field(default_factory=set)  # and those that order nothing in some
 
 
-def check(function: Function, program: Program, diagnostics: Diagnostics) -> None:
-    """Report the hazards of a function: missing waits, unordered accesses, events and waits without use."""
+def check(function: Function, program: Program, diagnostics: Diagnostics, tiles: dict[Value, Access] | None = None) -> None:
+    """Report the hazards of a function: missing waits, unordered accesses, events and waits without use.
+
+    `tiles` are those whose memory is known: where None, those that the program binds to addresses.
+    """
     found = _Findings()
     if any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(
         function
     ):
+        tiles = placed(program.functions) if tiles is None else tiles
         for trace in traces(function, program):
-            _Run(found).trace(trace)
+            _Run(found, tiles).trace(trace)
     for (user, producer), v in found.missing.items():
         event = producer.results[-1].name
         at = f"%{v.name}"
@@ -96,13 +100,14 @@ def _report_idle(function: Function, found: _Findings, diagnostics: Diagnostics)
 class _Run:
     """One trace."""
 
-    def __init__(self, found: _Findings) -> None:
+    def __init__(self, found: _Findings, placed: dict[Value, Access]) -> None:
         self.found = found
+        self.placed = placed  # tiles whose memory is known
         self.issued: Clock = ZERO  # what is complete before the next op is issued
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
         self.made: dict[Key, _Done] = {}
-        self.pending: dict[Value, dict[int, Places[_Done]]] = {}  # per memref argument and pipe: its accesses so far
+        self.pending: dict[Value, dict[int, Places[_Done]]] = {}  # per memref argument, or space, and pipe: its accesses so far
 
     def trace(self, steps: list[Step]) -> None:
         for step in steps:
@@ -143,6 +148,8 @@ class _Run:
         done = _Done(step.op, pipe, place, advanced(clock, pipe, place), step.access, role.writes)
         if step.access is not None:
             self.memory(done, step.access, clock)
+        if self.placed:
+            self.tiles(step, done, clock)
         self.last[pipe] = done.clock
         if not role.asynchronous:
             self.issued = join(self.issued, done.clock)
@@ -171,10 +178,17 @@ class _Run:
             pipes[done.pipe] = own = Places()
         own.add(done)
 
+    def tiles(self, step: Step, done: _Done, clock: Clock) -> None:
+        """The memory of tiles that are bound to addresses: operands are read, results written."""
+        reads, writes = [step.op.operands[i] for i in step.role.tiles], step.op.results
+        for values, stores in ((reads, False), (writes, True)):
+            for access in [self.placed[v] for v in values if isinstance(v, Value) and v in self.placed]:
+                self.memory(replace(done, access=access, writes=stores), access, clock)
+
     def conflict(self, done: _Done, earlier: _Done) -> None:
         assert done.access is not None and earlier.access is not None
         met = overlap(done.access, earlier.access)
-        if met is None:
+        if met is None or (done.op, earlier.op) in self.found.missing:
             return
         kind = "RAW" if earlier.writes and not done.writes else "WAR" if done.writes and not earlier.writes else "WAW"
         key = (done.op, earlier.op)

@@ -16,7 +16,7 @@ from ptir_tools.dialects.pto.types import type_text
 
 Tiles = dict[Value, TileType]
 _MATMUL = ("tile.matmul", "tile.matmul.acc", "tile.matmul.bias")
-_MOVES = ("tile.load", "tile.store", "tile.store.fp", "tile.extract", "tile.reshape", "tile.mov")
+_MOVES = ("tile.load", "tile.store", "tile.store.fp", "tile.extract", "tile.reshape", "tile.mov", "tile.assign")
 
 
 def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:

@@ -18,8 +18,10 @@ FEW = 8  # accesses that are gone through one by one
 class Placed(Protocol):
     """What is kept: an access with its place in its pipe."""
 
-    place: int
-    access: Access | None
+    @property
+    def place(self) -> int: ...
+    @property
+    def access(self) -> Access | None: ...
 
 
 T = TypeVar("T", bound=Placed)

@@ -58,7 +58,7 @@ def role_of(op: Op) -> Role:
     key = (op.defn, tuple([x.type for x in op.operands]), op.attrs)  # type: ignore[union-attr]
     if (found := _ROLES.get(key)) is None:
         last = op.results[-1].type if op.results else None
-        kinds = [operand_type(x).__class__ for x in op.operands]
+        kinds = [operand_type(x).__class__ for x in op.operands] if op.defn.short != "tile.assign" else []  # which reads nothing
         tiles, events = (tuple([i for i, k in enumerate(kinds) if k is kind]) for kind in (TileType, EventType))
         short = op.defn.short
         signals = last.__class__ is EventType

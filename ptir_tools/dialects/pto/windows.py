@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType
-from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
+from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import memory_of, window
 from ptir_tools.dialects.pto.rules import group
 
@@ -116,3 +118,25 @@ def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
     if step_a == step_b == 1:
         return low < b.least[d] and low + a.least[d] > 0
     return any(low + i * step_a in range(0, b.least[d] * step_b, step_b) for i in range(a.least[d]))
+
+
+def placed(functions: Sequence[Function]) -> dict[Value, Access]:
+    """The tiles that `pto.tile.assign` binds to known addresses, as windows of their spaces (facts 4.2)."""
+    made: dict[Value, Access] = {}
+    for function in functions:
+        bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
+        tiles = infer(function) if bound else {}
+        for op in bound:
+            tile, at = op.operands[0], constant(op.operands[1])
+            if isinstance(tile, Value) and at is not None:
+                made[tile] = on_chip(tiles[tile], at)
+    return made
+
+
+def on_chip(t: TileType, address: int) -> Access:
+    """The bytes of a tile at an address of its space, as a window."""
+    size = (tile_bytes(t),)
+    return Access(_SPACES[t.loc or "Vec"], (number(address),), (1,), size, size)
+
+
+_SPACES = {loc: Value(INDEX_TYPE, loc) for loc in LOCS}
