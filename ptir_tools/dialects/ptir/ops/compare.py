@@ -115,13 +115,16 @@ def chosen(pred: TensorType, on_true: TensorType, on_false: TensorType) -> Tenso
 
 
 def decided(op: Op) -> Operand | None:
-    """the branch that a constant `pred` takes, or that both are; `pred`, when the branches are True and False."""
+    """the branch that a constant `pred` takes, or that both are; `pred`, when it says what the branches say: True and False, or
+    `pred` itself."""
     pred, on_true, on_false = op.operands
     if same_operand(on_true, on_false):
         return on_true
     if (known := scalar_of(pred)) is not None:
         return on_true if known else on_false
-    return pred if scalar_of(on_true) is True and scalar_of(on_false) is False else None
+    holds = scalar_of(on_true) is True or same_operand(pred, on_true)
+    fails = scalar_of(on_false) is False or same_operand(pred, on_false)
+    return pred if holds and fails else None
 
 
 @op("ptir.select", infer=chosen, fold=decided, traits=MAP)

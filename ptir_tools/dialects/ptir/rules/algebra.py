@@ -50,6 +50,7 @@ RULES = """
     sub-of-add:         sub(add(x, y), y)                        => x                                      [range]
     sub-of-add-left:    sub(y, add(x, y))                        => neg(x)                                 [range]
     add-of-sub:         add(sub(x, y), y)                        => x                                      [range]
+    sub-of-adds:        sub(add(x, z), add(y, z))                => sub(x, y)                              [range]
     sub-of-sub:         sub(x, sub(x, y))                        => y                                      [range]
     mul-of-div:         mul(div(x, y), y)                        => x           if floating(x)             [range]
     div-of-mul:         div(mul(x, y), y)                        => x           if floating(x)             [range]

@@ -26,6 +26,10 @@ RULES = """
     equal-negated:      compare_eq(neg(x), neg(y))               => compare_eq(x, y)
     unequal-negated:    compare_ne(neg(x), neg(y))               => compare_ne(x, y)
 
+    equal-shifted:      compare_eq(a := add(x, b), c)            => compare_eq(x, sub(c, b))
+                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
+    unequal-shifted:    compare_ne(a := add(x, b), c)            => compare_ne(x, sub(c, b))
+                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
     compare-widened:    compare(cast(x, dtype=d), cast(y, dtype=d)) => compare(x, y)
                         if dtype(x) is dtype(y) and lossless(dtype(x), d)
 
@@ -37,6 +41,8 @@ RULES = """
     is-positive:        compare_gt(cast(p, dtype=_), 0)          => p           if boolean(p)
     not-not:            compare_eq(compare_eq(p, False), False)  => p
     not-not-true:       compare_ne(compare_ne(p, True), True)    => p
+    equal-again:        compare_eq(compare_eq(p, q), q)          => p           if boolean(p)
+    unequal-again:      compare_ne(compare_ne(p, q), q)          => p           if boolean(p)
     not-equal:          compare_eq(compare_eq(a, b), False) => compare_ne(a, b)
     not-unequal:        compare_eq(compare_ne(a, b), False) => compare_eq(a, b)
     not-less:           compare_eq(compare_lt(a, b), False) => compare_ge(a, b)   if number(a, b)
