@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,13 @@ def test_judges_are_told_the_program_by_path_and_on_standard_input(command: str)
 def test_judge_that_hangs_finds_nothing_interesting(ptir: Ptir) -> None:
     ran = ptir("reduce", "testdata/opt/data/steps.ptir", "--check", "sh -c 'sleep 9'", "--timeout", "0.2")
     assert ran.status == 2 and "not interesting" in ran.err
+
+
+def test_what_a_judge_has_started_ends_with_it(tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    assert not judging.Judge(f"(sleep 0.5; touch {late}) & sleep 9", "ptir", timeout=0.1)("")
+    time.sleep(0.8)
+    assert not late.exists()
 
 
 def test_programs_that_do_not_verify_are_tried_only_when_asked(ptir: Ptir, tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import tempfile
+from typing import IO
 
 import click
 
@@ -41,15 +43,23 @@ class Judge:
             path = os.path.join(folder, f"program.{self.suffix}")
             write_text(path, [text])
             with open(path, "rb") as given:
-                words = [word.replace(PLACE, path) for word in self.words]
-                quiet = subprocess.DEVNULL
-                try:
-                    ran = subprocess.run(words, stdin=given, stdout=quiet, stderr=quiet, timeout=self.timeout, check=False)
-                except subprocess.TimeoutExpired:
-                    return False
-                except OSError as error:
-                    raise UsageError(f"--check {words[0]}: {(error.strerror or str(error)).lower()}") from None
-        return ran.returncode == 0
+                return self._run([word.replace(PLACE, path) for word in self.words], given) == 0
+
+    def _run(self, words: list[str], given: IO[bytes]) -> int | None:
+        """The exit code; None after the timeout. What the command has started ends with it."""
+        quiet = subprocess.DEVNULL
+        try:
+            child = subprocess.Popen(words, stdin=given, stdout=quiet, stderr=quiet, start_new_session=True)
+        except OSError as error:
+            raise UsageError(f"--check {words[0]}: {(error.strerror or str(error)).lower()}") from None
+        with child:
+            try:
+                return child.wait(self.timeout)
+            except BaseException as error:
+                os.killpg(child.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    return None
+                raise
 
 
 def _words(command: str) -> list[str]:
