@@ -106,8 +106,9 @@ def _small(x: Operand) -> bool:
 
 
 def _peak(block: Region, dialect: Dialect) -> int:
-    """The most bytes alive at once in `block`, which is made static."""
+    """The most bytes alive at once in `block`, which is made static. Raises Violation when an extent does not follow."""
     numbers = {s.name: _EXTENT for p in block.params for s in mentioned(p.type)}
-    alone = Function(block.name, block.params, block.body, block.results, block.result_types)
-    specialize(Program(dialect, [alone], entry=block.name), numbers)
+    if numbers:
+        alone = Function(block.name, block.params, block.body, block.results, block.result_types)
+        specialize(Program(dialect, [alone], entry=block.name), numbers)
     return record.plan_block(block, record.Plan(method=record.Method("greedy"))).lower_bound
