@@ -48,7 +48,7 @@ def test_canonicalize():
 
 
 def canonical(*lines):
-    source = module(f"%a: {M}, %out: {M}, %n: index, %e: !pto.event<producer = #pto.op<TLOAD>>", *lines)
+    source = module(f"%a: {M}, %out: {M}, %n: index, %p: i1, %e: !pto.event<producer = #pto.op<TLOAD>>", *lines)
     text = optimized(source, "pto-canonicalize")
     return [line.strip() for line in text.splitlines()[2:-3]]
 
@@ -84,6 +84,20 @@ def test_loads_are_merged_until_something_is_written():
     )
     got = canonical(*lines)
     assert sum("tile.load" in line for line in got) == 2 and any("tile.add %x, %x" in line for line in got)
+
+
+def test_what_a_block_computes_is_not_known_outside():
+    both = ("  %{0} = pto.tile.exp %x : {1}", "  pto.tile.store %{0}, %out[%c0, %c0] : {2}, {1}")
+    lines = (
+        LOAD.format("x"),
+        "scf.if %p {",
+        *(line.format("y", T, M) for line in both),
+        *(line.format("w", T, M) for line in both),
+        "}",
+        *(line.strip().format("z", T, M) for line in both),
+    )
+    got = canonical(*lines)
+    assert sum("tile.exp" in line for line in got) == 2
 
 
 def test_what_orders_others_stays():

@@ -29,7 +29,7 @@ def run(program: Program, context: PassContext) -> None:
         for _ in range(_ROUNDS):
             before = rw.edits
             context.count("folds", fold(rw))
-            context.count("merged", merge(rw, rw.block, {}, busy))
+            context.count("merged", merge(rw, rw.block, _Known(), busy))
             context.count("erased", sweep(rw, busy))
             if rw.edits == before:
                 break
@@ -116,18 +116,46 @@ def _value(x: Operand) -> Operand | None:
 # Merging
 
 
-def merge(rw: Rewriter, block: Region, known: dict[Any, Op], busy: frozenset[str]) -> int:
+class _Known:
+    """The first of equal ops, as far as a block sees them; loads only until something may be written."""
+
+    def __init__(self) -> None:
+        self.pure: dict[Any, Op] = {}
+        self.loads: dict[Any, Op] = {}
+        self.order: list[Any] = []  # the keys of `pure`
+
+    def first(self, op: Op) -> Op:
+        """The op that `op` is equal to, or `op`, which is kept then."""
+        key = _key(op)
+        if op.defn.traits & READS:
+            return self.loads.setdefault(key, op)
+        found = self.pure.setdefault(key, op)
+        if found is op:
+            self.order.append(key)
+        return found
+
+    def leave(self, count: int) -> None:
+        """Forget what a block has added to the first `count`."""
+        for key in self.order[count:]:
+            del self.pure[key]
+        del self.order[count:]
+        self.loads.clear()
+
+
+def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> int:
     """Let equal ops be one. Loads of one window are equal until something may be written."""
     count = 0
-    for op in rw.body(block):
+    for op in list(rw.body(block)):
         for r in op.regions:
-            _forget_loads(known)
-            count += merge(rw, r, dict(known), busy)
+            known.loads.clear()
+            outside = len(known.order)
+            count += merge(rw, r, known, busy)
+            known.leave(outside)
         if op.defn.traits & WRITES or op.defn.short in ("sync", "sync.op"):
-            _forget_loads(known)
+            known.loads.clear()
         if not _repeatable(op, busy):
             continue
-        first = known.setdefault(_key(op), op)
+        first = known.first(op)
         if first is op:
             continue
         for v, by in zip(op.results, first.results, strict=True):
@@ -147,11 +175,6 @@ def _repeatable(op: Op, busy: frozenset[str]) -> bool:
 def _key(op: Op) -> Any:
     operands = tuple(x.key if isinstance(x, Literal) else x for x in op.operands)
     return (op.defn, op.defn.key(op.attrs), operands, tuple(v.type for v in op.results))
-
-
-def _forget_loads(known: dict[Any, Op]) -> None:
-    for key in [k for k, op in known.items() if op.defn.traits & READS]:
-        del known[key]
 
 
 # Dropping

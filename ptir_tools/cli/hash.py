@@ -35,8 +35,8 @@ def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: b
         source = session.source(path, diagnostics)
         program = None if source is None else session.parse(source, diagnostics)
         if program is not None and program.dialect.name != "ptir":
-            help = "ptir translate --to ptir makes one of it"
-            raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash; {help}")
+            way = "" if program.dialect.name == "pto" else "; ptir translate --to ptir makes one of it"
+            raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash{way}")
         found = None
         if program is not None and not diagnostics.errors:
             found = bincode.program_hash(program, diagnostics, canonical=canonical)
