@@ -14,7 +14,8 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import OPS, create, operand_type
 from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
+from ptir_tools.core.types import Dim, Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops import folds
 from ptir_tools.dialects.ptir.ops.numerics import PRECISION
 from ptir_tools.dialects.ptir.ops.numerics import lossless as lossless
 from ptir_tools.dialects.ptir.ops.shape import axes as axes
@@ -31,10 +32,7 @@ Thing = Operand | Op
 
 def tensor_type(x: Thing) -> TensorType:
     """The tensor type of an operand or of an op's result. Raises TypeError for a tuple."""
-    t: Type = x.results[0].type if isinstance(x, Op) else operand_type(x)
-    if not isinstance(t, TensorType):
-        raise TypeError(str(t))
-    return t
+    return folds.tensor_type(x.results[0] if isinstance(x, Op) else x)
 
 
 def shape(x: Thing) -> Shape:
