@@ -29,7 +29,7 @@ setup(
     ext_modules=[
         Extension(
             "ptir_tools._native",
-            sources=[f"ptir_tools/native/{name}.c" for name in ("module", "kernels", "gemm", "moves", "placement")],
+            sources=[f"ptir_tools/native/{name}.c" for name in ("module", "kernels", "gemm", "moves", "placement", "fit")],
             depends=[f"ptir_tools/native/{name}.h" for name in ("kernels", "common", "functions", "turn", "placement")],
             include_dirs=["ptir_tools/native"],
             extra_compile_args=FLAGS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 import ptir_tools
 from ptir_tools.engines import native
-from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native import clusters, moves
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import bits
 
@@ -119,3 +121,36 @@ def test_a_cast_between_narrow_floats_rounds_once():
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     for found, wanted in zip(same(program, [every]), same(program, [every], "numpy"), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["f16", "bf16", "f32"]),
+    st.sampled_from(["f16", "bf16", "f32"]),
+    st.permutations(range(3)),
+    st.lists(st.sampled_from([0, 1, 2, 7, 33]), min_size=3, max_size=3),
+    st.sets(st.integers(0, 2)),
+    st.integers(1, 2),
+)
+def test_copies_convert_floats_of_any_strides(source, target, perm, shape, repeated, workers):
+    kinds = {**KINDS, "f32": np.dtype(np.float32)}
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal([1 if i in repeated else n for i, n in enumerate(shape)]).astype(np.float32).astype(kinds[source])
+    x = np.broadcast_to(x, shape).transpose(perm)
+    out = np.full(x.shape, 7, kinds[target])
+    shop = SimpleNamespace(threads=workers, scratch=lambda s, dtype: np.empty(s, np.float32))
+    for function, arguments in moves.copied(out, x, shop):
+        function(*arguments)
+    np.testing.assert_array_equal(out.astype(np.float32), x.astype(kinds[target]).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m,k,n", [(1, 3, 2), (2, 3, 2), (5, 40, 7), (40, 33, 50), (3, 0, 4)])
+def test_products_of_repeated_and_turned_operands(kind, m, k, n):
+    g = ptir_tools.Graph()
+    x, y = g.input("x", kind, (k, m)), g.input("y", kind, ())
+    program = g.returns((x.transpose([1, 0]) @ y.broadcast_to([k, n])).cast("f32"))
+    rng = np.random.default_rng(0)
+    data = rng.integers(-2, 3, (k, m)).astype(KINDS[kind])
+    (found,) = same(program, [data, np.array(2, KINDS[kind])])
+    np.testing.assert_array_equal(found, data.T.astype(np.float32) @ np.full((k, n), 2, np.float32))

@@ -16,7 +16,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.dialects import load_dialect
-from ptir_tools.plan import plan, to_csv, to_json, to_text
+from ptir_tools.plan import placement, plan, search, to_csv, to_json, to_text
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.validate import conflicts
 from ptir_tools.plan.views import dense_strides, is_dense
@@ -149,6 +149,22 @@ def test_the_judge_finds_every_overlap(placed):
         if a.upper > a.lower and b.upper > b.lower
     )
     assert bool(conflicts(items, offsets)) == wrong
+
+
+@pytest.mark.skipif(search.kernel() is None, reason="no C compiler at installation")
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 60), st.integers(0, 40)), max_size=60), st.sampled_from([1, 10**15])
+)
+def test_the_kernel_places_as_python_does(items, scale):
+    """Whatever the scale of time, and with intervals that are empty."""
+    intervals = [Interval(a * scale, (a + length) * scale, size) for a, length, size in items]
+    assert [*placement._fitted(intervals)] == [*placement._scanned(intervals)]
+
+
+def test_what_the_kernel_cannot_count_is_placed():
+    assert sorted(place([Interval(0, 2, 1 << 70), Interval(1, 3, 1 << 70)])) == [0, 1 << 70]
+    assert sorted(place([Interval(0, 1 << 70, 1), Interval(1, 1 << 71, 1)])) == [0, 1]
 
 
 def test_a_hundred_thousand_intervals_are_placed_in_time():

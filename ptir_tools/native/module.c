@@ -305,26 +305,28 @@ static PyObject *py_place(PyObject *self, PyObject *args)
     return good ? Py_BuildValue("iL", status, (long long)used) : NULL;
 }
 
-PyDoc_STRVAR(fit_doc, "fit(lower, upper, size, order, done, until, offsets): first fit of order[done:until], those before have offsets.");
+PyDoc_STRVAR(fit_doc, "fit(lower, upper, size, order, done, until, tightest, offsets): order[done:until] into gaps, those before have\n"
+                      "offsets. Without an order all as they begin.");
 
 static PyObject *py_fit(PyObject *self, PyObject *args)
 {
     Py_buffer lower, upper, size, order, offsets;
     Py_ssize_t done, until;
-    int status = PTIR_NO_MEMORY;
+    int tightest, status = PTIR_NO_MEMORY;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*nnw*", &lower, &upper, &size, &order, &done, &until, &offsets))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*nnpw*", &lower, &upper, &size, &order, &done, &until, &tightest, &offsets))
         return NULL;
     Py_buffer *views[] = {&lower, &upper, &size, &order, &offsets};
     ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, order.buf, 0};
     int good = (done >= 0 && done <= until && (size_t)until <= b.count) || fail("a range of no buffers");
     for (int i = 0; i < 5; i++)
-        good = good && (views[i]->len == lower.len || fail("the arrays differ in length"));
-    for (size_t i = 0; good && i < b.count; i++)
+        good = good && (views[i]->len == lower.len || (i == 3 && !order.len) || fail("the arrays differ in length"));
+    for (size_t i = 0; good && order.len && i < b.count; i++)
         good = (b.rank[i] >= 0 && (size_t)b.rank[i] < b.count) || fail("the order names no buffer");
     if (good && (good = checks_buffers(&b))) {
         Py_BEGIN_ALLOW_THREADS
-        status = ptir_fit(&b, order.buf, (size_t)done, (size_t)until, offsets.buf);
+        status = order.len ? ptir_fit(&b, order.buf, (size_t)done, (size_t)until, tightest, offsets.buf)
+                           : ptir_fit_births(&b, offsets.buf);
         Py_END_ALLOW_THREADS
     }
     for (int i = 0; i < 5; i++)

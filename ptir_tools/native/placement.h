@@ -17,8 +17,11 @@ enum { PTIR_PLACED = 1, PTIR_IMPOSSIBLE = 0, PTIR_GAVE_UP = -1, PTIR_NO_MEMORY =
  * so many `steps`, and where the search is too deep for the stack; *used are those taken. */
 int ptir_place(const ptir_buffers *buffers, int64_t steps, int64_t *offsets, int64_t *used);
 
-/* First fit: buffers order[done] .. order[until - 1] in turn, each in the lowest gap between those before it that share a section
- * with it; the first `done` of the order have their offsets. Returns PTIR_PLACED or PTIR_NO_MEMORY. */
-int ptir_fit(const ptir_buffers *buffers, const int64_t *order, size_t done, size_t until, int64_t *offsets);
+/* Buffers order[done] .. order[until - 1] in turn, each in the lowest gap between those before it that are alive with it, or in
+ * the tightest; the first `done` of the order have their offsets. Returns PTIR_PLACED or PTIR_NO_MEMORY. */
+int ptir_fit(const ptir_buffers *buffers, const int64_t *order, size_t done, size_t until, int tightest, int64_t *offsets);
+
+/* All buffers in the order in which they begin, each in the lowest gap. */
+int ptir_fit_births(const ptir_buffers *buffers, int64_t *offsets);
 
 #endif

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from ptir_tools.plan.placement import Interval, lower_bound, peak
-from ptir_tools.plan.search import Buffers, Outcome, first_fit, kernel, search
+from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
 
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
 _PAIRS = 5000  # looked at in the time of a step
@@ -102,7 +102,7 @@ class _Task:
             for start in range(0, n, _CHUNK):
                 if monotonic() > end:
                     return None if found is None else self.given(found)
-                first_fit(self.buffers, order, start, min(start + _CHUNK, n), offsets)
+                fit(self.buffers, order, offsets, start, min(start + _CHUNK, n))
             if self.top(offsets) < self.best:
                 found, self.best = offsets, self.top(offsets)
             if self.best <= target:

@@ -1,18 +1,23 @@
 """Offsets for intervals of known size: dynamic storage allocation.
 
 Greedy: intervals in some order, each at the lowest (or the tightest) gap between those that live at the same time; the best
-of several orders wins, as many as can be tried with `PAIRS` looks at overlapping pairs. Where there are more pairs, only one
-order is tried, in which the live set is all that is scanned.
+of several orders wins, as many as can be tried with so many looks at overlapping pairs (`PAIRS`, five times as many in C). Where
+there are more pairs, only one order is tried, in which the live set is all that is scanned.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, chain, islice
+
+from ptir_tools.plan.search import Buffers, fit, kernel
 
 PAIRS = 4_000_000
+KERNEL_PAIRS = 20_000_000  # with the kernel
+_COUNTED = 1 << 62  # bytes, and moments of time, that the kernel can count
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,19 +50,56 @@ def peak(intervals: Sequence[Interval], offsets: Sequence[int]) -> int:
 def place(intervals: Sequence[Interval]) -> list[int]:
     """An offset per interval; those that live at the same time do not overlap. Deterministic."""
     bound = lower_bound(intervals)
-    best = _in_order_of_birth(intervals)
-    lowest = peak(intervals, best)
-    if lowest == bound or (neighbors := overlapping(intervals, PAIRS)) is None:
-        return best
-    tries = PAIRS // max(1, sum(map(len, neighbors)) // 2)
-    attempts = ((order, fit) for order in _orders(intervals, neighbors) for fit in (_first_fit, _best_fit))
-    for order, fit in islice(attempts, tries):
-        offsets = _greedy(intervals, neighbors, order, fit)
-        if (found := peak(intervals, offsets)) < lowest:
+    fits = kernel() is not None and max(_span(intervals), sum(x.size for x in intervals)) < _COUNTED
+    best: list[int] = []
+    lowest: int | None = None
+    for offsets in _fitted(intervals) if fits else _scanned(intervals):
+        found = peak(intervals, offsets)
+        if lowest is None or found < lowest:
             best, lowest = offsets, found
         if lowest == bound:
             break
     return best
+
+
+def _span(intervals: Sequence[Interval]) -> int:
+    return max((x.upper for x in intervals), default=0) - min((x.lower for x in intervals), default=0)
+
+
+def _fitted(intervals: Sequence[Interval]) -> Iterator[list[int]]:
+    """Placements by the kernel."""
+    used = sorted((i for i, x in enumerate(intervals) if x.size and x.upper > x.lower), key=lambda i: intervals[i].lower)
+    some = [intervals[i] for i in used]
+    first = some[0].lower if some else 0
+    buffers = Buffers(
+        array("q", [x.lower - first for x in some]),
+        array("q", [x.upper - first for x in some]),
+        array("q", [x.size for x in some]),
+    )
+    attempts = ((order, tightest) for order in _orders(intervals) for tightest in (False, True))
+    at = {i: k for k, i in enumerate(used)}
+    for order, tightest in chain([([], False)], islice(attempts, KERNEL_PAIRS // max(1, _pairs(some)))):
+        offsets, found = [0] * len(intervals), array("q", bytes(8 * len(some)))
+        fit(buffers, [at[i] for i in order if i in at], found, tightest=tightest)
+        for i, offset in zip(used, found, strict=True):
+            offsets[i] = offset
+        yield offsets
+
+
+def _scanned(intervals: Sequence[Interval]) -> Iterator[list[int]]:
+    """Placements without the kernel."""
+    yield _in_order_of_birth(intervals)
+    if (neighbors := overlapping(intervals, PAIRS)) is None:
+        return
+    attempts = ((order, fits) for order in _orders(intervals) for fits in (_first_fit, _best_fit))
+    for order, fits in islice(attempts, PAIRS // max(1, sum(map(len, neighbors)) // 2)):
+        yield _greedy(intervals, neighbors, order, fits)
+
+
+def _pairs(intervals: Sequence[Interval]) -> int:
+    """How many pairs live at the same time; the intervals are sorted by start."""
+    ends = sorted(x.upper for x in intervals)
+    return sum(i - bisect_right(ends, x.lower) for i, x in enumerate(intervals))
 
 
 def overlapping(intervals: Sequence[Interval], limit: int) -> list[list[int]] | None:
@@ -87,18 +129,33 @@ def _events(intervals: Sequence[Interval]) -> Iterator[tuple[int, int, int]]:
             yield x.upper, 0, i
 
 
-def _orders(intervals: Sequence[Interval], neighbors: list[list[int]]) -> Iterator[list[int]]:
+def _orders(intervals: Sequence[Interval]) -> Iterator[list[int]]:
+    crowd = _crowds(intervals)
     weights: tuple[Callable[[int], int], ...] = (
         lambda i: intervals[i].size,
         lambda i: intervals[i].size * (intervals[i].upper - intervals[i].lower),
         lambda i: intervals[i].upper - intervals[i].lower,
-        lambda i: sum(intervals[j].size for j in neighbors[i]),
+        lambda i: crowd[i],
         lambda i: -intervals[i].lower,
         lambda i: intervals[i].upper,
     )
     for weight in weights:
         keys = [weight(i) for i in range(len(intervals))]
         yield sorted(range(len(intervals)), key=lambda i: (-keys[i], -intervals[i].size, i))
+
+
+def _crowds(intervals: Sequence[Interval]) -> list[int]:
+    """For every interval the bytes of all others that live at the same time."""
+    used = [x for x in intervals if x.size and x.upper > x.lower]
+    starts, ends = sorted((x.lower, x.size) for x in used), sorted((x.upper, x.size) for x in used)
+    begun, over = ([0, *accumulate(size for _, size in events)] for events in (starts, ends))
+    began, ended = [t for t, _ in starts], [t for t, _ in ends]
+
+    def crowd(x: Interval) -> int:
+        empty = not x.size or x.upper <= x.lower
+        return 0 if empty else begun[bisect_left(began, x.upper)] - over[bisect_right(ended, x.lower)] - x.size
+
+    return [crowd(x) for x in intervals]
 
 
 Gap = tuple[int, int]

@@ -66,10 +66,13 @@ def search(buffers: Buffers, rank: Sequence[int], capacity: int, steps: int) -> 
     return Outcome(outcome), list(offsets), used
 
 
-def first_fit(buffers: Buffers, order: Sequence[int], done: int, until: int, offsets: array[int]) -> None:
-    """Offsets for the buffers order[done:until], each in the lowest gap between those before it; those before `done` have theirs.
-    Only where the kernel was built."""
-    native.fit(buffers.lower, buffers.upper, buffers.size, array("q", order), done, until, offsets)
+def fit(
+    buffers: Buffers, order: Sequence[int], offsets: array[int], done: int = 0, until: int | None = None, tightest: bool = False
+) -> None:
+    """Offsets for the buffers order[done:until], each in the lowest gap between those before it, or the tightest; those before
+    `done` have theirs. Without an order all as they begin, in the lowest gap. Only where the kernel was built."""
+    end = len(order) if until is None else until
+    native.fit(buffers.lower, buffers.upper, buffers.size, array("q", order), done, end, tightest, offsets)
 
 
 class _GaveUp(Exception):

@@ -96,7 +96,7 @@ def lowered(cluster: clusters.Cluster, outs: Sequence[Value], scalar: Sequence[b
 def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
     """The steps that copy floats to the dense `out` of floats of another precision; None for other dtypes, or strides of `x`."""
     dtypes = {numpy_dtype(t): t for t in clusters.FLOATS}
-    if x.dtype not in dtypes or out.dtype not in dtypes or not x.size:
+    if x.dtype not in dtypes or out.dtype not in dtypes or not x.size or (x.ndim and not x.strides[-1]):
         return None
     shape = (1, x.size) if x.flags.c_contiguous else (prod(x.shape[:-1]), x.shape[-1])
     try:
