@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import run_ptir
 from tiny_graphs import SIZES, codes, good, graph, node, read, run, sample, source
 
 from ptir_tools import engines
@@ -168,3 +169,12 @@ def test_an_axis_named_twice_is_told_as_written(text: str) -> None:
 def test_a_pad_that_its_dtype_has_not_is_told_in_one_sentence() -> None:
     (error,) = read(graph(source([2], "i32"), node("PAD", pad=[[1, 1]], value="nan")))[1]
     assert (error.code, error.message) == ("NeutralInvalid", "the value of PAD, nan, is no i32")
+
+
+def test_an_index_map_that_is_nested_too_deep() -> None:
+    entry: object = "i0"
+    for _ in range(100):
+        entry = {"add": [entry, 0]}
+    text = graph(source([2]), node("VIEW", result_shape=[2], index_map={"map": [entry]}))
+    ran = run_ptir("verify", "--diagnostics", "short", stdin=text.encode())
+    assert ran.status == 1 and "error[InvalidArg]: the expression is nested deeper than 64" in ran.err

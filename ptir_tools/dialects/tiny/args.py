@@ -174,8 +174,9 @@ def _tree(value: Any, depth: int = 0) -> ex.Poly:
         return ex.constant(value)
     if not isinstance(value, dict):
         return expression(value)
+    require(depth < ex.MAX_DEPTH, "InvalidArg", f"the expression is nested deeper than {ex.MAX_DEPTH}")
     (operator, operands) = next(iter(value.items())) if len(value) == 1 else ("", None)
-    good = operator in _TREE and isinstance(operands, list) and len(operands) >= 2 and depth < ex.MAX_DEPTH
+    good = operator in _TREE and isinstance(operands, list) and len(operands) >= 2
     if operands is None or not good or (operator in ("floordiv", "mod", "sub") and len(operands) > 2):
         raise _wrong(f"an object with one of {', '.join(_TREE)} and its operands", value)
     first, *rest = [_tree(e, depth + 1) for e in operands]
