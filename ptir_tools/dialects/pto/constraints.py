@@ -54,6 +54,11 @@ def _load(op: Op, tiles: Tiles, target: Target) -> None:
 def _store(op: Op, tiles: Tiles, target: Target) -> None:
     t, memory = _tile(op.operands[0], tiles), operand_type(op.operands[1])
     assert isinstance(memory, MemRefType)
+    rows, columns = extents(t)
+    known = ("ND", "Nz") if t.loc == "Acc" else (t.layout,)
+    good = memory.layout in (None, *known) or (t.loc != "Acc" and 1 in (rows, columns))
+    message = f"{t.layout} tiles of {t.loc} are stored to memory of {' or '.join(map(str, known))}, not {memory.layout}"
+    require(good, "InvalidLayout", message)
     if t.loc != "Acc":
         same = memory.dtype is t.dtype
         message = f"a store from {t.loc} does not convert elements on {target.name}"
@@ -62,7 +67,6 @@ def _store(op: Op, tiles: Tiles, target: Target) -> None:
     spelled = DTYPE_TEXT[memory.dtype]
     message = f"a store from Acc makes {', '.join(_STORED_FROM_ACC)}, not {spelled}"
     require(spelled in _STORED_FROM_ACC, "IllegalOnTarget", message, help="quantize with pto.tile.store.fp")
-    rows, columns = extents(t)
     good = columns <= STORE_COLUMNS and rows <= STORE_ROWS
     require(good, "IllegalOnTarget", f"a store from Acc has {rows} x {columns}, at most {STORE_ROWS} x {STORE_COLUMNS}")
 
