@@ -71,7 +71,7 @@ def _operations(op: Op) -> int | None:
     if results is _UNKNOWN or operands is _UNKNOWN:
         return _UNKNOWN
     if op.defn.short == "reduce_window":
-        return results * math.prod(op.attr("window_dims"))
+        return results * int(math.prod(op.attr("window_dims")))
     if op.defn.short == "Conv2d":
         return 2 * results * math.prod(operand_type(op.operands[1]).shape[:3])  # type: ignore[attr-defined]
     if op.defn.short in _CONTRACTIONS:
