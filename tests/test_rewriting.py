@@ -174,7 +174,9 @@ def test_op_refs_tell_what_an_op_is() -> None:
     assert b.definition(broadcast.x) is None and b.result_tensor is b.result.type
 
 
-@pytest.mark.parametrize("path", ["opt/licm.ptir", "opt/prune_nested.ptir", "mind/02_mlp_relu.mind.ir", "tiny/04_gemm_no_permute.json"])
+@pytest.mark.parametrize(
+    "path", ["opt/licm.ptir", "opt/prune_nested.ptir", "mind/02_mlp_relu.mind.ir", "tiny/04_gemm_no_permute.json"]
+)
 def test_the_default_passes_are_those_of_the_pipeline(path: str) -> None:
     text = (ROOT / "testdata" / path).read_text("utf-8")
     one, other = ptir.read(text), ptir.read(text)

@@ -73,7 +73,7 @@ def _operations(op: Op) -> int | None:
     if op.defn.short == "reduce_window":
         return results * int(math.prod(op.attr("window_dims")))
     if op.defn.short == "Conv2d":
-        return 2 * results * math.prod(operand_type(op.operands[1]).shape[:3])  # type: ignore[attr-defined]
+        return 2 * results * int(math.prod(operand_type(op.operands[1]).shape[:3]))  # type: ignore[attr-defined]
     if op.defn.short in _CONTRACTIONS:
         left = operand_type(op.operands[0])
         axes = op.attr("contract_lhs") if "contract_lhs" in op.defn.attr_index else (-1,)
