@@ -107,7 +107,7 @@ def large(seed: int) -> Program:
 
 
 def test_orders_of_the_worklist_differ_by_two_percent_at_most():
-    """What is known not to be confluent: docs/rules-for-rules.md."""
+    """What is known not to be confluent: docs/rewrites.md."""
     sizes: Counter[int] = Counter()
     for seed in range(8):
         before = large(seed)
