@@ -91,6 +91,7 @@ class _Driver:
     def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
         self.rw = rw
         self.entries = rw.uses_of.entries
+        self.alive = rw.order.slots
         self.patterns = patterns
         effects = Effect.RANGE, config.effect  # of integers and of floats
         self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
@@ -98,7 +99,8 @@ class _Driver:
         self.effect = config.effect
         self.fold_first = config.fold_first and config.enable_constant_fold
         self.stats = GreedyStats()
-        self.stack: list[Op] = []
+        self.seeds = 0  # the first so many of the ops that there were at the beginning are still to be visited, last to first
+        self.stack: list[Op] = []  # what comes before them
         self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is
         self.later: list[Op] = []  # what waits until the stack is empty
         self.dead: list[Op] = []  # what has lost its last use
@@ -123,7 +125,7 @@ class _Driver:
             self.drain()
         finally:
             rw.listen = None
-        if not self.queued:
+        if not self.queued and not self.seeds:
             rw.settle(who)
             if config.expensive_checks:
                 self.check_fixpoint()
@@ -156,12 +158,15 @@ class _Driver:
             self.stats.erased += rw.erase_dead()
             if self.watch is not None:
                 self.watch.swept(ops)
-        if self.fold_first and self.random is None:
-            rw.listen = self.freed
-            self.fold_constants()
-            self.sweep()
-        self.stack = [op for op in rw.order.slots if not op.defn.is_constant]
-        self.queued = dict.fromkeys(self.stack, _SEED)
+        if self.random is None:
+            if self.fold_first:
+                rw.listen = self.freed
+                self.fold_constants()
+                self.sweep()
+            self.seeds = len(rw.order.ops)
+        else:
+            self.stack = [op for op in rw.order.slots if not op.defn.is_constant]
+            self.queued = dict.fromkeys(self.stack, _SEED)
 
     def fold_constants(self) -> None:
         """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
@@ -204,6 +209,8 @@ class _Driver:
     def queue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist: what is `distance` below it has changed."""
         before = self.queued.get(op)
+        if before is None and self.alive.get(op, -1) < self.seeds:  # it is still to be visited, or gone
+            before = _SEED
         if before is None:
             (self.later if len(op.operands) > _WIDE else self.stack).append(op)
             self.queued[op] = distance
@@ -228,14 +235,23 @@ class _Driver:
 
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
-        stack, queued, dead = self.stack, self.queued, self.dead
-        alive, candidates, unused = self.rw.order.slots, self.patterns.candidates, self.rw.unused
-        while self.left > 0 and (stack or self.refill()):
-            if self.random is not None:
-                at = self.random.randrange(len(stack))
-                stack[at], stack[-1] = stack[-1], stack[at]
-            op = stack.pop()
-            distance = queued.pop(op)
+        stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
+        alive, candidates, unused = self.alive, self.patterns.candidates, self.rw.unused
+        while self.left > 0:
+            if stack:
+                op = self.popped() if self.random is not None else stack.pop()
+                distance = queued.pop(op)
+            elif self.seeds:
+                self.seeds -= 1
+                if (seed := ops[self.seeds]) is None or seed.defn.is_constant:
+                    continue
+                op, distance = seed, _SEED
+            elif self.later:  # what reads all operands of a wide op is done when they are, not once for each
+                stack.extend(self.later)
+                self.later.clear()
+                continue
+            else:
+                break
             if op not in alive:
                 continue
             if distance == _NEW and unused(op):
@@ -252,6 +268,13 @@ class _Driver:
             elif distance == 0:
                 self.requeue_users(op, 1, -1)
 
+    def popped(self) -> Op:
+        """Any op on the stack (tests)."""
+        assert self.random is not None
+        at = self.random.randrange(len(self.stack))
+        self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
+        return self.stack.pop()
+
     def sweep(self) -> None:
         """Erase what has lost its last use, and what only that used."""
         dead, erase, dce = self.dead, self.rw.erase_unused, self.config.enable_dce
@@ -261,12 +284,6 @@ class _Driver:
                 self.stats.erased += 1
                 if self.watch is not None:
                     self.watch.swept([op])
-
-    def refill(self) -> bool:
-        """Go on with the wide ops: what reads all operands of one is done when they are, not once for each."""
-        self.stack.extend(self.later)
-        self.later.clear()
-        return bool(self.stack)
 
     # What is done at an op
 
