@@ -81,8 +81,9 @@ def same_op(a: Op, b: Op, depth: int = 4) -> bool:
         if not len(xs) == len(ys) <= 4:
             return False
         for x, y in zip(xs, ys, strict=True):  # most that differ do so at first sight
-            values = x is not y and x.__class__ is Value is y.__class__
-            if values and (x.op is None or y.op is None or x.op.defn is not y.op.defn):
+            if x is y or x.__class__ is not Value or y.__class__ is not Value:
+                continue
+            if x.op is None or y.op is None or x.op.defn is not y.op.defn:
                 return False
     if a.attrs and d.key(a.attrs) != d.key(b.attrs):
         return False
