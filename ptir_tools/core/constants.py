@@ -63,13 +63,14 @@ def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
     equal ops, as far down as `depth` levels. Random ops equal no other."""
     if a is b:
         return True
-    if a.__class__ is Value is b.__class__ and (a.op is None or b.op is None or a.op.defn is not b.op.defn):
-        return False  # the usual case
+    if a.__class__ is Value is b.__class__:
+        p, q = a.op, b.op
+        if p is None or q is None or p.defn is not q.defn:
+            return False  # the usual case
+        return depth > 0 and len(p.results) == 1 and same_op(p, q, depth)
     if isinstance(a, Literal) or isinstance(b, Literal):
         return isinstance(a, Literal) and a.same(b)
-    if isinstance(a, Element) or isinstance(b, Element):
-        return isinstance(a, Element) and isinstance(b, Element) and a.index == b.index and same_operand(a.value, b.value, depth)
-    return depth > 0 and a.op is not None and b.op is not None and len(a.op.results) == 1 and same_op(a.op, b.op, depth)
+    return isinstance(a, Element) and isinstance(b, Element) and a.index == b.index and same_operand(a.value, b.value, depth)
 
 
 def same_op(a: Op, b: Op, depth: int = 4) -> bool:
@@ -77,18 +78,19 @@ def same_op(a: Op, b: Op, depth: int = 4) -> bool:
     d, xs, ys = a.defn, a.operands, b.operands
     if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
         return a is b
+    apart: list[tuple[Any, Any]] = []
     if xs != ys:
         if not len(xs) == len(ys) <= 4:
             return False
-        for x, y in zip(xs, ys, strict=True):  # most that differ do so at first sight
-            if x is y or x.__class__ is not Value or y.__class__ is not Value:
-                continue
-            if x.op is None or y.op is None or x.op.defn is not y.op.defn:
-                return False
+        for i, x in enumerate(xs):
+            if x is not (y := ys[i]):
+                if x.__class__ is Value is y.__class__ and (x.op is None or y.op is None or x.op.defn is not y.op.defn):
+                    return False  # at first sight, as most that differ
+                apart.append((x, y))
     if a.attrs and d.key(a.attrs) != d.key(b.attrs):
         return False
-    for x, y in zip(xs, ys, strict=True):
-        if x is not y and not same_operand(x, y, depth - 1):
+    for x, y in apart:
+        if not same_operand(x, y, depth - 1):
             return False
     return all(v.type is w.type for v, w in zip(a.results, b.results, strict=True)) and not _misses_payload(a)
 
