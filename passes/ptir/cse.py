@@ -14,7 +14,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OpDef
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.symbols import mentioned, specialize
 from ptir_tools.core.types import TensorType
@@ -37,7 +37,7 @@ def run(program: Program, context: PassContext) -> None:
     every, sparing = Merger(context), _Sparing(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):
-        spares = keep and any(map(_counts, rw.block.body)) and len(rw.block.body) <= order.LARGEST
+        spares = keep and any(map(_counts, {op.defn for op in rw.block.body})) and len(rw.block.body) <= order.LARGEST
         (sparing if spares else every).merge(rw)
     context.count("merged", every.merged + sparing.merged)
 
@@ -62,7 +62,7 @@ class _Sparing(Merger):
         rw.settle(who)
 
     def key(self, op: Op, operands: Any) -> Any:
-        if _counts(op) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
+        if _counts(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
             self.counted.update(op.results)
         return super().key(op, tuple(self.stands.get(x, x) if isinstance(x, Value) else x for x in operands))
 
@@ -91,9 +91,9 @@ class _Sparing(Merger):
             return False
 
 
-def _counts(op: Op) -> bool:
-    """Whether `op` makes its elements of nothing but their places."""
-    return not (op.operands or op.regions or op.defn.is_constant or op.defn.is_random) and op.defn.is_pure
+def _counts(d: OpDef) -> bool:
+    """Whether ops `d` make their elements of nothing but their places."""
+    return d.is_pure and not (d.groups or d.regions or d.is_constant or d.is_random)
 
 
 def _small(x: Operand) -> bool:
