@@ -15,7 +15,7 @@ META = [
     "trace_id", "graph_id", "backend", "plan_hash", "plan_graph_hash", "plan_specialization_hash", "cache", "targets", "outputs",
     "exports", "timestamp", "kind",
 ]  # fmt: skip
-PASSES = PIPELINE.split(",")
+PASSES = [step.partition("{")[0] for step in PIPELINE.split(",")]
 
 
 def dumped(tmp: Path, *args: str | Path, status: int = 0) -> tuple[list[Path], list[dict[str, Any]]]:

@@ -100,7 +100,7 @@ def test_first_fit_is_that_of_the_greedy_placement(seed: int) -> None:
     given = sorted(drawn(rng, 300, 200, 50), key=lambda x: x.lower)
     order, offsets = rng.sample(range(300), 300), array("q", bytes(8 * 300))
     for start in (0, 120, 240):
-        search.first_fit(exact._sections(given, 1), order, start, min(start + 120, 300), offsets)
+        search.fit(exact._sections(given, 1), order, offsets, start, min(start + 120, 300))
     neighbors = placement.overlapping(given, 10**6)
     assert neighbors is not None and list(offsets) == placement._greedy(given, neighbors, order, placement._first_fit)
 
@@ -127,6 +127,6 @@ def test_kernel_refuses_what_it_cannot_hold() -> None:
     with pytest.raises(ValueError, match="empty range"):
         native.place(two, two, two, two, 9, 9, two)
     with pytest.raises(ValueError, match="range of no buffers"):
-        native.fit(two, array("q", [1, 1]), two, two, 0, 3, two)
+        native.fit(two, array("q", [1, 1]), two, two, 0, 3, False, two)
     with pytest.raises(ValueError, match="names no buffer"):
-        native.fit(two, array("q", [1, 1]), two, array("q", [0, 2]), 0, 2, two)
+        native.fit(two, array("q", [1, 1]), two, array("q", [0, 2]), 0, 2, False, two)

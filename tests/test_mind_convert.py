@@ -132,9 +132,10 @@ def test_names_and_places_are_kept() -> None:
     assert after.body[0].loc == program.main.body[0].loc
 
 
-def test_no_way() -> None:
+def test_what_tiles_cannot_say_is_refused_through_ptir() -> None:
     diagnostics = Diagnostics()
-    assert translate(good(ONE.format("f32[2]", "Neg (%0)")), "pto", diagnostics) is None
+    assert translate(good(ONE.format("f32[2]", "Neg (%0)")), "pto", diagnostics) is not None
+    assert translate(good(ONE.format("f32[2, 3]", "Sum (%0) {axes=[0], keepdims=false}")), "pto", diagnostics) is None
     assert [d.code for d in diagnostics] == ["NotTranslatable"]
 
 

@@ -5,7 +5,7 @@ Specification: PTIR rewrite system, "Program rewriter", and "Fast verifier per i
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Violation
@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.order import Order
 from ptir_tools.core.types import UNTYPED, Type
-from ptir_tools.core.uses import Uses, operands_of, value_named
+from ptir_tools.core.uses import User, Uses, operands_of, value_named
 from ptir_tools.core.verify import compatible, names_extents
 
 
@@ -28,7 +28,8 @@ class Inspector:
         self.order = Order()
         self.owner: dict[Region, Op] = {}  # the op that a nested block belongs to
         self.uses_of = Uses(self.order)
-        self._versions: dict[Op, int] = {}
+        self._versions: Counter[User] = Counter()
+        self._changes: list[User] = []  # that `_versions` do not count yet
         self.left_out = self._take_in(block, live)
         self.uses_of.turn()  # they were entered last to first
 
@@ -72,7 +73,9 @@ class Inspector:
 
     def version(self, op: Op) -> int:
         """How often the operands or attributes of `op` have changed."""
-        return self._versions.get(op, 0)
+        self._versions.update(self._changes)
+        self._changes.clear()
+        return self._versions[op]
 
     def uses(self, v: Value) -> int:
         """How many times `v` is used, as an operand or a result."""

@@ -108,10 +108,12 @@ class Rewriter(Inspector):
 
     def _replaced(self, users: Iterable[User]) -> None:
         self.edits += 1
-        versions, listen, journal = self._versions, self.listen, self._journal
+        self._changes.extend(users)
+        listen, journal = self.listen, self._journal
+        if listen is None and journal is None:
+            return
         for user in users:
             if user.__class__ is Op:
-                versions[user] = versions.get(user, 0) + 1
                 if listen is not None:
                     listen(user, CHANGED)
                 if journal is not None:
@@ -294,7 +296,7 @@ class Rewriter(Inspector):
     # Who hears of it
 
     def _changed(self, op: Op) -> None:
-        self._versions[op] = self._versions.get(op, 0) + 1
+        self._changes.append(op)
         self._tell(op, CHANGED)
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
