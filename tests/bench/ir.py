@@ -2,7 +2,7 @@
 per op, against xdsl and MLIR (jaxlib's bindings) on the same dataflow.
 
 A peer is looked for in this environment, then in the interpreter that XDSL_PYTHON or MLIR_PYTHON names. Each measurement is a
-process of its own; a small program goes first, so that what is loaded and compiled once does not count. `exponent` is that of
+process of its own; another program goes first, so that what is loaded and compiled once does not count. `exponent` is that of
 the fit of time over size.
 """
 
@@ -18,6 +18,7 @@ from statistics import fmean, median
 
 from tests.bench._ir_programs import PATHOLOGICAL, as_arith, as_ptir, mixed
 
+WARM = 5_000  # ops of the program that goes first
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 PEER_LIMITS = {"xdsl": 10_000, "mlir": 100_000}  # ops that a peer is given at most: it takes long, or memory
 PATHOLOGICAL_SIZES = (1_000, 10_000, 100_000)
@@ -126,7 +127,7 @@ def _against(n: int, pythons: dict[str, str]) -> dict[str, list[float]]:
     found = {}
     for peer, python in pythons.items():
         m = min(n, PEER_LIMITS[peer])
-        seconds = _measure(python, PEERS[peer][1], as_arith(mixed(999, "si32")), as_arith(mixed(m, "si32")))
+        seconds = _measure(python, PEERS[peer][1], as_arith(mixed(WARM, "si32")), as_arith(mixed(m, "si32")))
         found[peer] = [s / m * 1e6 for s in seconds]
     return found
 
@@ -137,7 +138,7 @@ def rows() -> Iterator[Row]:
     for kind in ("si32", "f32"):
         seconds = []
         for n in SIZES:
-            text, warm = as_ptir(mixed(n, kind), kind), as_ptir(mixed(999, kind), kind)
+            text, warm = as_ptir(mixed(n, kind), kind), as_ptir(mixed(WARM, kind), kind)
             rounds, theirs = [], []
             for _ in range(3 if n <= 100_000 else 1):  # interleaved
                 rounds.append(_measure(sys.executable, OURS, warm, text))
@@ -161,7 +162,7 @@ def _steps(what: str, ours: Sequence[float], n: int, theirs: dict[str, list[floa
 
 def _pathological() -> Iterator[Row]:
     for name, make in PATHOLOGICAL.items():
-        seconds = [_measure(sys.executable, OURS, make(999), make(n))[3] for n in PATHOLOGICAL_SIZES]
+        seconds = [_measure(sys.executable, OURS, make(WARM), make(n))[3] for n in PATHOLOGICAL_SIZES]
         for n, s in zip(PATHOLOGICAL_SIZES, seconds, strict=True):
             yield f"{name} {n}: the passes", s / n * 1e6, None, "us/op"
         yield f"{name}: exponent", _exponent(PATHOLOGICAL_SIZES, seconds), None, ""
