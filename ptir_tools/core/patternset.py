@@ -94,7 +94,7 @@ def _roots(p: Pattern) -> list[OpDef]:
 class FrozenPatternSet:
     """Patterns by root op, those of one root by benefit. `depth` is the deepest pattern's."""
 
-    __slots__ = ("_matched", "_memo", "_numbers", "_watchers", "by_root", "depth", "patterns")
+    __slots__ = ("_matched", "_memo", "_numbers", "_values", "_watchers", "by_root", "depth", "patterns")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = sorted(patterns, key=lambda p: -p.benefit)
@@ -104,6 +104,7 @@ class FrozenPatternSet:
                 self.by_root.setdefault(d, []).append(p)
         self.depth = max((p.depth for p in self.patterns), default=1)
         self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
+        self._values = frozenset(self._numbers)
         self._matched = lru_cache(1 << 16)(self._matched_by)
         self._memo: dict[Any, Candidates] = {}
         self._watchers: dict[tuple[bool, Effect], Watchers] = {}
@@ -158,4 +159,6 @@ class FrozenPatternSet:
 
     def _matched_by(self, dtype: DType, data: bytes) -> frozenset[Any]:
         found = number(dtype, data)
+        if found not in self._values:  # the usual case; what equals one may still be of another kind
+            return _NONE
         return frozenset(exact(n) for n in self._numbers if is_number(found, n))
