@@ -75,7 +75,7 @@ def attribute(condition: object, message: str, at: str | None = None) -> None:
 
 def axis_of(axis: int, rank: int, at: str = "axis") -> int:
     """`axis` in [0, rank); a negative one counts from the end. Raises Violation("InvalidAttributeValue") outside."""
-    attribute(-rank <= axis < rank, f"{at} {axis} is not an axis of a tensor of rank {rank}", at)
+    attribute(-rank <= axis < rank, f"{at}: {axis} is not an axis of a tensor of rank {rank}", at)
     return axis % rank
 
 
