@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
@@ -73,6 +74,15 @@ def lines(source: Source) -> Iterator[Line]:
         at += len(text) + 1
 
 
+def infer(op: Op) -> None:
+    """Give the result of `op` the type that was left out. It stays out where the rule gives none: the verifier tells why."""
+    types = tuple([x.type for x in op.values()])
+    if POISON in types or UNTYPED in types:
+        return
+    with suppress(Violation):
+        (op.result.type,) = op.defn.result_types(types, op.attrs, ())
+
+
 class Reader:
     """One text on its way to a program."""
 
@@ -102,6 +112,9 @@ class Reader:
                 self.statement(line)
         if not self.outputs:
             self.no_outputs(pack(len(self.source.text), len(self.source.text)))
+        for op in self.function.body:
+            if op.result.type is UNTYPED:
+                infer(op)
         self.function.attrs = {"input_names": list(self.names), "input_locs": dict(self.names)}
         if self.extra:
             self.function.attrs["extra"] = self.extra

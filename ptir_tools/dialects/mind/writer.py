@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
-from ptir_tools.core.types import Type
+from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.dialects.mind.attributes import SCALARS
 from ptir_tools.dialects.mind.statements import Call, Range
 from ptir_tools.dialects.mind.types import dtype_text, type_text
@@ -45,10 +45,10 @@ def extras(function: Function, v: Value) -> dict[str, str]:
 
 
 def instruction(name: str, opcode: str, operands: list[str] | tuple[str, ...], attributes: dict[str, str], t: Type | None) -> str:
-    """One line, without its end. `t` None prints no type."""
+    """One line, without its end. A type that is not known (None, or of a program in error) is not printed."""
     arguments = f" ({', '.join(f'%{x}' for x in operands)})" if operands else ""
     braces = f" {{{', '.join(f'{k}={attributes[k]}' for k in sorted(attributes))}}}" if attributes else ""
-    return f"%{name} = {opcode}{arguments}{braces}{f' : {type_text(t)}' if t is not None else ''}"
+    return f"%{name} = {opcode}{arguments}{braces}{f' : {type_text(t)}' if t not in (None, UNTYPED) else ''}"
 
 
 def outputs(names: list[str]) -> str:
