@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.greedy import apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patternset import PatternSet
+from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
 from ptir_tools.passes import PassContext
 
 _NO_PATTERNS = PatternSet().freeze()
@@ -12,10 +12,15 @@ _NO_PATTERNS = PatternSet().freeze()
 
 def run(program: Program, context: PassContext) -> None:
     """Compute what depends on constants alone, and drop what changes nothing by its declaration."""
+    fold(program, context, _NO_PATTERNS)
+
+
+def fold(program: Program, context: PassContext, patterns: FrozenPatternSet) -> None:
+    """Fold, and apply `patterns`, in every block; constants that nothing reads any more go."""
     for rw in context.rewriters(program):
-        stats = apply_patterns_and_fold_greedily(rw, _NO_PATTERNS, context.greedy(enable_dce=False))
+        stats = apply_patterns_and_fold_greedily(rw, patterns, context.greedy(enable_dce=False))
         for op in rw.backward():
             if op.defn.is_constant and rw.unused(op):
                 rw.erase(op)
-        context.took(stats.folds)
-        context.count("folds", stats.folds)
+        context.took(stats.folds + stats.rewrites)
+        context.count("folds", stats.folds + stats.rewrites)

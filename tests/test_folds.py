@@ -91,3 +91,30 @@ def test_a_scalar_that_is_folded_from_inline_ones_is_inline_but_not_as_a_result(
 def test_a_fold_of_another_type_is_not_taken() -> None:
     lines = "%a = reshape(%s) new_shape[?M, 3] -> tensor<f32, ?Mx3>; %z = slice(%a) starts[0, 0] sizes[2, 3] -> tensor<f32, 2x3>"
     assert left(lines, "tensor<f32, 2x3>") == ["reshape", "slice"]
+
+
+CONSTANT = "dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]>"
+
+
+@pytest.mark.parametrize("pipeline", ["fold,dce", "canonicalize,dce"])
+@pytest.mark.parametrize(
+    ("lines", "ops"),
+    [
+        ("%e = broadcast_to(dense<1e-5> : tensor<f32>) result_shape[3, 3] -> {T}; %z = add(%c, %e) -> {T}", ["constant"]),
+        ("%e = broadcast_to(%r) result_shape[3, 3] -> {T}; %z = sub(%e, %c) -> {T}", ["constant"]),
+        (
+            "%e = broadcast_to(dense<2.0> : tensor<f32>) result_shape[3, 3] -> {T}"
+            "; %z = dot_general(%c, %e) contract_lhs[1] contract_rhs[0] -> {T}",
+            ["constant"],
+        ),
+        (  # nine numbers out of three and three
+            "%e = broadcast_to(%r) result_shape[3, 3] -> {T}"
+            "; %k = constant() value[dense<[[1.0], [2.0], [4.0]]>] -> tensor<f32, 3x1>"
+            "; %f = broadcast_to(%k) result_shape[3, 3] -> {T}; %z = sub(%e, %f) -> {T}",
+            ["constant", "broadcast_to", "constant", "broadcast_to", "sub"],
+        ),
+    ],
+)
+def test_broadcast_constants_are_computed_where_that_makes_none_bigger(lines: str, ops: list[str], pipeline: str) -> None:
+    constants = f"%c = constant() value[{CONSTANT}] -> {T}; %r = constant() value[dense<[1.0, 2.0, 4.0]>] -> tensor<f32, 3>; "
+    assert left(constants + lines.replace("{T}", T), T, pipeline, floats=Floats.STRICT) == ops

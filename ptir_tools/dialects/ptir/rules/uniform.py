@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import is_
+from typing import TYPE_CHECKING
+
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import literal_of
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.folding import foldable
 from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.patterns import OpView, Pattern, named, rewrites
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OPS, create
+from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.uniform import elements_of, uniform
-from ptir_tools.dialects.ptir import scalars
-from ptir_tools.dialects.ptir.rules.helpers import alone, insert, rank, splat, static
+from ptir_tools.dialects.ptir import DIALECT, scalars
+from ptir_tools.dialects.ptir.rules.helpers import alone, extents, insert, rank, splat, static, tensor_type
 from ptir_tools.dialects.ptir.scalars import Scalar
 
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
 _ORIGINS = ("ptir.broadcast_to", "ptir.constant")
-_FAMILIES = ("ptir.elementwise_unary", "ptir.elementwise_binary", "ptir.compare", "ptir.select", "ptir.cast", "ptir.clamp")
+_COMPUTING = tuple(d.name for d in DIALECT.ops.values() if d.groups and foldable(d) and MOVEMENT not in d.traits)
 
 
 def element_of(x: Operand) -> Literal | None:
@@ -52,16 +66,38 @@ def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
     return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
-@rewrites(*(d.name for family in _FAMILIES for d in named(family)), operands=["ptir.broadcast_to"], benefit=3)
-def uniform_operands(op: OpView) -> bool:
-    """An elementwise op on constants of equal elements, some of them broadcast, is such a constant."""
-    t = op.result.type
-    elements = [e for x in op.root.operands if (e := element_of(x)) is not None]
-    if not isinstance(t, TensorType) or not t.rank or len(elements) < len(op.root.operands):
+@rewrites(*_COMPUTING, operands=_ORIGINS, every=True, benefit=3)
+def constant_operands(op: OpView) -> bool:
+    """An op on constants, some of them broadcast, is a constant: of equal elements, or of no more than one of those has."""
+    operands, t = op.root.operands, op.result.type
+    sources = [_repeated(x) for x in operands]
+    literals = [x for x in map(literal_of, sources) if x is not None and x.data is not None]
+    if len(literals) < len(operands) or not isinstance(t, TensorType) or all(map(is_, sources, operands)):
         return False
-    known = elements_of(elements)
-    data = None if known is None else uniform(op.root.defn, op.root.attrs, t.dtype, known)
+    elements = elements_of(literals) if ELEMENTWISE in op.root.defn.traits else None
+    if elements is None:
+        return _computed(op, t, literals)
+    data = uniform(op.root.defn, op.root.attrs, t.dtype, elements)
     return data is not None and _in_place(op, t, data)
+
+
+def _computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
+    """Replace the root by what it computes of `literals`, repeated into the shapes of its operands."""
+    operands, rw = op.root.operands, op.rw
+    if not t.is_static or not static(*operands) or t.count > max(1 if x.splat else x.type.count for x in literals):
+        return False
+    own = [x for y in operands if (x := literal_of(y)) is not None and (x is y or alone(rw, y, op.root))]
+    dies = sum(len(x.data or b"") for x in own)
+    read = sum(tensor_type(x).nbytes for x in operands)
+    if t.dtype.packed_bytes(t.count) > max(LIMITS.fold_bytes, dies) or read > max(16 * LIMITS.fold_bytes, 4 * dies):
+        return False
+    arguments = [np.broadcast_to(arrays.from_literal(x), extents(y)) for x, y in zip(literals, operands, strict=True)]
+    try:
+        (result,) = evaluate(op.root, arguments, Context())
+    except (Violation, LimitExceeded):
+        return False
+    literal = arrays.to_literal(result, t)
+    return rw.accepts(op.result, literal) and op.replace(rw.materialize_constant(op.root, literal))
 
 
 _REARRANGING = ("reshape", "transpose", "slice", "tile", "concat", "broadcast_to")
@@ -93,4 +129,4 @@ def no_elements(op: OpView) -> bool:
     return op.rw.accepts(op.result, Literal(t, b"")) and op.replace(op.rw.materialize_constant(op.root, Literal(t, b"")))
 
 
-UNIFORM: list[Pattern] = [uniform_operands, rearranged_equal_elements, no_elements]
+UNIFORM: list[Pattern] = [constant_operands, rearranged_equal_elements, no_elements]
