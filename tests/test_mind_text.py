@@ -212,6 +212,8 @@ FAULTS = [
     ("E1007", X + "%1 = Neg (%0) : tensor<f32[2]>[2]\noutputs: %0\n", "two lists"),
     ("E1007", X + "outputs: %0\n%1 = Neg (%0)\n", "follow the outputs"),
     ("E1007", X + "nonsense\noutputs: %0\n", "nonsense"),
+    ("E1007", X + "%01 Neg (%0)\noutputs: %1\n", "expected `=`"),
+    ("E1007", X + "1 = Neg (%0)\n%2 = Exp (%1)\noutputs: %2\n", "value id"),
     ("E2001", X + "%1 = Neg (%0) : tensor<f64[2, 3]>\noutputs: %1\n", "tensor<f32[2, 3]>, declared tensor<f64[2, 3]>"),
     ("E2001", X + "%1 = ConstTensor {dtype=f32, shape=(1,), value=[1]} : tensor<f32[]>\noutputs: %1\n", "declared"),
     ("E2005", X + "%1 = Neg (%0) : tensor<f16[2, 3]>\noutputs: %1\n", "f16"),

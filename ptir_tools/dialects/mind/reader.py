@@ -22,10 +22,20 @@ from ptir_tools.dialects.mind import given as given_values
 from ptir_tools.dialects.mind.attributes import BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.codes import CODES
 from ptir_tools.dialects.mind.given import Given
-from ptir_tools.dialects.mind.statements import ID_DIGITS, Alias, Instruction, Name, Outputs, Statement, TypeText, split_comment
+from ptir_tools.dialects.mind.statements import (
+    ID_DIGITS,
+    Alias,
+    Instruction,
+    Name,
+    Outputs,
+    Statement,
+    TypeText,
+    canonical_id,
+    split_comment,
+)
 from ptir_tools.dialects.mind.types import DTYPES
 
-_DEFINES = re.compile(r"%([0-9A-Za-z_]+)\s*=")
+_MEANT = re.compile(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
 _STAND_IN = Literal(tensor(SI64), bytes(8))
 
 
@@ -173,11 +183,13 @@ class Reader:
 
     def broken(self, line: Line) -> None:
         """A line that could not be parsed: what it would have defined is in error, and is not missing."""
-        if (found := _DEFINES.match(line.code)) is not None and self.scope.lookup(found[1]) is None:
-            self.scope.define(self.stand_in(Value(POISON, found[1]), line.loc), line.loc)
-        elif line.code.startswith("outputs"):
+        if line.code.startswith("outputs"):
             self.outputs = line.loc
             self.function.results.append(self.stand_in(Value(POISON), line.loc))
+        elif (found := _MEANT.match(line.code)) is not None:
+            name = canonical_id(f"%{found[1] or found[2]}")
+            if self.scope.lookup(name) is None:
+                self.scope.define(self.stand_in(Value(POISON, name), line.loc), line.loc)
 
     def alias(self, statement: Alias, line: Line) -> None:
         target = self.use(statement.target, "alias")
