@@ -18,7 +18,8 @@ from ptir_tools.dialects.ptir import external
 from ptir_tools.dialects.ptir.build import Graph, Tensor
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.engines.trace import TraceSink, tracing
+from ptir_tools.engines.sinks import TraceSink
+from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Plan
 from ptir_tools.plan import plan as plan_program

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
-
-if TYPE_CHECKING:
-    from ptir_tools.engines.trace import TraceSink
 
 ENGINES = ("reference", "numpy", "native")
 

@@ -22,7 +22,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir import bincode, trace
 from ptir_tools.dialects.ptir.lowering import lower
-from ptir_tools.engines.trace import Execution, PassEvent, TraceSink
+from ptir_tools.engines.sinks import Execution, PassEvent, TraceSink
 
 _REWRITES = ("rewrites", "folds", "merged")
 

@@ -1,0 +1,55 @@
+"""What watches runs: a sink is told before and after every execution and after every pass on the way to it.
+
+`tracefolder.TraceFolder` is the sink that writes files, in the layout of gpt.rs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.ir import Program
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One run. `program` has its symbols bound; after a pass it is what the pass made. `started` is in ns since the epoch.
+
+    When it has ended: how long it took, and the outputs by name or what stopped it.
+    """
+
+    program: Program
+    engine: str
+    inputs: Sequence[Array]
+    started: int = field(default_factory=time.time_ns)
+    nanoseconds: int = 0
+    outputs: Mapping[str, Array] | None = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class PassEvent:
+    """A pass that has run before an execution: whether it changed the program, and what its statistics counted."""
+
+    name: str
+    changed: bool
+    counts: Mapping[str, int]
+    program: Program
+
+
+class TraceSink:
+    """What is told of executions; the methods do nothing unless overridden. What they raise, the run raises."""
+
+    def before(self, execution: Execution) -> None:
+        """An execution is about to begin: passes first, if the engine runs any."""
+
+    def passed(self, execution: Execution, event: PassEvent) -> None:
+        """A pass has run."""
+
+    def after(self, execution: Execution) -> None:
+        """The execution has ended, well or not."""
