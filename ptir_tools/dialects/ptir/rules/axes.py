@@ -75,9 +75,10 @@ def _normal_dtypes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
 
 
 _COMMUTATIVE = [d.name for d in OPS.values() if d.name.startswith("ptir.") and COMMUTES in d.traits]
+_CONSTANTS = ("ptir.constant", "ptir.broadcast_to")
 
 
-@rewrites(*_COMMUTATIVE, operands=["ptir.constant", "ptir.broadcast_to"], at=0, effect=Effect.NAN_PAYLOAD)
+@rewrites(*_COMMUTATIVE, operands=_CONSTANTS, at=0, effect=Effect.NAN_PAYLOAD)
 def constant_right(op: OpView) -> bool:
     """A commutative op has its constant on the right."""
     x, y = op.root.operands
@@ -87,4 +88,12 @@ def constant_right(op: OpView) -> bool:
     return True
 
 
-AXES: list[Pattern] = [normal_attributes, constant_right]
+@rewrites("ptir.add", "ptir.mul", "ptir.compare_eq", "ptir.compare_ne", operands=_CONSTANTS, at=0)
+def number_right(op: OpView) -> bool:
+    """Likewise, to the bit: operands of a comparison, and of a sum or product of reals when the constant has no NaN."""
+    x, _ = op.root.operands
+    compared = op.root.defn.family == "compare"
+    return (compared or (helpers.real(x) and helpers.number(x))) and constant_right.function(op)
+
+
+AXES: list[Pattern] = [normal_attributes, constant_right, number_right]

@@ -98,11 +98,12 @@ def inexact(x: Thing) -> bool:
 
 
 def number(*xs: Operand) -> bool:
-    """Whether no element can be NaN: integers, i1, and floats made of them or counted."""
+    """Whether no element can be NaN: integers, i1, and floats made of them, counted, or constant."""
     return all(map(_number, xs))
 
 
 def _number(x: Operand) -> bool:
+    x = source(x)
     if not inexact(x):
         return True
     if isinstance(x, Value) and x.op is not None and x.op.defn.name in ("ptir.cast", "ptir.iota"):
@@ -138,11 +139,16 @@ def power_of_two(c: Operand) -> bool:
     return bool(float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found)
 
 
-def constant(x: Operand) -> bool:
-    """Whether `x` is a constant whose payload is there, or a broadcast of one."""
+def source(x: Operand) -> Operand:
+    """What `x` is a broadcast of, through all of them."""
     while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
         x = x.op.operands[0]
-    literal = literal_of(x)
+    return x
+
+
+def constant(x: Operand) -> bool:
+    """Whether `x` is a constant whose payload is there, or a broadcast of one."""
+    literal = literal_of(source(x))
     return literal is not None and literal.data is not None
 
 

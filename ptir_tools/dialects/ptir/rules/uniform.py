@@ -11,7 +11,7 @@ from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.folding import foldable
-from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.ir import Literal, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OPS, create
@@ -19,7 +19,7 @@ from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.uniform import elements_of, uniform
 from ptir_tools.dialects.ptir import DIALECT, scalars
-from ptir_tools.dialects.ptir.rules.helpers import alone, extents, insert, rank, splat, static, tensor_type
+from ptir_tools.dialects.ptir.rules.helpers import alone, extents, insert, rank, source, splat, static, tensor_type
 from ptir_tools.dialects.ptir.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _COMPUTING = tuple(d.name for d in DIALECT.ops.values() if d.groups and foldable
 
 def element_of(x: Operand) -> Literal | None:
     """The scalar that all elements of `x` are, bit for bit; looks through broadcasts."""
-    literal = literal_of(_repeated(x))
+    literal = literal_of(source(x))
     if literal is None or literal.data is None or not (literal.splat or (literal.type.is_static and literal.type.count == 1)):
         return None
     return Literal(tensor(literal.type.dtype), literal.data)
@@ -46,16 +46,9 @@ def pad_value_of(element: Literal) -> Scalar | None:
     return found if arrays.pack(scalars.element(found, dtype), dtype) == element.data else None
 
 
-def _repeated(x: Operand) -> Operand:
-    """What `x` is a broadcast of, through all of them."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
-        x = x.op.operands[0]
-    return x
-
-
 def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
     """Replace the root by equal elements. Where all operands are made of inline literals, so is this: a scalar, broadcast."""
-    inline = all(isinstance(_repeated(x), Literal) for x in op.root.operands)
+    inline = all(isinstance(source(x), Literal) for x in op.root.operands)
     if inline and t.rank:
         scalar = Literal(tensor(t.dtype), data)
         ops = [create(OPS["ptir.broadcast_to"], (scalar,), {"result_shape": t.shape})]
@@ -70,7 +63,7 @@ def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
 def constant_operands(op: OpView) -> bool:
     """An op on constants, some of them broadcast, is a constant: of equal elements, or of no more than one of those has."""
     operands, t = op.root.operands, op.result.type
-    sources = [_repeated(x) for x in operands]
+    sources = [source(x) for x in operands]
     literals = [x for x in map(literal_of, sources) if x is not None and x.data is not None]
     if len(literals) < len(operands) or not isinstance(t, TensorType) or all(map(is_, sources, operands)):
         return False
