@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rich.style  # noqa: F401  (draws a random number when imported: not inside a Hypothesis draw, which touches every module)
 
 from ptir_tools.cli import invoke
 from ptir_tools.core.ir import Program

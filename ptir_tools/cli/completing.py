@@ -24,7 +24,7 @@ else:
     explain = lazy("ptir_tools.cli.explain")
     passes = lazy("ptir_tools.passes")
     shell_completion = lazy("click.shell_completion")
-    targets = lazy("ptir_tools.cli.targets")  # not the dialect's own: to be executed, it needs its whole package first
+    targets = lazy("ptir_tools.dialects.pto.targets")
     Text = click.ParamType
 
 

@@ -18,13 +18,14 @@ from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines import ENGINES, RunOptions, compare, run
+from ptir_tools.engines import ENGINES, RunOptions, run
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
-    from ptir_tools.engines import tracefolder
+    from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
 else:
+    compare = lazy("ptir_tools.engines.compare")
     tracefolder = lazy("ptir_tools.engines.tracefolder")
 
 

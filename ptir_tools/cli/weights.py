@@ -10,15 +10,16 @@ import click
 
 from ptir_tools.cli.output import to_stdout, write_bytes
 from ptir_tools.cli.session import Session
-from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.ptir import external
 else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
     external = lazy("ptir_tools.dialects.ptir.external")
 
 weights_option = click.option(

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
+    import zipfile
+
     import ml_dtypes
     import numpy as np
     import safetensors
@@ -25,6 +26,7 @@ else:
     ml_dtypes = lazy("ml_dtypes")
     np = lazy("numpy")
     safetensors = lazy("safetensors")
+    zipfile = lazy("zipfile")
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 _HEADER = 100_000  # bytes of a .npy header that are read

@@ -19,18 +19,12 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from importlib import import_module
 from types import ModuleType
-
-from ptir_tools.core.lazy import lazy
 
 DEEPEST = 4096  # nested decisions
 _NEVER = (1 << 63) - 1
-
-
-try:
-    native = lazy("ptir_tools._native")
-except ModuleNotFoundError:  # not built: what is here serves
-    native = None
 
 
 class Outcome(IntEnum):
@@ -50,10 +44,13 @@ class Buffers:
     size: array[int]
 
 
+@cache
 def kernel() -> ModuleType | None:
-    """The extension, when it was built."""
-    found: ModuleType | None = native
-    return found
+    """The extension; None when it was not built, and what is here serves."""
+    try:
+        return import_module("ptir_tools._native")
+    except ModuleNotFoundError:
+        return None
 
 
 def search(buffers: Buffers, rank: Sequence[int], capacity: int, steps: int) -> tuple[Outcome, list[int], int]:
@@ -71,8 +68,10 @@ def fit(
 ) -> None:
     """Offsets for the buffers order[done:until], each in the lowest gap between those before it, or the tightest; those before
     `done` have theirs. Without an order all as they begin, in the lowest gap. Only where the kernel was built."""
+    extension = kernel()
+    assert extension is not None
     end = len(order) if until is None else until
-    native.fit(buffers.lower, buffers.upper, buffers.size, array("q", order), done, end, tightest, offsets)
+    extension.fit(buffers.lower, buffers.upper, buffers.size, array("q", order), done, end, tightest, offsets)
 
 
 class _GaveUp(Exception):

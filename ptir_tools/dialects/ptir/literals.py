@@ -18,11 +18,13 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir import external
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ptir_tools.dialects.ptir import external
 else:
+    external = lazy("ptir_tools.dialects.ptir.external")
     np = lazy("numpy")
 
 LISTED = 64  # longer payloads are printed as hex
