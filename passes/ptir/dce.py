@@ -33,9 +33,7 @@ def prune_regions(program: Program, context: PassContext) -> bool:
     if not program.regions:
         return False
     sharing = Sharing(program)
-    gone = sum(prune(rw, sharing) for rw in context.rewriters(program))
-    context.count("pruned", gone)
-    return gone > 0
+    return sum(prune(rw, sharing, context) for rw in context.rewriters(program)) > 0
 
 
 def _drop_parameters(function: Function, rw: Rewriter) -> int:

@@ -13,24 +13,41 @@ from dataclasses import dataclass
 from ptir_tools.core.constants import literal_of
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
 from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.passcontext import PassContext
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TupleType
 from ptir_tools.core.uses import value_named
+from ptir_tools.core.watching import erased
 from ptir_tools.dialects.ptir.sharing import Sharing
 
 _SMALL = 64  # bytes of a constant that is made again in each step
 
 
-def prune(rw: Rewriter, sharing: Sharing) -> int:
-    """Take out of the loops and branches of the block of `rw` what nobody reads; how many operands and results went."""
+def prune(rw: Rewriter, sharing: Sharing, context: PassContext) -> int:
+    """Take out of the loops and branches of the block of `rw` what nobody reads, and the ops that only that needed; how many
+    operands and results went."""
     gone = 0
     for op in reversed(rw.body()):
-        plan = _PLANS.get(op.defn.name)
-        if plan is not None and not rw.unused(op) and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
-            read = _read(rw, op)
-            _make_inside(rw, op, read, sharing)
-            gone += _apply(rw, op, plan(op, read), sharing)
+        if rw.erase_unused(op):
+            context.count("erased")
+            if context.log is not None:
+                context.record(erased(op))
+        elif op.defn.name in _PLANS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
+            gone += _prune(rw, op, sharing, context)
+    context.count("pruned", gone)
     return gone
+
+
+def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext) -> int:
+    read = _read(rw, op)
+    if (found := _carried_constants(op, read)) and context.step("make-inside", op, op):
+        _make_inside(rw, op, found, sharing)
+    plan = _PLANS[op.defn.name](op, read)
+    gone = len(op.operands) - len(plan.operands) + _width(op) - len(plan.elements)
+    if gone and context.step("prune", op, op):
+        _apply(rw, op, plan, sharing)
+        return gone
+    return 0
 
 
 def carried_parts(op: Op) -> tuple[int, list[tuple[Region, int]]]:
@@ -46,12 +63,14 @@ def unchanged(op: Op) -> list[int]:
     return [k for k in range(count) if all(r.results[skip + k] is r.params[k] for r, skip in parts)]
 
 
-def _make_inside(rw: Rewriter, op: Op, read: set[int], sharing: Sharing) -> None:
-    """Let the regions of a loop make the small constants that they carry unchanged and that nobody reads after it."""
-    carries = [(k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read]
-    found = {k: literal for k, literal in carries if literal is not None and _is_small(literal)}
-    if not found:
-        return
+def _carried_constants(op: Op, read: set[int]) -> dict[int, Literal]:
+    """The small constants that the regions of a loop carry unchanged and that nobody reads after it, by carry."""
+    carries = ((k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read)
+    return {k: literal for k, literal in carries if literal is not None and _is_small(literal)}
+
+
+def _make_inside(rw: Rewriter, op: Op, found: dict[int, Literal], sharing: Sharing) -> None:
+    """Let the regions of a loop make the constants that they carry."""
     copies = []
     for region in op.regions:
         copy, _ = sharing.own(region)
@@ -133,12 +152,13 @@ def _cond(op: Op, read: set[int]) -> Plan:
 _PLANS = {"ptir.while": _while, "ptir.scan": _scan, "ptir.cond": _cond}
 
 
-def _apply(rw: Rewriter, op: Op, plan: Plan, sharing: Sharing) -> int:
-    """Replace `op` by one with what the plan keeps; how many operands and elements went."""
-    before = len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
-    gone = len(op.operands) - len(plan.operands) + before - len(plan.elements)
-    if not gone:
-        return 0
+def _width(op: Op) -> int:
+    """How many elements the value of `op` has."""
+    return len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
+
+
+def _apply(rw: Rewriter, op: Op, plan: Plan, sharing: Sharing) -> None:
+    """Replace `op` by one with what the plan keeps."""
     regions = [_smaller(rw, r, plan.params, kept, sharing) for r, kept in zip(op.regions, plan.results, strict=True)]
     operands = [op.operands[i] for i in plan.operands]
     groups = [operands[0], operands[1:]] if op.defn.name == "ptir.cond" else [operands]
@@ -148,11 +168,10 @@ def _apply(rw: Rewriter, op: Op, plan: Plan, sharing: Sharing) -> int:
         place = {element: at for at, element in enumerate(plan.elements)}
         single = len(plan.elements) == 1
         stays = [new if single else Element(new, place[i]) for i in plan.elements]
-        rw.replace_elements(op.result, [stays[place[i]] if i in place else Element(op.result, i) for i in range(before)])
+        rw.replace_elements(op.result, [stays[place[i]] if i in place else Element(op.result, i) for i in range(_width(op))])
     else:
         rw.replace_all_uses(op.result, new)
     rw.erase(op)
-    return gone
 
 
 def _smaller(rw: Rewriter, region: Region, params: Sequence[int], results: Sequence[int], sharing: Sharing) -> Region:
