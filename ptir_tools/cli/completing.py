@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from click import shell_completion
 
     from ptir_tools import passes
-    from ptir_tools.cli import explain
+    from ptir_tools.cli import codes
     from ptir_tools.dialects.pto import targets
 
     Text = click.ParamType[str]
     Items = list[shell_completion.CompletionItem]
 else:
-    explain = lazy("ptir_tools.cli.explain")
+    codes = lazy("ptir_tools.cli.codes")
     passes = lazy("ptir_tools.passes")
     shell_completion = lazy("click.shell_completion")
     targets = lazy("ptir_tools.dialects.pto.targets")
@@ -72,7 +72,7 @@ _TYPES: dict[str, Text] = {
     "PASS": _PASSES,
     "PIPELINE": _PASSES,
     "FORMAT": Words(lambda: FORMATS),
-    "CODE": Words(lambda: [code.code for _, code in explain.all_codes()]),
+    "CODE": Words(lambda: [code.code for _, code in codes.all_codes()]),
     "OP": Words(_ops),
     "TARGET": Words(lambda: targets.TARGETS),
 }

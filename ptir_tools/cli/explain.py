@@ -8,14 +8,11 @@ from collections.abc import Iterator
 
 import click
 
+from ptir_tools.cli.codes import all_codes
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.dialect import Code
-from ptir_tools.dialects import DIALECTS, load_dialect
-from ptir_tools.dialects.sniff import EXPLAIN
-from ptir_tools.plan.codes import EXPLAIN as PLANS
 
 
 @subcommand(
@@ -45,13 +42,6 @@ def command(session: Session, code: str, markdown: bool) -> None:
     if not found:
         raise unknown_name("code", code, {c.code for _, c in known})
     sys.stdout.write("\n".join(page(owner, c) for owner, c in found))
-
-
-def all_codes() -> list[tuple[str, Code]]:
-    """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
-    found = [("any", c) for c in (*EXPLAIN, *TRANSLATION, *PLANS)]
-    found += [(name, c) for name in DIALECTS for c in load_dialect(name).explain]
-    return sorted(found, key=lambda row: (row[0], row[1].code))
 
 
 def page(owner: str, code: Code) -> str:
