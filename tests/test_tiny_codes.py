@@ -166,6 +166,11 @@ def test_an_axis_named_twice_is_told_as_written(text: str) -> None:
     assert error.code == "InvalidArg" and "axes [0, -2] of" in error.message
 
 
+def test_a_pool_that_strict_refuses_and_that_does_not_fit_is_told_once() -> None:
+    text = graph(source([3]), node("POOL", kernel=[4]))
+    assert codes(text, "strict") == ["UnknownUop"] and codes(text) == ["InvalidArg"]
+
+
 def test_a_pad_that_its_dtype_has_not_is_told_in_one_sentence() -> None:
     (error,) = read(graph(source([2], "i32"), node("PAD", pad=[[1, 1]], value="nan")))[1]
     assert (error.code, error.message) == ("NeutralInvalid", "the value of PAD, nan, is no i32")

@@ -148,8 +148,11 @@ def _flatten_map(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
     shape = arg.get("result_shape")
     axes = _axis_names(inner.get("axes"), len(shape) if isinstance(shape, list) else 0, limits)
     names = {text: ex.name(axis_name(i)) for i, text in enumerate(axes)}
-    arg["map"] = [_tree(e).put(names) for e in _list(inner["map"], limits, "expressions")]
-    arg["guard"] = [g.put(names) for e in _list(inner.get("guard", []), limits, "comparisons") for g in _comparison(e)]
+    try:
+        arg["map"] = [_tree(e).put(names) for e in _list(inner["map"], limits, "expressions")]
+        arg["guard"] = [g.put(names) for e in _list(inner.get("guard", []), limits, "comparisons") for g in _comparison(e)]
+    except ex.NoDivisor as violation:
+        raise Violation("NonAffineIndexMap", violation.message, at="index_map") from None
     return arg | ({"fill": inner["fill"]} if "fill" in inner else {})
 
 

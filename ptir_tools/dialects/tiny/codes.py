@@ -155,7 +155,7 @@ ERRORS = (
     ),
     _code(
         "NonAffineIndexMap",
-        "An entry of a VIEW's map multiplies two axes, or divides by one.",
+        "An entry of a VIEW's map multiplies two axes, or divides by one or by a number below 1.",
         _graph(_node("VIEW", '"result_shape":[2, 2], "index_map":{"map":["i0*i1", "i1"]}')),
         _graph(_node("VIEW", '"result_shape":[2, 2], "index_map":{"map":["2*i0", "i1"]}')),
     ),

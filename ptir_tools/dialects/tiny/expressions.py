@@ -25,6 +25,10 @@ MAX_DIGITS = 19
 Interval = tuple[int, int]
 
 
+class NoDivisor(Violation):
+    """A number below 1 divides."""
+
+
 @dataclass(slots=True, frozen=True)
 class Quotient:
     """`left // right` or `left % right`, as an atom."""
@@ -167,7 +171,8 @@ def _quotient(op: str, left: Poly, right: Poly) -> Poly:
     """Floor division or its remainder, worked out where it is exact for every positive divisor."""
     divisor = right.value
     if divisor is not None:
-        require(divisor > 0, "InvalidArg", f"the divisor of `{left}{op}{right}` is not positive")
+        if divisor <= 0:
+            raise NoDivisor("InvalidArg", f"the divisor of `{left}{op}{right}` is not positive")
         if (number := left.value) is not None:
             return constant(number // divisor if op == "//" else number % divisor)
     whole = _divide(left, right)

@@ -107,7 +107,12 @@ class _Legalizer:
 
     def pool(self, op: Op) -> None:
         if self.strict:
-            self.diagnostics.error("UnknownUop", "POOL is not in the vocabulary", op.loc, help="write it as a VIEW")
+            unknown = Violation("UnknownUop", "POOL is not in the vocabulary", help="write it as a VIEW")
+            try:
+                op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
+            except Violation:  # one report for one node
+                raise unknown from None
+            self.diagnostics.violation(unknown, op.loc)
         elif op.result.type is UNTYPED:
             self.diagnostics.note("PoolMacro", "POOL is not in the vocabulary; it is read as a VIEW", op.loc)
 
