@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_ptir
 
-from ptir_tools.cli import COMMANDS, verify
+from ptir_tools.cli import COMMANDS
 from ptir_tools.cli.session import Session
 
 PTIR = [sys.executable, "-c", "import sys; from ptir_tools.cli import main; sys.exit(main())"]
@@ -202,7 +202,7 @@ def test_an_internal_error_leaves_a_reproducer(monkeypatch: pytest.MonkeyPatch, 
     def broken(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(verify, "_verify", broken)
+    monkeypatch.setattr(Session, "verify", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ran = run_ptir("verify", OK)
     assert ran.status == 70

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from ptir_tools.cli.following import Record, difference, located
 from ptir_tools.cli.judging import Judge, timeout_option
-from ptir_tools.cli.optimizing import float_options, floats, pass_context, pipeline_option, pipeline_text
+from ptir_tools.cli.optimizing import Pipeline, float_options, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import file_argument, output_option, subcommand
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.session import Session
@@ -104,7 +104,7 @@ class Trial:
 
     def __init__(self, session: Session, program: Program, flags: Flags) -> None:
         self.session, self.program, self.flags = session, program, flags
-        self.pipeline = pipeline_text(flags.pipeline, program)
+        self.pipeline = Pipeline.asked(session, flags.pipeline).of(program)
         self.judge = Judge(flags.check, program.format, flags.timeout) if flags.check is not None else None
         self.records: list[Record] = []
         self.crash = ""

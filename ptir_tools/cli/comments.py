@@ -54,7 +54,7 @@ def _places(before: Program, source: Source, body: Sequence[Op], first: int) -> 
         at = became.get(loc, [following])
         following = at[0]
         found.append((source.position(start)[0], at[0], at[-1]))
-    return found[::-1] or [(len(source.lines) + 1, 0, 0)]
+    return found[::-1] or [(_last_line(source) + 1, 0, 0)]
 
 
 def _place(places: Sequence[tuple[int, int, int]], line: int, otherwise: int) -> tuple[int, int]:
@@ -68,13 +68,18 @@ def _comments(source: Source, form: str) -> Iterator[tuple[str, int, bool]]:
     found = [m for m in _FOUND[form].finditer(source.text) if not m[0].startswith('"')]
     for m in found:
         blank[m.start() : m.end()] = re.sub(r"[^\n]", " ", m[0])
-    code = [i + 1 for i, text in enumerate("".join(blank).split("\n")) if text.strip(" \t\r[]{},")]
+    first, beyond = source.position(0)[0], _last_line(source) + 1
+    code = [first + i for i, text in enumerate("".join(blank).split("\n")) if text.strip(" \t\r[]{},")]
     for m in found:
         line, column = source.position(m.start())
         trails = bool(source.line_text(line)[: column - 1].strip(" \t[]{},"))
-        about = line if trails else next((n for n in code if n > line), len(source.lines) + 1)
+        about = line if trails else next((n for n in code if n > line), beyond)
         text = m["line"] if m["line"] is not None else m.groupdict()["block"]
         yield from ((part.strip(" \t*"), about, trails) for part in text.split("\n") if part.strip(" \t*"))
+
+
+def _last_line(source: Source) -> int:
+    return source.position(len(source.text))[0]
 
 
 def _woven(lines: Sequence[str], kept: dict[int, _Kept]) -> Iterator[str]:

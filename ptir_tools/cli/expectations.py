@@ -1,4 +1,4 @@
-"""`verify --split-input --verify-diagnostics`: several programs in one file, each saying what should be found in it."""
+"""`verify --verify-diagnostics`: a program says what should be found in it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
 from ptir_tools.core.source import Source, Span
 
-_BOUNDARY = re.compile(r"^[ \t]*(?://|#)[ \t]*-----[ \t]*$", re.MULTILINE)
 _EXPECTED = re.compile(r"expected-(error|warning|note)(?:@([+-]\d{1,6}))?[ \t]*\{\{(.*?)\}\}")
-
-
-def parts(source: Source) -> Iterator[Source]:
-    """The programs of `source`. Each keeps its line numbers: what stands before is replaced by empty lines."""
-    start = 0
-    for boundary in [*_BOUNDARY.finditer(source.text), None]:
-        end = boundary.start() if boundary else len(source.text)
-        yield Source(source.name, "\n" * source.text.count("\n", 0, start) + source.text[start:end])
-        start = boundary.end() if boundary else end
 
 
 @dataclass(slots=True)

@@ -7,11 +7,13 @@ import sys
 
 import click
 
+from ptir_tools.cli import splitting
 from ptir_tools.cli.options import files_argument, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 
 reading = lazy("ptir_tools.dialects.reading")
@@ -23,8 +25,11 @@ reading = lazy("ptir_tools.dialects.reading")
     click.option("--in-place", "-i", is_flag=True, help="Rewrite the files; those that would not change are left alone."),
     click.option("--check", is_flag=True, help="List the files that would change; exit code 1 if there are any."),
     click.option("--diff", is_flag=True, help="Print what would change as a unified diff."),
+    splitting.split_option,
 )
-def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, check: bool, diff: bool) -> None:
+def command(
+    session: Session, files: tuple[str, ...], output: str | None, in_place: bool, check: bool, diff: bool, split_input: bool
+) -> None:
     """Lay out programs: indentation, blanks and spelling, nothing else.
 
     Comments, order, names, ids, aliases, omitted types and dead code stay; the program that is read is the same.
@@ -39,7 +44,7 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
         raise UsageError("several files need --in-place, --check or --diff")
 
     def one(path: str) -> int:
-        before, after = _formatted(session, path)
+        before, after = _formatted(session, path, split_input)
         if diff and before != after:
             lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, f"{path} (formatted)")
             sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
@@ -54,17 +59,32 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
     session.each(files, one)
 
 
-def _formatted(session: Session, path: str) -> tuple[str, str]:
-    """The text of `path` (as it stands, byte-order mark and line ends included) and how it should be laid out."""
-    diagnostics = Diagnostics()
-    source = session.source(path, diagnostics)
+def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
+    """The text of `path` (byte-order mark dropped, line ends as `\n`) and how it should be laid out."""
+    source = session.opened(path)
+    if not split:
+        return source.text, _laid_out(session, source)
+    texts = []
+
+    def one(part: Source) -> int:
+        texts.append(f"{part.text.strip()}\n".lstrip() if splitting.is_blank(part) else _laid_out(session, part))
+        return 0
+
+    if status := session.highest(splitting.parts(source), one):
+        raise click.exceptions.Exit(status)
+    return source.text, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
+
+
+def _laid_out(session: Session, source: Source) -> str:
+    """How `source` should be laid out; errors end the command."""
+    diagnostics = Diagnostics(source)
     after: str | None = None
-    if source is not None and (form := session.form or reading.recognize(source, diagnostics)):
+    if form := session.form or reading.recognize(source, diagnostics):
         module = lazy(FORMATS[form].module)
         if not hasattr(module, "format_text"):
             raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
         after = module.format_text(source, diagnostics)
     session.reporter.settle(diagnostics)
-    if source is None or after is None:
+    if after is None:
         raise ValueError("nothing formatted and no diagnostics")
-    return source.text, after
+    return after

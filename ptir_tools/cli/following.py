@@ -38,18 +38,22 @@ class Wishes(Protocol):
 
 
 class Printer(Hook):
-    """Shows the program between passes: on standard error, or as numbered files. Raises UsageError for an unknown pass."""
+    """Shows programs between passes: on standard error, or as numbered files."""
 
-    def __init__(self, session: Session, program: Program, flags: Wishes) -> None:
+    def __init__(self, session: Session, flags: Wishes) -> None:
         self.say: Callable[[str], None] = session.reporter.say
         self.options: Options = session.options
         self.flags = flags
         self.number = 0
-        _check_names(flags.print_ir_before, program.dialect.name, "all")
-        _check_names(flags.print_ir_after, program.dialect.name, "all", "change")
-        self.text = self._text(program) if flags.print_ir_diff else ""
+        self.text = ""
         if flags.print_ir_tree is not None:
             os.makedirs(flags.print_ir_tree, exist_ok=True)
+
+    def begin(self, program: Program) -> None:
+        """`program` is about to be changed. Raises UsageError for a pass that there is not."""
+        _check_names(self.flags.print_ir_before, program.dialect.name, "all")
+        _check_names(self.flags.print_ir_after, program.dialect.name, "all", "change")
+        self.text = self._text(program) if self.flags.print_ir_diff else ""
 
     def before(self, step: Step, program: Program) -> None:
         """Print before the passes that were named."""
@@ -98,12 +102,16 @@ def _check_names(wanted: tuple[str, ...], dialect: str, *special: str) -> None:
 class Tracer(Hook):
     """A Chrome trace of the passes (about://tracing, Perfetto): how long each ran and was verified, and what it did."""
 
-    def __init__(self, context: PassContext) -> None:
-        self.context = context
+    def __init__(self) -> None:
+        self.context = PassContext()
         self.zero = perf_counter()
         self.start = self.verified = 0.0
         self.done: Counter[str] = Counter()
         self.events: list[Record] = []
+
+    def begin(self, context: PassContext) -> None:
+        """Passes are about to run in `context`."""
+        self.context = context
 
     def before(self, step: Step, program: Program) -> None:
         """Look at the clock."""

@@ -92,15 +92,11 @@ def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
         else:
             said = dict(_SAID.findall(source.text[slice(*found["META"])])) if "META" in found else {}
             params = [i for i, role in enumerate(re.findall(r"\w+", said.get("roles", ""))) if role == "Param"]
-            given, expected = (_part(source, found[name]) for name in ("INPUT", "EXPECTED"))
+            given, expected = (source.part(*found[name]) for name in ("INPUT", "EXPECTED"))
             yield Case(source.position(m.start())[0], given, expected, said.get("pipeline"), params)
         found = found if m[1] else {}
     if found:
         diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(found.values())))
-
-
-def _part(source: Source, span: Span) -> Source:
-    return Source(source.name, "\n" * source.text.count("\n", 0, span.start) + source.text[slice(*span)])
 
 
 def _passes(session: Session, case: Case, pipeline: str | None, diagnostics: Diagnostics) -> bool:

@@ -14,7 +14,7 @@ from ptir_tools.cli import reproducing
 from ptir_tools.cli.optimizing import Flags, optimize_command, pass_options, pipeline_option
 from ptir_tools.cli.options import file_argument, output_option, subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import DIALECTS
 
@@ -61,12 +61,7 @@ def _replay(session: Session, file: str, pipeline: str | None, flags: dict[str, 
     """The pipeline of the reproducer `file`; what it says about flags goes to `flags` and the session. Raises UsageError."""
     if file in ("", "-") or pipeline is not None:
         raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")
-    diagnostics = Diagnostics()
-    source = session.source(file, diagnostics)
-    session.reporter.settle(diagnostics)
-    if source is None:  # what cannot be read is reported
-        raise ValueError("no source and no diagnostics")
-    asked = reproducing.read(source)
+    asked = reproducing.read(session.opened(file))
     flags.update({name: True for name, on in asked.flags.items() if on})
     if asked.max_iterations is not None:
         session.set(limits=replace(session.options.limits, iterations=asked.max_iterations))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,14 +13,16 @@ import click
 from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
 from ptir_tools.cli.options import Decorator, titled
-from ptir_tools.cli.output import logging, program_text, require_format, write_text
+from ptir_tools.cli.output import logging, program_text, require_format
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
 from ptir_tools.cli.session import Session
+from ptir_tools.cli.splitting import only_one, split_option, write_programs
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 from ptir_tools.passes import Floats, PassContext, parse_pipeline, run_pipeline
 
@@ -53,12 +55,16 @@ class Flags:
     fast_math: bool
     elide_constants_larger: int | None
     weights: str | None
+    split_input: bool
     check: bool
     check_runs: int
 
 
 pipeline_option = click.option(
-    "-p", "--pipeline", metavar="PIPELINE", help="The passes: `name,name{option=value}`, or @FILE that holds them."
+    "-p",
+    "--pipeline",
+    metavar="PIPELINE",
+    help="The passes: `name,name{option=value}`, or @FILE that holds them (@-: stdin).",
 )
 float_options = (
     click.option("--strict-fp", is_flag=True, help="No rewrite may change a bit of a floating-point result."),
@@ -74,6 +80,7 @@ pass_options: tuple[Decorator, ...] = (
         help="Print constants of more than N elements as dense<?>.",
     ),
     weights.weights_option,
+    split_option,
     *titled(
         "Watching",
         click.option("--print-ir-before", metavar="PASS", multiple=True, help="Print the program before the pass (`all`: each)."),
@@ -99,42 +106,88 @@ pass_options: tuple[Decorator, ...] = (
 
 def optimize_command(session: Session, file: str, output: str | None, pipeline: str | None, flags: Flags) -> None:
     """Read, run the pipeline (None: the dialect's default), compare if asked, print."""
+    only_one(flags.split_input, weights=flags.weights)
     session.set(elide_constants=flags.elide_constants_larger)
-    program, diagnostics = session.load(file)
-    before = clone(program) if flags.check else None
-    form = flags.to or program.format
-    require_format(program, form)
-    text = pipeline_text(pipeline, program)
-    with _context(session, program, diagnostics, flags) as context:
-        _run(session, program, text, context, flags)
-    _summaries(session.reporter, context, flags)
-    arrays = weights.taken_out(session, program, form, flags.weights, output)
-    pieces = program_text(program, form, diagnostics, session.options)
-    session.reporter.settle(diagnostics)
-    if before is not None:
-        checking.check(session, before, program, flags.check_runs)
-    weights.write(flags.weights, arrays)
-    write_text(output, pieces)
+    with ExitStack() as stack:
+        optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
+        write_programs(session, file, output, flags.split_input, flags.to, optimizer.optimized)
 
 
-def pipeline_text(given: str | None, program: Program) -> str:
-    """The pipeline that was asked for: the dialect's own for None, the content of the file for `@FILE`. Raises UsageError."""
-    if given is None:
-        return program.dialect.pipeline
-    if not given.startswith("@"):
-        return given
-    path = given[1:]
-    if not path:
-        raise UsageError("-p @FILE needs the name of the file")
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read()
-        parse_pipeline(text, program.dialect.name)
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not UTF-8") from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    return text
+@dataclass(slots=True, frozen=True)
+class Pipeline:
+    """The pipeline that was asked for: None is the dialect's own; `path` is the file that it stands in, if it does in one."""
+
+    text: str | None
+    path: str = ""
+
+    @classmethod
+    def asked(cls, session: Session, given: str | None) -> Pipeline:
+        """What `-p` says; that of `@FILE` stands in the file, `-` is standard input. Raises OSError, UsageError."""
+        if given is None or not given.startswith("@"):
+            return cls(given)
+        if given == "@":
+            raise UsageError("-p @FILE needs the name of the file")
+        path, data = session.read(given[1:])
+        try:
+            return cls(data.decode("utf-8-sig"), path)
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}: not UTF-8") from None
+
+    def of(self, program: Program) -> str:
+        """The text for `program`. Raises UsageError when what stands in a file makes no sense."""
+        if self.text is None:
+            return program.dialect.pipeline
+        try:
+            parse_pipeline(self.text, program.dialect.name)
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}" if self.path else str(error)) from None
+        return self.text
+
+
+class _Optimizer:
+    """What is done to each program of the input, and what watches it; the files of that are closed with `stack`."""
+
+    def __init__(self, session: Session, pipeline: Pipeline, output: str | None, flags: Flags, stack: ExitStack) -> None:
+        self.session, self.pipeline, self.output, self.flags = session, pipeline, output, flags
+        printed = flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree is not None
+        self.printer = Printer(session, flags) if printed else None
+        self.log = None if flags.log_rewrites is None else stack.enter_context(logging(flags.log_rewrites))
+        self.tracer = None if flags.trace is None else Tracer()
+        if flags.trace is not None and self.tracer is not None:
+            stack.callback(self.tracer.write, flags.trace)
+
+    def optimized(self, source: Source) -> Iterable[str]:
+        """The pieces of the program in `source` after the pipeline."""
+        session, flags = self.session, self.flags
+        program, diagnostics = session.program(source)
+        before = clone(program) if flags.check else None
+        form = flags.to or program.format
+        require_format(program, form)
+        context = self.context(program, diagnostics)
+        _run(session, program, self.pipeline.of(program), context, flags)
+        _summaries(session.reporter, context, flags)
+        arrays = weights.taken_out(session, program, form, flags.weights, self.output)
+        pieces = program_text(program, form, diagnostics, session.options)
+        session.reporter.settle(diagnostics)
+        if before is not None:
+            checking.check(session, before, program, flags.check_runs)
+        weights.write(flags.weights, arrays)
+        return pieces
+
+    def context(self, program: Program, diagnostics: Diagnostics) -> PassContext:
+        """What the passes are given."""
+        context, flags = pass_context(self.session, diagnostics, self.flags), self.flags
+        context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
+        context.step_limit = flags.bisect_limit
+        if (log := self.log) is not None:
+            context.log = lambda record: log(json.dumps(located(record, program.source), ensure_ascii=False) + "\n")
+        if self.printer is not None:
+            self.printer.begin(program)
+            context.hooks.append(self.printer)
+        if self.tracer is not None:
+            self.tracer.begin(context)
+            context.hooks.append(self.tracer)
+        return context
 
 
 def _run(session: Session, program: Program, pipeline: str, context: PassContext, flags: Flags) -> None:
@@ -171,24 +224,6 @@ def pass_context(session: Session, diagnostics: Diagnostics, flags: FloatFlags) 
     limits = session.options.limits
     bound = limits.iterations if limits.iterations != LIMITS.iterations else None
     return PassContext(diagnostics, limits, floats(flags), max_iterations=bound)
-
-
-@contextmanager
-def _context(session: Session, program: Program, diagnostics: Diagnostics, flags: Flags) -> Iterator[PassContext]:
-    context = pass_context(session, diagnostics, flags)
-    context.verify_each = flags.verify_each
-    context.expensive_checks = flags.expensive_checks
-    context.step_limit = flags.bisect_limit
-    if flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree is not None:
-        context.hooks.append(Printer(session, program, flags))
-    with ExitStack() as stack:
-        if flags.log_rewrites is not None:
-            log = stack.enter_context(logging(flags.log_rewrites))
-            context.log = lambda record: log(json.dumps(located(record, program.source), ensure_ascii=False) + "\n")
-        if flags.trace is not None:
-            context.hooks.append(tracer := Tracer(context))
-            stack.callback(tracer.write, flags.trace)
-        yield context
 
 
 def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:

@@ -96,12 +96,10 @@ def command(session: Session, file: str, **flags: object) -> None:
 
 def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
     """The plan of the intervals in a CSV file."""
-    diagnostics = Diagnostics()
-    source = session.source(file, diagnostics)
-    live = None if source is None else read_csv(source, diagnostics)
+    source = session.opened(file)
+    diagnostics = Diagnostics(source)
+    live = read_csv(source, diagnostics)
     session.reporter.settle(diagnostics)
-    if live is None:  # what cannot be read is reported
-        raise ValueError("no intervals and no diagnostics")
     return plan_intervals(live, align=given.align or 1, method=_method(given))
 
 
@@ -140,13 +138,12 @@ def _reorder(session: Session, program: Program) -> None:
 
 def _check(session: Session, path: str, needed: Plan) -> None:
     """End the command with exit code 1 when the plan in `path` is not one of the program."""
-    diagnostics = Diagnostics()
-    source = session.source(path, diagnostics)
-    if source is not None:
-        given = jsonc.parse(source, diagnostics, limits=session.options.limits)
-        if not diagnostics.errors:
-            for fault in faults(given, needed):
-                diagnostics.error("InvalidPlan", fault)
+    source = session.opened(path)
+    diagnostics = Diagnostics(source)
+    given = jsonc.parse(source, diagnostics, limits=session.options.limits)
+    if not diagnostics.errors:
+        for fault in faults(given, needed):
+            diagnostics.error("InvalidPlan", fault)
     session.reporter.settle(diagnostics)
     if sys.stderr.isatty() and not session.reporter.quiet:
         session.reporter.say(f"{path}: ok")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from ptir_tools.cli import exits
+from ptir_tools.cli.exits import told
 from ptir_tools.cli.report import Reporter
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
@@ -22,6 +22,9 @@ from ptir_tools.core.source import Source
 reading = lazy("ptir_tools.dialects.reading")
 symbols = lazy("ptir_tools.core.symbols")
 verifier = lazy("ptir_tools.core.verify")
+
+T = TypeVar("T")
+STDIN = ("", "-")  # the names of standard input
 
 
 @dataclass(slots=True)
@@ -33,6 +36,7 @@ class Session:
     options: Options = field(default_factory=Options)
     form: str | None = None
     bindings: dict[str, int] = field(default_factory=dict)
+    took_stdin: bool = False
 
     def set(self, **changes: Any) -> None:
         """Change `options` (a command's own flags that readers and verifiers look at)."""
@@ -40,7 +44,7 @@ class Session:
 
     def source(self, path: str, diagnostics: Diagnostics) -> Source | None:
         """The text of a file or of standard input. Raises OSError, LimitExceeded."""
-        name, data = self._bytes(path)
+        name, data = self.read(path)
         source: Source | None = reading.decode(data, name, diagnostics, self.options.limits)
         if source is not None:
             self.reporter.sources.append(source)
@@ -49,8 +53,8 @@ class Session:
     def parse(self, source: Source, diagnostics: Diagnostics) -> Program | None:
         """The program in `source`, symbols bound, not verified."""
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
-        if program is not None and program.format == "mind":
-            self.reporter.comment = "#"
+        if program is not None:
+            self.reporter.comment = "#" if program.format == "mind" else "//"
         if program is not None and self.bindings:
             symbols.bind(program, self.bindings)
         return program
@@ -59,11 +63,23 @@ class Session:
         """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are told at once."""
         return bool(verifier.verify(program, diagnostics, self.options))
 
-    def load(self, path: str, *, verify: bool = True) -> tuple[Program, Diagnostics]:
-        """Read, bind and verify. Findings are shown; errors end the command. The collector goes on with what follows."""
+    def opened(self, path: str) -> Source:
+        """The text of a file or of standard input; one that is not UTF-8 ends the command. Raises OSError, LimitExceeded."""
         diagnostics = Diagnostics()
         source = self.source(path, diagnostics)
-        program = None if source is None else self.parse(source, diagnostics)
+        self.reporter.settle(diagnostics)
+        if source is None:  # what cannot be decoded is reported
+            raise ValueError("no source and no diagnostics")
+        return source
+
+    def load(self, path: str, *, verify: bool = True) -> tuple[Program, Diagnostics]:
+        """Read, bind and verify the program in a file or on standard input, as `program` does."""
+        return self.program(self.opened(path), verify=verify)
+
+    def program(self, source: Source, *, verify: bool = True) -> tuple[Program, Diagnostics]:
+        """Read, bind and verify. Findings are shown; errors end the command. The collector goes on with what follows."""
+        diagnostics = Diagnostics(source)
+        program = self.parse(source, diagnostics)
         if program is not None and verify:
             self.verify(program, diagnostics)
         self.reporter.settle(diagnostics)
@@ -71,24 +87,34 @@ class Session:
             raise ValueError("no program and no diagnostics")
         return program, diagnostics
 
-    def _bytes(self, path: str) -> tuple[str, bytes]:
-        if path not in ("", "-"):
+    def read(self, path: str) -> tuple[str, bytes]:
+        """The name and the bytes of a file, at most one more than a program may have. Raises OSError, UsageError."""
+        if path not in STDIN:
             path = reading.program_file(path)
             with open(path, "rb") as file:
                 return os.fspath(path), file.read(self.options.limits.file_bytes + 1)
         if sys.stdin.isatty():
-            raise click.UsageError("no FILE, and standard input is a terminal", self.ctx)
+            raise click.UsageError(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.ctx)
+        if self.took_stdin:
+            raise UsageError("standard input can be read once only")
+        self.took_stdin = True
         return "<stdin>", sys.stdin.buffer.read(self.options.limits.file_bytes + 1)
 
     def each(self, paths: Sequence[str], action: Callable[[str], int]) -> None:
         """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code."""
-        status = 0
-        for path in paths or ("-",):
-            try:
-                status = max(status, action(path))
-            except (OSError, LimitExceeded) as error:
-                if isinstance(error, BrokenPipeError):
-                    raise
-                status = max(status, exits.told(error, (), self.reporter))
-        if status:
+        if status := self.highest(paths or ("-",), action):
             raise click.exceptions.Exit(status)
+
+    def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:
+        """The highest exit code that `action` gives; what ends it for one of the things does not end it for the others."""
+        return max((self._status(thing, action) for thing in things), default=0)
+
+    def _status(self, thing: T, action: Callable[[T], int]) -> int:
+        try:
+            return action(thing)
+        except click.exceptions.Exit as error:
+            return error.exit_code
+        except BrokenPipeError:
+            raise
+        except (OSError, LimitExceeded) as error:
+            return told(error, (), self.reporter)

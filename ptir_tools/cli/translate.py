@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
 import click
 
 from ptir_tools.cli import checking
 from ptir_tools.cli import weights as weights_file
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import assignment, file_argument, output_option, subcommand
-from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.output import program_text
 from ptir_tools.cli.session import Session
+from ptir_tools.cli.splitting import only_one, split_option, write_programs
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 
 constants_file = lazy("ptir_tools.cli.constants")
@@ -21,6 +27,22 @@ compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
 ir = lazy("ptir_tools.core.ir")
 symbols = lazy("ptir_tools.core.symbols")
+
+
+@dataclass(slots=True)
+class Flags:
+    """The options of the command, as click names them."""
+
+    to: str
+    lossy: bool
+    constants: str | None
+    target: str | None
+    placeholders: tuple[tuple[str, str], ...]
+    elide_constants_larger: int | None
+    weights: str | None
+    split_input: bool
+    check: bool
+    check_runs: int
 
 
 @subcommand(
@@ -40,22 +62,10 @@ symbols = lazy("ptir_tools.core.symbols")
         help="Write constants of more than N elements as dense<?>.",
     ),
     weights_file.weights_option,
+    split_option,
     *checking.check_options,
 )
-def command(
-    session: Session,
-    file: str,
-    output: str | None,
-    to: str,
-    lossy: bool,
-    constants: str | None,
-    target: str | None,
-    placeholders: tuple[tuple[str, str], ...],
-    elide_constants_larger: int | None,
-    weights: str | None,
-    check: bool,
-    check_runs: int,
-) -> None:
+def command(session: Session, file: str, output: str | None, **flags: Any) -> None:
     """Write a program in another format, of its own IR or of another.
 
     Between serializations of one IR only the text is rewritten. Between IRs the program is verified first, and what the
@@ -68,31 +78,43 @@ def command(
       ptir translate program.json --to ptir-dump
       ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
     """
-    if to not in FORMATS:
-        raise unknown_name("format", to, FORMATS)
-    session.set(target=target, placeholders=dict(placeholders), elide_constants=elide_constants_larger, lossy=lossy)
-    dialect = FORMATS[to].dialect
-    program, diagnostics = session.load(file, verify=False)
+    given = Flags(**flags)
+    if given.to not in FORMATS:
+        raise unknown_name("format", given.to, FORMATS)
+    only_one(given.split_input, constants=given.constants, weights=given.weights)
+    session.set(target=given.target, placeholders=dict(given.placeholders), lossy=given.lossy)
+    session.set(elide_constants=given.elide_constants_larger)
+
+    def make(source: Source) -> Iterable[str]:
+        return _translated(session, source, output, given)
+
+    write_programs(session, file, output, given.split_input, given.to, make)
+
+
+def _translated(session: Session, source: Source, output: str | None, flags: Flags) -> Iterable[str]:
+    """The pieces of the program in `source` in the format that was asked for."""
+    dialect = FORMATS[flags.to].dialect
+    program, diagnostics = session.program(source, verify=False)
     between = dialect != program.dialect.name
-    if between or check or not FORMATS[to].readable:  # what is only written is a lowering: of good programs
+    if between or flags.check or not FORMATS[flags.to].readable:  # what is only written is a lowering: of good programs
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
-    if constants is not None:
-        session.set(constants=constants_file.read(constants, program) if program.dialect.name == "tiny" else {})
-    if between and check:
+    if flags.constants is not None:
+        session.set(constants=constants_file.read(flags.constants, program) if program.dialect.name == "tiny" else {})
+    if between and flags.check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
-    arrays = weights_file.taken_out(session, after, to, weights, output)
-    pieces = program_text(after, to, diagnostics, session.options)
+    arrays = weights_file.taken_out(session, after, flags.to, flags.weights, output)
+    pieces = program_text(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:
-        pieces = comments.carried(pieces, to, program, after)
-    if check:
-        checking.check(session, program, after, check_runs)
-    if constants is not None and after.dialect.name == "tiny":
-        constants_file.write(constants, session.options.constants)
-    weights_file.write(weights, arrays)
-    write_text(output, pieces)
+        pieces = comments.carried(pieces, flags.to, program, after)
+    if flags.check:
+        checking.check(session, program, after, flags.check_runs)
+    if flags.constants is not None and after.dialect.name == "tiny":
+        constants_file.write(flags.constants, session.options.constants)
+    weights_file.write(flags.weights, arrays)
+    return pieces
 
 
 def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics) -> Program:

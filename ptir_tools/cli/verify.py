@@ -6,10 +6,10 @@ import sys
 
 import click
 
+from ptir_tools.cli import splitting
 from ptir_tools.cli.options import files_argument, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 
@@ -19,7 +19,7 @@ expectations = lazy("ptir_tools.cli.expectations")
 @subcommand(
     files_argument,
     click.option("--target", metavar="TARGET", help="PTO: check legality on a3 or a5, too."),
-    click.option("--split-input", is_flag=True, help="Lines `// -----` (`# -----`) divide a file into programs."),
+    splitting.split_option,
     click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
 def command(session: Session, files: tuple[str, ...], target: str | None, split_input: bool, verify_diagnostics: bool) -> None:
@@ -40,25 +40,22 @@ def command(session: Session, files: tuple[str, ...], target: str | None, split_
     session.reporter.notes = True
 
     def check(path: str) -> int:
-        diagnostics = Diagnostics()
-        source = session.source(path, diagnostics)
-        if source is None:
-            return session.reporter.status(diagnostics)
-        status = 0
-        for part in expectations.parts(source) if split_input else (source,):
-            program = _verify(session, part, diagnostics)
+        source = session.opened(path)
+        forms: dict[str, None] = {}
+
+        def one(part: Source) -> int:
+            diagnostics = Diagnostics(part)
+            program = session.parse(part, diagnostics)
+            if program is not None:
+                session.verify(program, diagnostics)
+                forms[program.format] = None
             if verify_diagnostics:
                 expectations.compare(part, diagnostics)
-            status = max(status, session.reporter.status(diagnostics))
-        if not status and program is not None and not session.reporter.quiet and sys.stderr.isatty():
-            session.reporter.say(f"{source.name}: ok ({program.format})")
+            return session.reporter.status(diagnostics)
+
+        status = session.highest(splitting.programs(source) if split_input else (source,), one)
+        if not status and not session.reporter.quiet and sys.stderr.isatty():
+            session.reporter.say(f"{source.name}: ok ({', '.join(forms)})")
         return status
 
     session.each(files, check)
-
-
-def _verify(session: Session, source: Source, diagnostics: Diagnostics) -> Program | None:
-    program = session.parse(source, diagnostics)
-    if program is not None:
-        session.verify(program, diagnostics)
-    return program

@@ -119,8 +119,7 @@ def _sarif_location(source: Source, span: Span | None) -> dict[str, Any]:
 
 def _utf16(source: Source, offset: int) -> tuple[int, int]:
     line, column = source.position(offset)
-    before = source.text[offset - column + 1 : offset]
-    return line, column + sum(ord(c) > 0xFFFF for c in before)
+    return line, column + sum(ord(c) > 0xFFFF for c in source.line_text(line)[: column - 1])
 
 
 def _place(source: Source | None, span: Span | None) -> dict[str, int | None]:

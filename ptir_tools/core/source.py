@@ -41,13 +41,22 @@ JsonPath = tuple[str | int, ...]
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """A text with its name. Lines and columns are 1-based; a column counts code points."""
+    """A text with its name. Lines and columns are 1-based; a column counts code points.
+
+    Those of a part of a text are those of the whole, in which it begins at `start`.
+    """
 
     name: str
     text: str
     containers: list[JsonPath] = field(default_factory=list)
     json_span: Callable[[JsonPath], Span | None] | None = None
+    whole: "Source | None" = None
+    start: int = 0
     _lines: list[int] | None = None
+
+    def part(self, start: int, end: int) -> "Source":
+        """text[start:end] as a source of its own."""
+        return Source(self.name, self.text[start:end], whole=self, start=start)
 
     @property
     def lines(self) -> list[int]:
@@ -62,11 +71,15 @@ class Source:
 
     def position(self, offset: int) -> tuple[int, int]:
         """(line, column) of a code point."""
+        if self.whole is not None:
+            return self.whole.position(self.start + offset)
         line = bisect_right(self.lines, offset)
         return line, offset - self.lines[line - 1] + 1
 
     def line_text(self, line: int) -> str:
         """The text of a line without its end."""
+        if self.whole is not None:
+            return self.whole.line_text(line)
         start = self.lines[line - 1]
         end = self.lines[line] - 1 if line < len(self.lines) else len(self.text)
         return self.text[start:end].removesuffix("\r")

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir opt --split-input --weights w.npz testdata/opt/split.ptir
