@@ -9,7 +9,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Program, Region
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, _interned, tuple_of
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, interned, tuple_of
 
 Lookup = Callable[[Sym], Any]
 
@@ -23,7 +23,7 @@ def substitute(x: Any, lookup: Lookup) -> Any:
     if isinstance(x, Type):
         parts = [getattr(x, f.name) for f in fields(x) if f.init]
         new = [substitute(p, lookup) for p in parts]
-        return x if new == parts else _interned(type(x), *new)
+        return x if new == parts else interned(type(x), *new)
     return x
 
 

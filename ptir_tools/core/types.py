@@ -206,7 +206,8 @@ _TYPES: dict[tuple[object, ...], Type] = {}
 T = TypeVar("T", bound=Type)
 
 
-def _interned(cls: type[T], *fields: object) -> T:
+def interned(cls: type[T], *fields: object) -> T:
+    """The type of class `cls` with these fields."""
     key = (cls, *fields)
     found = _TYPES.get(key)
     if found is None:
@@ -216,17 +217,17 @@ def _interned(cls: type[T], *fields: object) -> T:
 
 def tensor(dtype: DType, shape: Iterable[Dim] = ()) -> TensorType:
     """The tensor type of `dtype` and `shape`; extents are plain integers (never bool) or symbols."""
-    return _interned(TensorType, dtype, tuple(shape))
+    return interned(TensorType, dtype, tuple(shape))
 
 
 def tuple_of(elements: Iterable[Type]) -> TupleType:
     """The tuple type of `elements`."""
-    return _interned(TupleType, tuple(elements))
+    return interned(TupleType, tuple(elements))
 
 
 def scalar(dtype: DType) -> ScalarType:
     """The scalar type of `dtype`."""
-    return _interned(ScalarType, dtype)
+    return interned(ScalarType, dtype)
 
 
 def tile(
@@ -237,7 +238,7 @@ def tile(
     valid: Iterable[Dim] | None = None,
 ) -> TileType:
     """The tile type with these parts."""
-    return _interned(TileType, dtype, tuple(shape), loc, layout, None if valid is None else tuple(valid))
+    return interned(TileType, dtype, tuple(shape), loc, layout, None if valid is None else tuple(valid))
 
 
 def memref(
@@ -249,12 +250,12 @@ def memref(
     offset: Dim | None = None,
 ) -> MemRefType:
     """The memref type with these parts."""
-    return _interned(MemRefType, dtype, tuple(shape), space, layout, None if strides is None else tuple(strides), offset)
+    return interned(MemRefType, dtype, tuple(shape), space, layout, None if strides is None else tuple(strides), offset)
 
 
 def event(producer: str | None = None, scope: str | None = None, eid: int | None = None) -> EventType:
     """The event type with these parts."""
-    return _interned(EventType, producer, scope, eid)
+    return interned(EventType, producer, scope, eid)
 
 
 INDEX_TYPE = scalar(INDEX)
