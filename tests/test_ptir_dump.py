@@ -42,6 +42,10 @@ def notes(text: str, form: str) -> list[tuple[str, str]]:
          (6, 7, "InvalidAttributeValue", "`perm` is an integer, not negative")),
         ("%1 = Select(%0 -> tensor<F32 x 2>", (6, 22, "SyntaxError", "found `->`, expected `)`, `,` or `[`")),
         ("%1 = Select(%0) -> tensor<F33 x 2>", (6, 7, "DTypeNotSupported", "there is no dtype `F33`")),
+        ("%1 = Reduce(ReduceSpec { kind: Sum, axes: [0], axes: [] })(%0) -> tensor<F32 x []>",
+         (6, 7, "DuplicateAttribute", "`axes` is given twice")),
+        ('%1 = CustomCall(CustomCallSpec { target: "n.o.v1", attrs: {"f": I64(1), "f": I64(2)} })(%0) -> tensor<F32 x 2>',
+         (6, 7, "DuplicateAttribute", "`f` is given twice")),
         ("%1 = StopGradient(%0[1]) -> tensor<F32 x 2>", (6, 25, "TupleIndexOutOfRange", "%0 is tensor<f32, 2>, not a tuple")),
     ],
 )  # fmt: skip
@@ -107,6 +111,30 @@ def test_a_reshape_spells_its_symbols_too_and_a_tuple_is_settled() -> None:
     assert verify(program, diagnostics), list(diagnostics)
     assert list(diagnostics) == []
     assert write(program, "ptir-dump") == text
+
+
+HINT = """      %1 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x 2>
+      %2 = ElementwiseUnary(Exp)(%1) -> tensor<F32 x 2>
+    hints:
+      fused_hint id=0 kind=ElementwiseDag policy=Optional {
+        inputs: [%0]
+        exports: [%2]
+        attrs:
+          zeta = I64(1)
+          alpha = Bool(true)
+        body:
+          %1 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x 2>
+          %2 = ElementwiseUnary(Exp)(%1) -> tensor<F32 x 2>
+      }
+"""
+
+
+def test_attributes_of_a_hint_are_a_map() -> None:
+    """Sorted by key, no key twice, as those of a custom call."""
+    text = dump("", results=("%2 : tensor<F32 x 2>",)).replace("      \n", HINT)
+    assert "attrs[{alpha = true, zeta = 1}]" in write(clean(text, "ptir-dump"))
+    _, diagnostics = read(text.replace("alpha", "zeta"), "ptir-dump")
+    assert errors(diagnostics) == [(14, 11, "DuplicateAttribute", "`zeta` is given twice")]
 
 
 def test_results_that_are_no_values_are_forwarded() -> None:
@@ -190,7 +218,7 @@ def test_strings_floats_and_scalars_as_rust_prints_them() -> None:
     text = r"""
 func @f(%x: tensor<f32, 2>, %c: tensor<cf32, 2>) -> tensor<f32, 2> {
   %a = custom_call(%x) target["a.b.v1"]
-    attrs[{"k y" = "q\"\n\u{7f}é'", f = [0.0001, 1e-5, 1e15, 1e16, -0.0, nan, inf]}] -> tensor<f32, 2>
+    attrs[{"k y" = "q\"\n\u{7f}é'", mark = "e\u{301}", f = [0.0001, 1e-5, 1e15, 1e16, -0.0, nan, inf]}] -> tensor<f32, 2>
   %b = pad(%c) low[0] high[1] pad_value[(1.0, -2.0)] -> tensor<cf32, 3>
   %y = pad(%x) low[0] high[0] pad_value[unsigned(3)] -> tensor<f32, 2>
   return %y
@@ -198,7 +226,7 @@ func @f(%x: tensor<f32, 2>, %c: tensor<cf32, 2>) -> tensor<f32, 2> {
 """
     printed = write(clean(text), "ptir-dump")
     assert "F64Array([0.0001, 1e-5, 1000000000000000.0, 1e16, -0.0, NaN, inf])" in printed
-    assert r""""k y": String("q\"\n\u{7f}é'")""" in printed
+    assert r""""k y": String("q\"\n\u{7f}é'"), "mark": String("e\u{301}")""" in printed
     assert "pad_value: Complex { re: 1.0, im: -2.0 }" in printed
     assert "pad_value: Unsigned(3)" in printed
     assert write(clean(printed, "ptir-dump"), "ptir-dump") == printed

@@ -187,8 +187,11 @@ class _Reader:
         if hint is None:
             self.assembly.stray("an attribute stands inside a hint", at)
             return
+        if key in dict(hint.attrs):
+            self.diagnostics.error("DuplicateAttribute", f"`{key}` is given twice", at, help="keep one of the two")
+            return
         try:
-            hint.attrs = (*hint.attrs, *read_attrs({key: value}, made.defn.attrs[1], made))
+            hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, made.defn.attrs[1], made))))
         except Malformed as bad:
             self.diagnostics.error(bad.code, bad.message, at, help=bad.help)
 

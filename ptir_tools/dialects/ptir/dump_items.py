@@ -164,7 +164,7 @@ class _Items:
 
     def fields(self, children: list[Any]) -> tuple[str, Any]:
         """Of an operation that is a struct itself, as the contract writes LayerNorm."""
-        return "payload", dict(children)
+        return "payload", _members(children)
 
     def number(self, children: list[Token]) -> int | float:
         text = str(children[0])
@@ -186,7 +186,7 @@ class _Items:
         return debug.variant(str(children[0]), children[1:])
 
     def struct(self, children: list[Any]) -> Any:
-        return debug.struct(str(children[0]), dict(children[1:]))
+        return debug.struct(str(children[0]), _members(children[1:]))
 
     def member(self, children: list[Any]) -> tuple[str, Any]:
         return str(children[0]), children[1]
@@ -195,10 +195,20 @@ class _Items:
         return children
 
     def map(self, children: Any) -> Any:
-        return dict(children)
+        return _members(children)
 
     def entry(self, children: Any) -> Any:
         return unquote(str(children[0])), debug.attr_value(children[1])
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of a struct or map by name. Raises Malformed when one is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Malformed(f"`{twice}` is given twice", code="DuplicateAttribute", help="keep one of the two")
+    return found
 
 
 def _natural(token: Token) -> int:

@@ -17,8 +17,9 @@ from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
 
 if TYPE_CHECKING:
     import difflib
+    import unicodedata
 else:
-    difflib = lazy("difflib")
+    difflib, unicodedata = lazy("difflib"), lazy("unicodedata")
 
 NAME = r"[\w.$]+"
 WORD = r"[A-Za-z_][\w.$]*"
@@ -30,7 +31,7 @@ _TENSOR = re.compile(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
 _DIM = re.compile(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
 _ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\]')
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\U0010ffff"\\]')
 _PLAIN_NAME = re.compile(NAME)
 
 DTYPES: dict[str, DType] = {d.name: d for d in PTIR_DTYPES}
@@ -125,15 +126,14 @@ def _code_point(digits: str) -> str:
 
 
 def quote(text: str) -> str:
-    """The string in quotes, escaped as Rust's `{:?}` does; everything printable is kept."""
+    """The string in quotes, escaped as Rust's `{:?}` does; everything printable is kept, but marks that combine."""
 
     def escape(char: str) -> str:
         short = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", '"': '\\"', "\\": "\\\\"}
-        return short.get(char) or (char if char.isprintable() else f"\\u{{{ord(char):x}}}")
+        shown = char.isprintable() and unicodedata.category(char) not in ("Mn", "Me")
+        return short.get(char) or (char if shown else f"\\u{{{ord(char):x}}}")
 
-    if _UNSAFE.search(text) or not text.isprintable():
-        text = "".join(map(escape, text))
-    return f'"{text}"'
+    return f'"{"".join(map(escape, text)) if _UNSAFE.search(text) else text}"'
 
 
 def symbol_name(name: str) -> str:
