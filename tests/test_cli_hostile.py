@@ -64,22 +64,18 @@ def ends_well(ran: Ran, name: str) -> None:
     assert ran.status == 0 or ran.err, f"{name}: nothing was said"
 
 
+ACCEPTED = ("many-elements", "mind-ids", "chain")
+
+
 @pytest.mark.parametrize("command", ["verify", "fmt", "info"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text(name: str, command: str) -> None:
     start = time.perf_counter()
     ran = run_ptir(command, "-", stdin=HOSTILE[name])
     ends_well(ran, name)
+    assert command != "verify" or (ran.status == 0) == (name in ACCEPTED)
     assert len(ran.err) < 100_000, "the program is not dumped into the diagnostic"
     assert time.perf_counter() - start < SECONDS
-
-
-ACCEPTED = ("many-elements", "mind-ids", "chain")
-
-
-@pytest.mark.parametrize("name", [n for n in HOSTILE if n not in ACCEPTED])
-def test_hostile_text_is_refused(name: str) -> None:
-    assert run_ptir("verify", "-", stdin=HOSTILE[name]).status in (1, 3)
 
 
 @pytest.mark.parametrize("form", ["ptir", "ptir-dump", "ptir-json", "pto", "mind", "tiny"])

@@ -108,11 +108,18 @@ def test_closed_streams(line: str, status: int) -> None:
 
 def test_interrupt(tmp_path: Path) -> None:
     endless = ROOT / "testdata" / "run" / "endless.ptir"
-    command = [*PTIR, "run", str(endless), "--input", "x=0", "--max-iterations", "1T", "--engine", "reference"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
-    time.sleep(1.5)
+    # A suite in the background of a shell ignores the signal, and its children with it.
+    start = "import signal, sys, numpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    start += "from ptir_tools.cli import main; print(flush=True); sys.exit(main())"
+    command = ["run", str(endless), "--input", "x=0", "--max-iterations", "1T", "--engine", "reference"]
+    process = subprocess.Popen([sys.executable, "-c", start, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None and process.stdout.readline() == b"\n"
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    try:
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert (out, err) == (b"", b"error: interrupted\n")
 

@@ -76,7 +76,7 @@ def test_several_errors_in_one_run() -> None:
     assert [(line, column) for line, column, _ in errors] == [(1, 8), (2, 2), (2, 7), (3, 8)]
 
 
-@pytest.mark.parametrize("text", ["", " ", "/* open", '"open', "[" * 100_000, "{" * 100_000, "\\", "\x00", "tru", "-"])
+@pytest.mark.parametrize("text", ["", " ", "/* open", '"open', "[" * 256, "{" * 256, "]", "\\", "\x00", "tru", "-"])
 def test_nonsense_is_refused_and_never_raises(text: str) -> None:
     value, errors, _ = read(text)
     assert value is None
@@ -86,8 +86,10 @@ def test_nonsense_is_refused_and_never_raises(text: str) -> None:
 def test_limits() -> None:
     with pytest.raises(LimitExceeded, match="5000 digits"):
         read("[" + "1" * 5000 + "]")
-    with pytest.raises(LimitExceeded, match="nested deeper than 256"):
-        read("[" * 100_000 + "]" * 100_000)
+    for text in ("[" * 257, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000):
+        with pytest.raises(LimitExceeded, match="nested deeper than 256"):
+            read(text)
+    assert read("NaN, " + json.dumps("[" * 257) + "// " + "[" * 257)[1]
 
 
 json_values = st.recursive(

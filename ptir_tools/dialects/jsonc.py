@@ -24,6 +24,7 @@ else:
 # As the last step of a path: the key itself, not its value.
 KEY = "\0key"
 
+_STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*"?|([\[{])|[\]}]')
 _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
@@ -169,14 +170,14 @@ _NAMES = {
 class _Diagnosis:
     """One reading of a refused text by the grammar: everything that is wrong with it, at its place.
 
-    It is the parser's transformer: the methods called like rules and terminals check what the grammar leaves open, and a
-    node becomes its depth.
+    It is the parser's transformer: the methods called like rules and terminals check what the grammar leaves open.
     """
 
     def __init__(self, source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> None:
         self.source, self.diagnostics, self.code, self.limits = source, diagnostics, code, limits
 
     def run(self) -> None:
+        self.check_nesting()
         self.diagnostics.source = self.diagnostics.source or self.source
         before = self.diagnostics.errors
         try:
@@ -204,21 +205,22 @@ class _Diagnosis:
     def error(self, message: str, span: Span, **more: Any) -> None:
         self.diagnostics.error(self.code, message, span, **more)
 
-    def object(self, children: list[Any]) -> int:
+    def check_nesting(self) -> None:
+        depth = 0
+        for m in _STRING_OR_BRACKET.finditer(blank_comments(self.source.text)):
+            if m[0][0] != '"':
+                depth += 1 if m[1] else -1
+            if depth > self.limits.nesting:
+                raise LimitExceeded(f"{self.source.name}: JSON nested deeper than {self.limits.nesting}", "--max-nesting")
+
+    def object(self, children: list[lark.Token]) -> None:
         seen: dict[str, lark.Token] = {}
-        for key, _ in (c for c in children if isinstance(c, tuple)):
+        for key in (c for c in children if c.type == "STRING"):
             if (first := seen.setdefault(json.loads(key), key)) is not key:
                 self.error(f"the key {key} is given twice", _span(key), labels=[(_span(first), "first given here")])
-        return self.array([c[1] if isinstance(c, tuple) else c for c in children])
 
-    def pair(self, children: list[Any]) -> tuple[lark.Token, Any]:
-        return children[0], children[-1]
-
-    def array(self, children: list[Any]) -> int:
-        depth = 1 + max((c for c in children if isinstance(c, int)), default=0)
-        if depth > self.limits.nesting:
-            raise LimitExceeded(f"{self.source.name}: JSON nested deeper than {self.limits.nesting}", "--max-nesting")
-        return depth
+    def pair(self, children: list[lark.Token]) -> lark.Token:
+        return children[0]
 
     def TRAILING(self, token: lark.Token) -> lark.Token:
         span = _span(token)
@@ -236,11 +238,11 @@ class _Diagnosis:
             self.error(f"{token} is beyond float64", _span(token))
         return token
 
-    def INTEGERS(self, token: lark.Token) -> int:
+    def INTEGERS(self, token: lark.Token) -> lark.Token:
         if len(token) > self.limits.integer_digits:
             for digits in _INTEGER.findall(token):
                 self.check_length(digits)
-        return 1
+        return token
 
     def check_length(self, digits: str) -> None:
         if len(digits) > self.limits.integer_digits:
