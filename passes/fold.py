@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
 from ptir_tools.passes import PassContext
@@ -18,9 +17,8 @@ def run(program: Program, context: PassContext) -> None:
 def fold(program: Program, context: PassContext, patterns: FrozenPatternSet) -> None:
     """Fold, and apply `patterns`, in every block; constants that nothing reads any more go."""
     for rw in context.rewriters(program):
-        stats = apply_patterns_and_fold_greedily(rw, patterns, context.greedy(enable_dce=False))
+        stats = context.drive(rw, patterns, context.greedy(enable_dce=False))
         for op in rw.backward():
             if op.defn.is_constant and rw.unused(op):
                 rw.erase(op)
-        context.took(stats.folds + stats.rewrites)
         context.count("folds", stats.folds + stats.rewrites)

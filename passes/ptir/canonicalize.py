@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.core.greedy import GreedyConfig, GreedyStats
 from ptir_tools.core.ir import Program
 from ptir_tools.core.patterns import Effect
 from ptir_tools.core.patternset import FrozenPatternSet
@@ -27,12 +27,11 @@ def apply(program: Program, context: PassContext, patterns: FrozenPatternSet, co
     for rw in context.rewriters(program, live=config is None or config.enable_dce):
         ours = patterns is CANONICALIZATION  # it moves no-ops about before they are gone
         chosen = config or context.greedy(effect=EFFECTS[context.floats], fold_first=ours)
-        count(apply_patterns_and_fold_greedily(rw, patterns, chosen), context)
+        count(context.drive(rw, patterns, chosen), context)
 
 
 def count(stats: GreedyStats, context: PassContext) -> None:
     """Add what the driver did to the statistics of the pass that runs."""
-    context.took(stats.rewrites + stats.folds)
     context.count("rewrites", stats.rewrites)
     context.count("folds", stats.folds)
     context.count("erased", stats.erased)

@@ -10,11 +10,13 @@ from enum import StrEnum
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.greedy import GreedyConfig
-from ptir_tools.core.ir import Op, Program, Region
+from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.patternset import FrozenPatternSet
 from ptir_tools.core.pipeline import Step
 from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.core.source import Loc
 from ptir_tools.core.walks import post_order
 from ptir_tools.core.watching import op_text
 
@@ -91,8 +93,7 @@ class PassContext:
         return None if self.step_limit is None else max(self.step_limit - self.steps, 0)
 
     def greedy(self, **more: Any) -> GreedyConfig:
-        """The configuration of a greedy driver in this context; keywords are further fields. Its rewrites and folds are to be
-        counted with `took`."""
+        """The configuration of a greedy driver in this context; keywords are further fields."""
         given = (self.max_iterations, self.options.get("max-iterations"), self.steps_left)
         return GreedyConfig(
             max_iterations=min((n for n in given if n is not None), default=None),
@@ -102,6 +103,20 @@ class PassContext:
             log=self.log and self.record,
             **more,
         )
+
+    def drive(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> GreedyStats:
+        """Run the greedy driver; its rewrites and folds are steps. Warns when `max_iterations` may have kept it from the end."""
+        stats = apply_patterns_and_fold_greedily(rw, patterns, config)
+        done = stats.rewrites + stats.folds
+        self.took(done)
+        if done == config.max_iterations and self.steps_left != 0:
+            where = f"{'@' if isinstance(rw.block, Function) else '^'}{rw.block.name}"
+            self.unfinished(f"`{self.running}` stopped in {where}: max-iterations is {done}; more may match", rw.block.loc)
+        return stats
+
+    def unfinished(self, message: str, at: Loc = 0) -> None:
+        """Warn that a bound ended a pass which may not have come to its end."""
+        self.diagnostics.warning("NoFixpoint", message, at)
 
     def step(self, name: str, root: Op, *after: Op) -> bool:
         """Count a step that a pass is about to take without the driver, `root` becoming `after`; False when it may not."""

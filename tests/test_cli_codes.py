@@ -1,0 +1,95 @@
+"""Every code is explained, and each of the command line's own is provoked by its wrong program, not by its right one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT, Ran, run_ptir
+
+from ptir_tools.cli.codes import EXPLAIN, all_codes
+from ptir_tools.cli.session import Session
+from ptir_tools.core.dialect import Code
+
+Ptir = Callable[..., Ran]
+EXP = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = exp(%x) -> tensor<f32, 2>\n  return %y\n}\n"
+CHECKED = ("verify", "--verify-diagnostics", "{}")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "NoFixpoint": ("opt", "--max-iterations", "1", "--strict", "{}"),
+    "HintDropped": ("opt", "--strict", "{}"),
+    "CheckFailed": ("diff", "--run", "{}", "{exp}"),
+    "OutputMismatch": ("run", "--input", "x=1", "--expect", "{ones}", "{}"),
+    "NonFinite": ("run", "--input", "x=0", "--check-nan", "{}"),
+    "MissingDiagnostic": CHECKED,
+    "UnexpectedDiagnostic": CHECKED,
+    "InvalidExpectation": CHECKED,
+    "LimitExceeded": ("verify", "{}"),
+}
+
+
+@pytest.mark.parametrize("code", [c for c in EXPLAIN if c.wrong], ids=lambda c: c.code)
+def test_examples(ptir: Ptir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Code) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names = {name: tmp_path / name for name in ("program", "exp", "ones.npy")}
+    names["exp"].write_text(EXP)
+    np.save(names["ones.npy"], np.ones(2, np.float32))
+    for text, status in ((code.wrong, 3 if code.code == "LimitExceeded" else 1), (code.right, 0)):
+        names["program"].write_text(text)
+        words = [word.format(names["program"], exp=names["exp"], ones=names["ones.npy"]) for word in COMMANDS[code.code]]
+        ran = ptir(*words, "--diagnostics", "json")
+        assert (ran.status, f'"code": "{code.code}"' in ran.err) == (status, status > 0), ran
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "args", "error"),
+    [
+        ("UsageError", 2, ("opt", "-p", "cze"), None),
+        ("IOError", 4, ("opt", "no/such/file"), None),
+        ("Interrupted", 130, ("opt",), KeyboardInterrupt()),
+        ("InternalError", 70, ("opt",), RuntimeError("a fault")),
+    ],
+)
+def test_codes_without_a_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, status: int, args: tuple[str, ...], error: BaseException | None
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if error is not None:
+        monkeypatch.setattr(Session, "verify", raising(error))
+    ran = run_ptir(*args, "--diagnostics", "json", stdin=EXP.encode())
+    assert ran.status == status and f'"code": "{code}"' in ran.err
+
+
+def test_the_reference_engine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ptir_tools.engines.choose.translate", lambda *_: None)
+    ran = run_ptir("run", "-v", "--random", "0", stdin=EXP.encode())
+    assert ran.status == 0 and "note[ReferenceEngine]: run by the reference engine" in ran.err
+
+
+# Where a call that reports has its code.
+_AT = {"error": 0, "warning": 0, "note": 0, "report": 0, "fail": 0, "require": 1, "Violation": 0}
+
+
+def said(path: Path) -> Iterator[str]:
+    """The codes that the source text of a module reports by name."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for x in ast.walk(node.args[_AT[name]]) if name in _AT and len(node.args) > _AT[name] else ():
+                if isinstance(x, ast.Constant) and isinstance(x.value, str) and x.value.isalnum() and x.value[:1].isupper():
+                    yield x.value
+
+
+def test_every_code_is_explained() -> None:
+    known = {c.code for _, c in all_codes()}
+    found = {c for room in ("ptir_tools", "passes", "grammars") for p in (ROOT / room).rglob("*.py") for c in said(p)}
+    assert len(found) > 80 and found <= known, found - known
