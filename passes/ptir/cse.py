@@ -2,16 +2,17 @@
 
 A merged value lives until its last use. What is counted out (an `iota`, and elementwise and rearranging ops on such, constants
 and single elements: masks, positions) costs little to make again. Where nobody reads the first any more, a second is merged with
-it only if the block then needs no more memory by its plan, for which a symbol counts as 16. Blocks of more than 2000 ops, and
-those whose extents do not follow from the parameters', are not planned: there all is merged. With `keep-peak=false`, too.
+it only if no more is alive at once than before, for which a symbol counts as 16, and no loop or branch runs meanwhile. In blocks
+of more than 2000 ops, and in those whose extents do not follow from the parameters', live ranges are not known: there all is
+merged. With `keep-peak=false`, too.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OpDef
@@ -22,12 +23,13 @@ from ptir_tools.passes import PassContext
 from ptir_tools.passes.cse import Merger
 
 if TYPE_CHECKING:
-    from ptir_tools.plan import order, record
+    from ptir_tools.plan import liveness, record
 else:
-    order = lazy("ptir_tools.plan.order")
+    liveness = lazy("ptir_tools.plan.liveness")
     record = lazy("ptir_tools.plan.record")
 
-_EXTENT = 16  # of a symbol, where peaks are compared
+_EXTENT = 16  # of a symbol, where live ranges are measured
+_LARGEST = 2000  # ops of a block that is measured
 
 OPTIONS = {"keep-peak": True}
 
@@ -37,28 +39,28 @@ def run(program: Program, context: PassContext) -> None:
     every, sparing = Merger(context), _Sparing(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):
-        spares = keep and any(map(_counts, {op.defn for op in rw.block.body})) and len(rw.block.body) <= order.LARGEST
+        spares = keep and any(map(_counts, {op.defn for op in rw.block.body})) and len(rw.block.body) <= _LARGEST
         (sparing if spares else every).merge(rw)
     context.count("merged", every.merged + sparing.merged)
 
 
 class _Sparing(Merger):
-    """Spares what is counted out and read no more; `stands` has what each spared value, and each merged one, equals."""
+    """Spares at first what is counted out and read no more: `spared` has what equals an earlier op, with that op."""
 
     def __init__(self, context: PassContext) -> None:
         super().__init__(context)
         self.counted: set[Operand] = set()
-        self.stands: dict[Operand, Operand] = {}
+        self.stands: dict[Operand, Operand] = {}  # for each spared value, the first that it equals
+        self.spared: list[tuple[Op, Op]] = []
 
     def merge(self, rw: Rewriter) -> None:
         if rw.settled(who := (_Sparing, self.commute_floats)):
             return
         self.stands.clear()
+        self.spared.clear()
         self.block(rw, rw.block, {})
-        if self.stands and not self._raises_peak(rw):
-            every = Merger(self.context)
-            every.block(rw, rw.block, {})
-            self.merged += every.merged
+        while self.spared and self._merge_spared(rw):
+            pass
         rw.settle(who)
 
     def key(self, op: Op, operands: Any) -> Any:
@@ -74,21 +76,77 @@ class _Sparing(Merger):
         if any(place(u) > place(op) for u in rw.users_of(v)):
             return True
         self.stands[op.results[0]] = self.stands.get(v, v)
+        self.spared.append((op, first))
         return False
 
     def _is_cheap(self, op: Op) -> bool:
         return bool(op.defn.traits & (ELEMENTWISE | MOVEMENT)) and all(x in self.counted or _small(x) for x in op.operands)
 
-    def _raises_peak(self, rw: Rewriter) -> bool:
-        """Whether the block of `rw` needs more memory when all that is spared is merged."""
-        rw.finish()
-        now, merged = (clone_blocks([rw.block])[0] for _ in range(2))
-        with Rewriter(merged, rw.dialect) as copy:
-            Merger(PassContext(floats=self.context.floats)).block(copy, merged, {})
+    def _merge_spared(self, rw: Rewriter) -> bool:
+        """Merge what was spared, last to first, where memory allows it; whether anything was."""
         try:
-            return _peak(merged, rw.dialect) > _peak(now, rw.dialect)
+            ranges = _Ranges(rw)
         except Violation:  # some extent does not follow
+            ranges = None
+        gone, left = dict[Op, Op](), list[tuple[Op, Op]]()
+        for op, first in reversed(self.spared):
+            fits = ranges is None or rw.unused(op) or ranges.extend(first, op)
+            if fits and self.context.step("merge", op, first):
+                rw.replace(op, first.results[0])
+                gone[op] = first
+            else:
+                left.append((op, first))
+        self.merged += len(gone)
+        self.spared = [(op, _end(gone, first)) for op, first in left[::-1]]
+        return bool(gone)
+
+
+class _Ranges:
+    """Live ranges in the block of `rw` as it stands. Raises Violation when an extent does not follow."""
+
+    def __init__(self, rw: Rewriter) -> None:
+        rw.finish()
+        self.rw = rw
+        self.body = list(rw.block.body)
+        self.place = {op: at for at, op in enumerate(self.body, 1)}
+        self.copies: dict[Value, Value] = {}
+        self.live = liveness.analyze(self._static(rw.block))
+        self.inner = not isinstance(rw.block, Function)
+        ranges = record.intervals(record.BlockPlan("", self.live, inner=self.inner).placed(), record.ALIGN)
+        change = [0] * (len(self.body) + 3)
+        for x in ranges:
+            change[x.lower] += x.size
+            change[x.upper] -= x.size
+        self.alive = list(accumulate(change))  # bytes, at each place
+        self.peak = max(self.alive)
+
+    def _static(self, block: Region) -> Region:
+        """`block`, or a copy of it where symbols are numbers."""
+        if numbers := {s.name: _EXTENT for p in block.params for s in mentioned(p.type)}:
+            (block,) = clone_blocks([block], self.copies)
+            alone = Function(block.name, block.params, block.body, block.results, block.result_types)
+            specialize(Program(self.rw.dialect, [alone], entry=block.name), numbers)
+        record.require_static(block)
+        return block
+
+    def extend(self, first: Op, op: Op) -> bool:
+        """Let the result of `first` live on to what uses that of `op`; False, and no change, when the peak would be higher."""
+        v = first.results[0]
+        storage = self.live.places[self.copies.get(v, v), ()].root
+        last = max((self.place[u] for u in self.rw.users_of(v)), default=self.place[first])
+        start, end = last + (storage.end == last), self.place[op]  # where others share the storage, v gets its own
+        outside = storage.usage == "constant" or (storage.usage == "parameter" and not self.inner)
+        size = 0 if outside else -(-storage.nbytes // record.ALIGN) * record.ALIGN
+        if max(self.alive[start:end], default=0) + size > self.peak or any(o.regions for o in self.body[start - 1 : end - 1]):
             return False
+        self.alive[start:end] = [n + size for n in self.alive[start:end]]
+        return True
+
+
+def _end(links: dict[Op, Op], op: Op) -> Op:
+    while op in links:
+        op = links[op]
+    return op
 
 
 def _counts(d: OpDef) -> bool:
@@ -103,12 +161,3 @@ def _small(x: Operand) -> bool:
     if isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and x.op.defn.is_constant):
         return True
     return isinstance(x, Value) and isinstance(x.type, TensorType) and x.type.is_static and x.type.count == 1
-
-
-def _peak(block: Region, dialect: Dialect) -> int:
-    """The most bytes alive at once in `block`, which is made static. Raises Violation when an extent does not follow."""
-    numbers = {s.name: _EXTENT for p in block.params for s in mentioned(p.type)}
-    if numbers:
-        alone = Function(block.name, block.params, block.body, block.results, block.result_types)
-        specialize(Program(dialect, [alone], entry=block.name), numbers)
-    return record.plan_block(block, record.Plan(method=record.Method("greedy"))).lower_bound
