@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,14 @@ FILES = _files()
 IDS = [str(path.relative_to(ROOT)) for _, path in FILES]
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _imports(path: Path) -> Iterator[str]:
     """The modules that a file imports, `lazy("…")` included."""
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,8 +60,7 @@ def _room(module: str) -> str | None:
 
 @pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
 def test_layers(room: str, path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
-    for module in _imports(tree):
+    for module in _imports(path):
         seen = _room(module)
         assert seen is None or LAYERS.index(seen) <= LAYERS.index(room), f"{room} may not import {module}"
         for name, allowed in ONLY.items():
@@ -65,14 +70,14 @@ def test_layers(room: str, path: Path) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_dialects_do_not_see_each_other(dialect: str) -> None:
     for path in (ROOT / "ptir_tools" / "dialects" / dialect).rglob("*.py"):
-        for module in _imports(ast.parse(path.read_text("utf-8"))):
+        for module in _imports(path):
             other = module.removeprefix("ptir_tools.dialects.").split(".")[0] if module.startswith("ptir_tools.dialects.") else ""
             assert other not in DIALECTS or other == dialect, f"{path} imports {module}"
 
 
 @pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
 def test_no_import_inside_a_function(room: str, path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             hidden = [n for n in ast.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom))]
             assert not hidden, f"{path.name}:{node.lineno} {node.name} imports inside"
@@ -80,7 +85,7 @@ def test_no_import_inside_a_function(room: str, path: Path) -> None:
 
 @pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
 def test_files_and_public_things_say_what_they_are(room: str, path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = _parsed(path)
     assert ast.get_docstring(tree), f"{path} has no docstring"
     for node in tree.body:
         named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
@@ -95,9 +100,8 @@ def test_every_op_has_a_manual(dialect: str) -> None:
 
 @pytest.mark.parametrize(("room", "path"), FILES, ids=IDS)
 def test_sizes(room: str, path: Path) -> None:
-    text = path.read_text("utf-8")
-    assert text.count("\n") <= MAX_LINES, f"{path} has more than {MAX_LINES} lines"
-    for node in ast.walk(ast.parse(text)):
+    assert path.read_text("utf-8").count("\n") <= MAX_LINES, f"{path} has more than {MAX_LINES} lines"
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.FunctionDef):
             body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
             lines = (node.end_lineno or 0) - (body[0].lineno if body else node.lineno) + 1

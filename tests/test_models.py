@@ -77,8 +77,9 @@ def test_optimized(name: str) -> None:
 def test_each_pass(name: str, step: str) -> None:
     made = ptir.optimize(program(name), step)
     assert ptir.verify(made) == ()
-    found = ptir.run(made, inputs(name), engine="reference")
-    hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
+    if ptir.write(made) != ptir.write(program(name)):  # else its numbers are those of the program
+        found = ptir.run(made, inputs(name), engine="reference")
+        hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, Program, Region, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
+from ptir_tools.plan import order as plan_order
 from ptir_tools.plan.order import _peak, least_peak
 
 
@@ -68,8 +69,11 @@ def test_small_blocks_get_the_best_order(seed: int) -> None:
     assert (found is None) == (best == peak_of(block, block.body))
 
 
+@pytest.mark.parametrize("looks", [0, 2000])
 @pytest.mark.parametrize("seed", range(10))
-def test_order_is_legal_and_never_worse(seed: int) -> None:
+def test_order_is_legal_and_never_worse(seed: int, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the search gives up, soon or at once."""
+    monkeypatch.setattr(plan_order, "_STATES", looks)
     block = drawn(seed, 40).main
     before = list(block.body)
     found = least_peak(block)
