@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -44,25 +45,25 @@ def with_payloads(rng: random.Random, a: np.ndarray) -> np.ndarray:
 
 
 class Growing:
-    """A program in the making. `values` are what ops may use."""
+    """A program in the making. `values` are what ops may use, `made` those that are no parameters."""
 
-    def __init__(self, seed: int, ops: int) -> None:
+    def __init__(self, seed: int, ops: int, steps: Sequence[Step] | None = None) -> None:
         self.rng = rng = random.Random(seed)
         self.program, self.b = single_function(DIALECT)
         dtype = rng.choice(DTYPES)
         shapes = rng.sample(SHAPES, 3)
         self.values: list[Value] = [self.b.param(tensor(dtype, s)) for s in (*shapes, shapes[0])]
         self.values.append(self.b.param(tensor(I1, shapes[0])))
-        made = 0
-        while made < ops:
+        self.made: list[Value] = []
+        while len(self.made) < ops:
             try:
-                v = rng.choice(STEPS)(self, rng.choice(self.values[-8:]))
+                v = rng.choice(steps or STEPS)(self, rng.choice(self.values[-8:]))
             except (Violation, IndexError, ValueError):
                 continue
             if v is not None and isinstance(v.type, TensorType) and prod(v.type.static_shape) <= 64:
                 self.values.append(v)
-                made += 1
-        self.b.results(*rng.sample(self.values[5:], min(5, made)))
+                self.made.append(v)
+        self.b.results(*rng.sample(self.made, min(5, len(self.made))))
 
     def like(self, x: Value) -> Value:
         """A value of the type of `x`, often `x` itself or a recent one."""
@@ -80,6 +81,10 @@ class Growing:
             return self.b.op("broadcast_to", x, result_shape=t.shape)
         x = sample(rng, t)
         return self.b.op("constant", value=arrays.to_literal(np.full_like(x, x.flat[0]) if way == 2 else x, t))
+
+
+Step = Callable[[Growing, Value], Value]
+Draw = Callable[[random.Random, TensorType], np.ndarray]
 
 
 def unary(g: Growing, x: Value) -> Value:
@@ -196,10 +201,17 @@ def grow(seed: int, ops: int = 14) -> Program:
     return Growing(seed, ops).program
 
 
-def outputs(program: Program, seed: int) -> list[np.ndarray]:
-    """What the program computes on random inputs full of special numbers, by the declared bodies."""
+def ordinary(rng: random.Random, t: TensorType) -> np.ndarray:
+    """An array of `t`: numbers that neither overflow nor cancel."""
+    n = prod(t.static_shape)
+    flat = [rng.uniform(0.5, 2) if t.dtype.is_float or t.dtype.is_complex else rng.randint(0, 3) for _ in range(n)]
+    return np.array(flat).astype(arrays.numpy_dtype(t.dtype)).reshape(t.static_shape)
+
+
+def outputs(program: Program, seed: int, draw: Draw = sample) -> list[np.ndarray]:
+    """What the program computes on random inputs, by default full of special numbers, by the declared bodies."""
     rng = random.Random(seed)
-    return list(run_block(program.main, [sample(rng, p.type) for p in program.main.params], Context()))
+    return list(run_block(program.main, [draw(rng, p.type) for p in program.main.params], Context()))
 
 
 def agree(a: np.ndarray, b: np.ndarray, exact: bool, loose: bool) -> bool:

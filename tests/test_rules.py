@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTDATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rewrite_programs import agree, grow, outputs
+from rewrite_programs import agree, grow, ordinary, outputs, sample
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
@@ -97,9 +97,11 @@ def test_rule_fires_keeps_numbers_and_never_grows(case: Case) -> None:
     assert done[case.name] > 0 if case.kind == "rule" else (done["folds"], done["rewrites"]) == (1, 0)
     for program in (before, after):
         bind(program, dict.fromkeys(symbols(program), 3))
+    fast = case.mode == "fast"
     for seed in range(4):
-        for x, y in zip(outputs(before, seed), outputs(after, seed), strict=True):
-            assert case.mode == "fast" or agree(x, y, exact=case.mode == "strict", loose="dot" in case.name), (x, y)
+        found = [outputs(program, seed, ordinary if fast else sample) for program in (before, after)]
+        for x, y in zip(*found, strict=True):
+            assert agree(x, y, exact=case.mode == "strict", loose=fast or "dot" in case.name), (x, y)
     if not before.regions:
         assert len(after.main.body) <= len(before.main.body)
 
@@ -132,15 +134,6 @@ def test_random_programs_keep_their_numbers(mode: Floats, start: int) -> None:
         loose = any(op.defn.short in ("dot_general", "reduce_sum") for op in before.main.body)
         for x, y in zip(outputs(before, seed), outputs(after, seed), strict=True):
             assert agree(x, y, mode is Floats.STRICT, loose), seed
-
-
-def test_random_programs_fire_most_rules():
-    fired: Counter[str] = Counter()
-    for seed in range(150):
-        context = PassContext()
-        run_pipeline(grow(seed), "canonicalize", context)
-        fired += context.statistics["canonicalize"]
-    assert len(fired.keys() & {p.name for p in CANONICALIZATION.patterns}) > 45
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 10))
@@ -276,3 +269,29 @@ def test_wide_windows_of_a_concat_that_stays_are_not_joined_again():
     program = concat_of(40, (1, 4), (0, 60), (0, 20), (3, 40), (10, 70))
     run_pipeline(program, "canonicalize")
     assert [op.defn.short for op in program.main.body] == ["concat", "slice", "slice", "concat", "slice", "slice"]
+
+
+@pytest.mark.parametrize(("source", "left"), [("si16", 3), ("ui8", 1)])
+def test_integers_that_overflow_in_fp8_are_nan_and_equal_nothing(source: str, left: int) -> None:
+    program = read(
+        f"""func @f(%x: tensor<{source}, 3>) -> tensor<i1, 3> {{
+          %a = cast(%x) -> tensor<fp8_e4m3, 3>
+          %b = cast(%x) -> tensor<fp8_e4m3, 3>
+          %y = compare_eq(%a, %b) -> tensor<i1, 3>
+          return %y
+        }}"""
+    )
+    run_pipeline(program, "canonicalize")
+    assert len(program.main.body) == left
+
+
+def test_a_complex_sum_that_becomes_a_boolean_is_not_cast_at_once():
+    program = read(
+        """func @f(%x: tensor<cf32, 3>) -> tensor<i1> {
+          %a = reduce_sum(%x) axes[0] -> tensor<cf32>
+          %y = cast(%a) -> tensor<i1>
+          return %y
+        }"""
+    )
+    run_pipeline(program, "canonicalize")
+    assert [op.defn.short for op in program.main.body] == ["reduce_sum", "cast"]

@@ -89,7 +89,7 @@ def cast_of_accumulator(op: OpView) -> bool:
         return False
     source, target = helpers.dtype(op.x), op.dtype
     accum = inner.attr("accum_dtype") or default_accum(helpers.dtype(inner.operands[0]))
-    if accum is not source or (source.is_float, source.is_integer) != (target.is_float, target.is_integer):
+    if accum is not source or any(getattr(source, kind) is not getattr(target, kind) for kind in _KINDS):
         return False
     attrs = inner.defn.named(inner.attrs) | {"accum_dtype": accum, "out_dtype": target}
     return op.replace(op.rw.build(op.root, inner.defn, *inner.operands, **attrs))

@@ -107,7 +107,8 @@ def _number(x: Operand) -> bool:
     if not inexact(x):
         return True
     if isinstance(x, Value) and x.op is not None and x.op.defn.name in ("ptir.cast", "ptir.iota"):
-        return not x.op.operands or not inexact(x.op.operands[0])
+        overflows = dtype(x) is FP8_E4M3 and (not x.op.operands or dtype(x.op.operands[0]).bits > 8)  # to NaN
+        return not overflows and (not x.op.operands or not inexact(x.op.operands[0]))
     literal = literal_of(x)
     if literal is None or literal.data is None or len(literal.data) > LIMITS.fold_bytes:
         return False

@@ -1,0 +1,326 @@
+"""Random programs in which left sides of rules are planted: each rule's own words, in random dtypes, shapes and orders, and the
+few shapes of ops that typed patterns look for and that free random programs hardly ever have."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from rewrite_programs import SPECIAL, STEPS, Growing, Step, broadcast, cast, cut, reduce, reshape, sample, transpose
+from test_rules_docs import texts
+
+from ptir_tools.core import arrays
+from ptir_tools.core.builder import Builder
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, I1, SI8, SI16, SI32, SI64, UI8, DType
+from ptir_tools.core.ir import Element, Literal, Program, Region, Value
+from ptir_tools.core.patterns import named
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.rules import algebra, logic, movement
+from ptir_tools.dialects.ptir.scalars import natural_zero
+
+INTEGERS, REALS = (SI32, SI8, UI8, SI16, SI64), (F32, BF16, F16, F64, FP8_E4M3)
+DTYPES = (*INTEGERS, *REALS, CF32, CF32, I1)
+
+
+@dataclass(slots=True)
+class Left:
+    """The left side of a rule, and its condition."""
+
+    call: ast.expr
+    condition: str
+
+    def dtypes(self) -> tuple[DType, ...]:
+        """What the innermost operands may be."""
+        for word, dtypes in {"boolean(": (I1,), "integer(": INTEGERS, "floating(": REALS, "inexact(": REALS}.items():
+            if word in self.condition:
+                return dtypes
+        says = any(isinstance(n, ast.Constant) and isinstance(n.value, bool) for n in ast.walk(self.call))
+        return (*DTYPES, *(I1,) * 8 * says)
+
+
+def lefts() -> list[Left]:
+    """The left side of every rule that is written as text."""
+    found = []
+    for module in (algebra, logic, movement):
+        for text in texts(module.RULES).values():
+            left, _, right = text.strip("`").partition(" => ")
+            found.append(Left(ast.parse(left, mode="eval").body, right.partition(" if ")[2]))
+    return found
+
+
+@dataclass(slots=True)
+class Plant:
+    """A left side in the making: what its names stand for; `base` is the type of its innermost operands."""
+
+    g: Growing
+    left: Left
+    base: TensorType
+    bound: dict[str, object] = field(default_factory=dict)
+
+    def operand(self, node: ast.expr, want: TensorType) -> Value | Literal:
+        """What stands for `node`, of the type `want` if that is free."""
+        if isinstance(node, ast.NamedExpr):
+            self.bound[node.target.id] = x = self.operand(node.value, want)
+            return x
+        if isinstance(node, ast.Call):
+            return self.op(node)
+        if not isinstance(node, ast.Name):
+            return self.number(ast.literal_eval(node), want)
+        if node.id not in self.bound or node.id == "_":
+            asked = {word.partition("(")[0] for word in self.left.condition.split(" and ") if f"({node.id})" in word}
+            self.bound[node.id] = self.constant(want, asked) if "constant" in asked else self.g.value(want)
+        return self.bound[node.id]
+
+    def op(self, call: ast.Call) -> Value:
+        kind = self.g.rng.choice([d.short for d in named(f"ptir.{call.func.id}")])
+        known: TensorType | None = None
+        made: dict[int, Value | Literal] = {}
+        for i, a in sorted(enumerate(call.args), key=lambda pair: isinstance(pair[1], (ast.Name, ast.Constant, ast.UnaryOp))):
+            flag = kind == "select" and i == 0
+            made[i] = x = self.operand(a, self.flags(known) if flag else known or self.base)
+            known = known or (x.type if not flag else self.base.with_shape(x.type.shape))
+        attrs = {k.arg: self.attribute(k.value, partial(ATTRIBUTES[k.arg], self.g.rng, made[0].type)) for k in call.keywords}
+        return self.g.b.op(kind, *(made[i] for i in range(len(made))), **attrs)
+
+    def flags(self, known: TensorType | None) -> TensorType:
+        return tensor(I1, (known or self.base).shape)
+
+    def attribute(self, node: ast.expr, draw: partial) -> object:
+        if not isinstance(node, ast.Name):
+            return ast.literal_eval(node)
+        if node.id not in self.bound or node.id == "_":
+            self.bound[node.id] = draw()
+        return self.bound[node.id]
+
+    def number(self, n: object, t: TensorType) -> Value | Literal:
+        if isinstance(n, bool) is not (t.dtype is I1) or (isinstance(n, float) and not t.dtype.is_float):
+            raise Violation("planted", f"{n} is no {t}")
+        if n == 0 and isinstance(n, int) and t.dtype.is_float:
+            n = self.g.rng.choice((0.0, -0.0))
+        return self.g.full(t, n)
+
+    def constant(self, t: TensorType, asked: set[str]) -> Value | Literal:
+        rng, d = self.g.rng, t.dtype
+        if rng.random() < 0.3:
+            return self.g.b.op("constant", value=arrays.to_literal(sample(rng, t), t))
+        ends = (d.min, d.max) if d.is_integer else (-448.0, 448.0) if d is FP8_E4M3 else (-np.inf, np.inf)
+        if asked & {"lowest", "highest"} and rng.random() < 0.8:
+            return self.g.full(t, ends["highest" in asked])
+        return self.g.full(t, rng.choice((*ends, 2, 1, 4) if d.is_integer else (*SPECIAL, *ends, 4.0)))
+
+
+def _any_shape(rng: random.Random, t: TensorType) -> tuple[int, ...]:
+    shape = list(t.static_shape)
+    while 1 in shape and rng.random() < 0.5:
+        shape.remove(1)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        shape.insert(rng.randint(0, len(shape)), 1)
+    rng.random() < 0.2 and shape and shape.reverse()
+    return tuple(shape)
+
+
+def _wider(rng: random.Random, t: TensorType) -> tuple[int, ...]:
+    return (*rng.choice(((), (1,), (2,))), *(rng.choice((1, 3)) if d == 1 else d for d in t.static_shape))
+
+
+ATTRIBUTES = {
+    "dtype": lambda rng, t: rng.choice(DTYPES),
+    "perm": lambda rng, t: tuple(rng.sample(range(t.rank), t.rank)),
+    "new_shape": _any_shape,
+    "result_shape": _wider,
+    "starts": lambda rng, t: tuple(rng.choice((0, 0, 1)) for _ in t.shape),
+    "sizes": lambda rng, t: tuple(max(d - 1, 0) for d in t.static_shape),
+    "repeats": lambda rng, t: tuple(rng.choice((1, 1, 2)) for _ in t.shape),
+    **{name: lambda rng, t: tuple(rng.choice((0, 0, 1)) for _ in t.shape) for name in ("low", "high", "interior")},
+    "pad_value": lambda rng, t: natural_zero(t.dtype),
+}
+LEFTS = lefts()
+
+
+class Planted(Growing):
+    """A program of free steps and planted left sides, which take turns."""
+
+    def __init__(self, seed: int, ops: int, steps: Sequence[Step]) -> None:
+        self.turn = seed * 3
+        super().__init__(seed, ops, steps)
+
+    def value(self, t: TensorType) -> Value:
+        """A value of type `t`, a new parameter if there is none."""
+        same = [v for v in self.values if v.type is t]
+        if same and self.rng.random() < 0.8:
+            return self.rng.choice(same)
+        self.values.insert(0, v := self.b.param(t))
+        return v
+
+    def full(self, t: TensorType, n: object) -> Value | Literal:
+        """Equal elements `n`: a constant, or a scalar that is broadcast, inline or not."""
+        with np.errstate(all="ignore"):
+            scalar = arrays.to_literal(np.array(n).astype(arrays.numpy_dtype(t.dtype)), tensor(t.dtype))
+        way = self.rng.randrange(3)
+        if way == 0 or not t.rank:
+            return self.b.op("constant", value=Literal(t, scalar.data, splat=t.count > 1))
+        return self.b.op("broadcast_to", scalar if way == 1 else self.b.op("constant", value=scalar), result_shape=t.shape)
+
+
+def planted(g: Planted, x: Value) -> Value:
+    """The left side of a rule on `x` and what is like it."""
+    left = LEFTS[g.turn % len(LEFTS)]
+    g.turn += 1
+    dtypes = left.dtypes()
+    dtype = x.type.dtype if x.type.dtype in dtypes and g.rng.random() < 0.5 else g.rng.choice(dtypes)
+    body = g.b.block.body
+    before = len(body)
+    try:
+        found = Plant(g, left, tensor(dtype, x.type.shape)).operand(left.call, x.type)
+        for op in body[before:]:
+            if op.defn.check:
+                op.defn.check(op)
+    except Violation:
+        del body[before:]
+        raise
+    return found
+
+
+# What typed patterns look for and free steps hardly ever make
+
+
+def integers(g: Growing, values: object) -> Value:
+    a = np.asarray(values, np.int32)
+    return g.b.op("constant", value=arrays.to_literal(a, tensor(SI32, a.shape)))
+
+
+def largest(g: Growing, x: Value) -> Value:
+    return g.b.op("argmax", x, axis=g.rng.randrange(-x.type.rank, x.type.rank), keepdims=g.rng.random() < 0.5)
+
+
+def reduced(g: Growing, x: Value) -> Value:
+    """A sum, or an extreme, of what was reduced, transposed, reshaped or repeated."""
+    way = g.rng.choice((transpose, reshape, broadcast, None))
+    kind = g.rng.choice(("reduce_sum", "reduce_sum", "reduce_max"))
+    y = way(g, x) if way else g.b.op(kind, x, axes=(g.rng.randrange(x.type.rank),))
+    copies = y.type.rank - x.type.rank
+    axes = tuple(range(copies)) if copies > 0 else tuple(a for a in range(y.type.rank) if g.rng.random() < 0.6)
+    return g.b.op(kind, y, axes=axes, keepdims=g.rng.random() < 0.5)
+
+
+def joined(g: Growing, x: Value) -> Value:
+    """Equal elements before or after."""
+    parts = [x, g.full(x.type, g.rng.choice((0, 1)))]
+    return g.b.op("concat", parts[:: g.rng.choice((1, -1))], axis=g.rng.randrange(x.type.rank))
+
+
+def rearranged(g: Growing, x: Value) -> Value:
+    """A scalar, or a row of numbers that count, repeated and rearranged."""
+    if g.rng.random() < 0.5:
+        y = g.b.op("iota", shape=x.type.shape, dtype=g.rng.choice((SI32, F32, UI8)), axis=g.rng.randrange(x.type.rank))
+    else:
+        y = g.b.op("broadcast_to", g.b.op("reduce_max", x, axes=tuple(range(x.type.rank))), result_shape=x.type.shape)
+    return g.rng.choice((transpose, reshape, cut, broadcast, cast, reduce))(g, y)
+
+
+def rows(g: Growing, x: Value) -> Value:
+    """Rows that follow each other, or nearly, by constant indices."""
+    n, m = x.type.shape[0], g.rng.randint(1, 3)
+    run = np.arange(m) + g.rng.randrange(n)
+    if g.rng.random() < 0.5:
+        return g.b.op("take", x, integers(g, (run if g.rng.random() < 0.7 else run[::-1]) % n))
+    shape = (m, *x.type.shape[1:])
+    run = run.reshape(-1, *(1,) * (x.type.rank - 1)) % n
+    return g.b.op("gather", x, integers(g, np.broadcast_to(run, shape)), axis=0)
+
+
+def written(g: Growing, x: Value) -> Value:
+    """A window written once or twice, of equal elements or not."""
+    at = integers(g, [g.rng.randint(-1, 1) for _ in x.type.shape])
+    sizes = tuple(g.rng.randint(1, d) for d in x.type.static_shape)
+    update = g.b.op("slice", g.like(x), starts=(0,) * x.type.rank, sizes=sizes)
+    base = g.number(x.type) if g.rng.random() < 0.4 else x
+    y = g.b.op("dynamic_update_slice", base, update, at, sizes=sizes)
+    again = at if g.rng.random() < 0.8 else integers(g, [0] * x.type.rank)
+    return y if g.rng.random() < 0.5 else g.b.op("dynamic_update_slice", y, g.b.op("neg", update), again, sizes=sizes)
+
+
+def windows(g: Growing, x: Value) -> Value:
+    n, one = x.type.rank, (1,) * x.type.rank
+    window = tuple(g.rng.choice((1, 1, 2)) for _ in one)
+    dilated = tuple(g.rng.choice((1, 2)) for _ in one)
+    kind = g.rng.choice(("sum", "max"))
+    return g.b.op(
+        "reduce_window", x, window_dims=window, strides=one, padding=((0, 0),) * n, base_dilation=one, window_dilation=dilated,
+        reduce=kind,
+    )  # fmt: skip
+
+
+def product(g: Growing, x: Value) -> Value:
+    """A contraction with the identity, with zeros, of what is repeated or widened; transposed, sliced or cast then."""
+    n, k = x.type.shape[0], x.type.shape[-1]
+    way = g.rng.randrange(5)
+    if way == 0:
+        y = g.b.op("constant", value=arrays.to_literal(np.eye(k), tensor(x.type.dtype, (k, k))))
+    elif way == 1:
+        y = g.full(tensor(x.type.dtype, (k, 2)), 0)
+    elif way == 2:
+        x, y = (g.b.op("cast", v, dtype=F32) for v in (x, g.value(x.type.with_shape((k, 2)))))
+    else:
+        y = g.value(x.type.with_shape((k, g.rng.choice((2, n)))))
+    batched = way == 3 and x.type.rank == 3
+    if batched:
+        y = g.b.op("broadcast_to", y, result_shape=(n, *y.type.shape))
+    x = g.b.op("broadcast_to", x, result_shape=(3, *x.type.shape[1:])) if way == 4 and n == 1 else x
+    batch = (0,) if batched else ()
+    z = g.b.op(
+        "dot_general", x, y, batch_lhs=batch, batch_rhs=batch, contract_lhs=(-1,), contract_rhs=(len(batch),),
+        out_dtype=g.rng.choice((None, F32)) if x.type.dtype.is_float else None,
+    )  # fmt: skip
+    return g.rng.choice((lambda g, z: z, transpose, cut, cast, reshape))(g, z)
+
+
+def paired(g: Growing, x: Value) -> Value:
+    """A contraction of all axes, named in any order."""
+    axes = tuple(g.rng.sample(range(x.type.rank), x.type.rank))
+    return g.b.op("dot_general", x, g.like(x), contract_lhs=axes, contract_rhs=axes)
+
+
+def widened(g: Growing, x: Value) -> Value:
+    """What was converted to another dtype, then transposed."""
+    return transpose(g, cast(g, x))
+
+
+def branch(g: Growing, x: Value) -> Value:
+    """A branch whose regions are alike or not; what they return they were given, or computed, or it is a number."""
+    x = g.b.op("reduce_max", x, axes=tuple(range(x.type.rank))) if g.rng.random() < 0.5 else x
+    pair = g.rng.random() < 0.4
+    regions = [arm(g, x.type, pair, f"r{len(g.program.regions) + i}") for i in range(2)]
+    flag = g.value(tensor(I1)) if g.rng.random() < 0.6 else g.full(tensor(I1), g.rng.random() < 0.5)
+    flag = g.b.op("compare_eq", flag, g.full(tensor(I1), False)) if g.rng.random() < 0.5 else flag
+    made = g.b.op("cond", flag, [x], regions=regions)
+    found = g.b.op("maximum", Element(made, 0), Element(made, 1)) if pair else made
+    g.program.regions += regions
+    return found
+
+
+def arm(g: Growing, t: TensorType, pair: bool, name: str) -> Region:
+    region = Region(name)
+    b = Builder(DIALECT, region)
+    x = b.param(t)
+    one = Literal(t, arrays.pack(np.ones(1, arrays.numpy_dtype(t.dtype)), t.dtype), splat=t.count > 1)
+    y = g.rng.choice((lambda: x, lambda: b.op("neg", x), lambda: b.op("constant", value=one)))()
+    b.results(*(x,) * pair, y)
+    return region
+
+
+RARE = (
+    widened, branch, branch, largest, reduced, reduced, reduced, joined, rearranged, rows, written, windows, product, product,
+    product, paired,
+)  # fmt: skip
+
+
+def grow(seed: int, ops: int = 10) -> Program:
+    """A random program of about `ops` steps, the same for equal seeds."""
+    return Planted(seed, ops, (*STEPS, *RARE, *(planted,) * 24)).program
