@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Ran, run_ptir
 
@@ -68,3 +69,26 @@ def test_constants_left_out_of_the_print_are_kept(monkeypatch: pytest.MonkeyPatc
         patched.setattr(compare, "diverging", lambda *_: compare.Divergence("y", (), None, None, 1, None, None, "differs"))
         failed = run_ptir("opt", "-p", "cse", "--check", "--elide-constants-larger", "1", stdin=SCALED.encode())
     assert [ran.status for ran in repeated(failed)] == [0, 0]
+
+
+def fast(result: str, dtype: str) -> Ran:
+    text = f"""func @f(%x: tensor<f32, 4>) -> tensor<{dtype}, 4> {{
+  %z = sub(%x, %x) -> tensor<f32, 4>
+  %q = div(%z, %z) -> tensor<f32, 4>
+  %y = {result} -> tensor<{dtype}, 4>
+  return %y
+}}
+"""
+    return run_ptir("opt", "--fast-math", "--check", stdin=text.encode())
+
+
+def test_what_is_not_finite_is_not_compared_under_fast_math() -> None:
+    passed = fast("neg(%q)", "f32")
+    assert passed.status == 0 and b"dense<-1.0>" in passed.out
+    assert "--check did not compare 12 elements of y that are NaN or infinite" in passed.err
+    failed = fast("compare_eq(%q, %q)", "i1")
+    assert failed.status == 1 and "note: --fast-math takes numbers for finite" in failed.err
+    tolerance = compare.Tolerance(0.25, finite=True)
+    assert compare.diverging("y", np.array([np.inf, np.nan, 1.0]), np.array([1.0, -1.0, 1.25]), tolerance) is None
+    found = compare.diverging("y", np.array([np.nan, 1.0]), np.array([1.0, np.nan]), tolerance)
+    assert found is not None and (found.index, found.count) == ((1,), 1)

@@ -149,7 +149,8 @@ class Trial:
 
     def _same(self, made: Program) -> bool:
         options = engines.RunOptions(bindings=self.session.bindings, limits=self.session.options.limits)
-        return not compare.check(self.program, made, runs=self.flags.check_runs, options=options).diverged
+        runs, finite = self.flags.check_runs, self.flags.fast_math
+        return not compare.check(self.program, made, runs=runs, options=options, finite=finite).diverged
 
 
 def _report(trial: Trial, guilty: int) -> Iterator[str]:

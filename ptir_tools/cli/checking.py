@@ -36,21 +36,27 @@ check_options = (
 )
 
 
-def check(session: Session, before: Program, after: Program, runs: int) -> None:
-    """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run."""
+def check(session: Session, before: Program, after: Program, runs: int, finite: bool = False) -> None:
+    """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run.
+    `finite`: what is NaN or infinite before may be anything after."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
     constants = constants_file.as_arrays(session.options.constants) if session.options.constants else {}
-    found = compare.check(before, after, runs=runs, options=options, constants=constants)
+    found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")
     for name, runs in found.untold.items():
         session.reporter.say(f"--check did not compare {name} in {runs} of {found.runs} runs: {compare.UNBOUNDED}")
+    for name, n in found.skipped.items():
+        what = f"{n} elements of {name} that are NaN or infinite"
+        session.reporter.say(f"--check did not compare {what}: --fast-math may change them")
     if not found.diverged:
         return
     diagnostics = Diagnostics(before.source)
     folder = tempfile.mkdtemp(prefix="ptir-check-")
     commands = _keep(folder, session, before, after, found)
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
+    if finite:
+        notes.append("--fast-math takes numbers for finite: integers and i1 that come of a NaN or an infinity may differ, too")
     diagnostics.error("CheckFailed", f"--check run {found.runs}: {found.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
 

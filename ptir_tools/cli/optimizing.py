@@ -170,7 +170,7 @@ class _Optimizer:
         pieces = program_text(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
         if before is not None:
-            checking.check(session, before, program, flags.check_runs)
+            checking.check(session, before, program, flags.check_runs, finite=flags.fast_math)
         weights.write(flags.weights, arrays)
         return pieces
 

@@ -30,10 +30,12 @@ else:
 
 @dataclass(slots=True, frozen=True)
 class Tolerance:
-    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. An infinite one tells nothing."""
+    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. An infinite one tells nothing.
+    `finite`: nothing is told of what should be NaN or infinite."""
 
     absolute: float = 0.0
     relative: float = 0.0
+    finite: bool = False
 
     @property
     def tells(self) -> bool:
@@ -80,7 +82,7 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
     else:
         with np.errstate(all="ignore"):
             gap, size = np.abs(a - b), np.abs(a)
-            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            same = (a == b) | (np.isnan(a) & np.isnan(b)) | (~np.isfinite(a) if tolerance.finite else False)
             off = ~same & ~(gap <= tolerance.absolute + tolerance.relative * size)
     if not np.any(off):
         return None
@@ -99,6 +101,11 @@ def _unlike(name: str, expected: Array, actual: Array) -> Divergence | None:
 def _wide(array: Array) -> Array:
     kind = array.dtype.kind
     return array if kind in "iub" else array.astype(np.complex128 if kind == "c" else np.float64)
+
+
+def _not_finite(array: Array) -> int:
+    """How many elements are NaN or infinite."""
+    return int(np.count_nonzero(~np.isfinite(_wide(array)))) if array.dtype.kind not in "iub" else 0
 
 
 def _floats(array: Array) -> bool:
@@ -147,7 +154,8 @@ def _by_extent(outputs: Mapping[str, Array], types: Mapping[str, Type]) -> dict[
 class Check:
     """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to. Of the last
     run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what open
-    symbols were set to. `untold` outputs had no finite bound in that many runs: their values were not compared."""
+    symbols were set to. `untold` outputs had no finite bound in that many runs: their values were not compared. `skipped` ones
+    had so many elements in all that are NaN or infinite and were therefore not compared."""
 
     diverged: list[Divergence] = field(default_factory=list)
     tolerance: Tolerance = EXACT
@@ -156,6 +164,7 @@ class Check:
     expected: dict[str, Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     untold: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     runs: int = 0
 
 
@@ -166,12 +175,14 @@ def check(
     seed: int = 0,
     options: RunOptions | None = None,
     constants: Mapping[str, Array] | None = None,
+    finite: bool = False,
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Symbols that nothing binds get distinct small sizes. `constants` are inputs that one side alone has, by name. Floats are
-    drawn anew, all positive, where that tells more: fewer outputs without a finite bound, then fewer NaN. Stops at the first
-    run that differs. Raises as `engines.run` does: a program that cannot run has not been checked.
+    drawn anew, all positive, where that tells more: fewer outputs without a finite bound, then fewer NaN. `finite`: the change
+    takes numbers for finite, so that elements which are not before may be anything after. Stops at the first run that
+    differs. Raises as `engines.run` does: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
     found = Check(sizes=small_sizes(before, options.bindings))
@@ -189,6 +200,9 @@ def check(
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
         found.untold.update(untold(expected, tolerances))
+        if finite:
+            tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
+            found.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
         found.diverged = compare(expected, actual, tolerances)
         if found.diverged:
             found.tolerance = tolerances.get(found.diverged[0].name, EXACT)
