@@ -67,6 +67,12 @@ def test_the_payload_of_an_inline_literal_is_not_there() -> None:
     assert notes(text, "ptir-dump") == []
 
 
+def test_comments_are_blanks() -> None:
+    text = dump("%1 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x 2>", results=("%1 : tensor<F32 x 2>",))
+    commented = "// RUN\n" + text.replace("    body:", "    /* a\n%9 = Foo */ body: // b").replace("  }", "  } // c")
+    assert write(clean(commented, "ptir-dump"), "ptir-dump") == text
+
+
 def test_where_a_symbol_ends() -> None:
     program, diagnostics = read(
         dump(

@@ -71,6 +71,7 @@ def test_the_example_of_the_contract_is_read_verified_and_printed_as_it_stands()
         ("%y = reduce_sum axes[1] keepdims[false] %x -> tensor<f32, 2>", "%y = reduce_sum(%x) axes[1] -> tensor<f32, 2>"),
         ("%y = reduce_sum(%x) keepdims[true] axes[1] -> tensor<f32, 2x1>",
          "%y = reduce_sum(%x) axes[1] keepdims[true] -> tensor<f32, 2x1>"),
+        ("%y = reduce_sum(%x) axes[{1}] -> tensor<f32, 2>", "%y = reduce_sum(%x) axes[1] -> tensor<f32, 2>"),
         ("%y = reduce_sum(%x) axes[] accum_dtype[] -> tensor<f32, 2x3>", "%y = reduce_sum(%x) axes[] -> tensor<f32, 2x3>"),
         ("%y = broadcast_to(%x) shape[2, 3] -> tensor<f32, 2x3>", "%y = broadcast_to(%x) result_shape[2, 3] -> tensor<f32, 2x3>"),
         ("%y = dot_general(%x, %x) batch[0] contract_lhs[1] contract_rhs[1] -> tensor<f32, 2>",
@@ -112,6 +113,7 @@ def test_spellings(line: str, canonical: str) -> None:
 def test_headers(header: str) -> None:
     expected = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  return %x\n}\n"
     assert write(clean(f"{header} return x; }}")) == expected
+    assert write(clean(f"/* a */ {header} // b\n/* c\nd */ return /* e */ %x; ; }}")) == expected
 
 
 def test_result_lists_and_tuples() -> None:
@@ -192,6 +194,13 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
 )  # fmt: skip
 def test_refused(text: str, expected: tuple[int, int, str, str]) -> None:
     assert errors(read(text)[1]) == [expected]
+
+
+@pytest.mark.parametrize("last", ["return ^y", "return %y,", "return %y %x", "return %y-", "retur %y", "%y"])
+def test_a_return_in_error_is_told_once(last: str) -> None:
+    program, diagnostics = read(f"func @f(%y: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {{\n  {last}\n}}\n")
+    assert program is not None and verify(program, diagnostics)
+    assert [(line, code) for line, _, code, _ in errors(diagnostics)] == [(2, "SyntaxError")]
 
 
 def test_every_independent_error_of_a_file_in_one_run() -> None:

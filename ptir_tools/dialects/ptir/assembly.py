@@ -45,6 +45,7 @@ class Assembly:
         self.wrapped = False
         self.damaged = False  # the open block had a header in error: what it defines is not known
         self.holes = False  # an instruction of the open block is in error, and not in its body
+        self.unread = False  # what a statement of the open block is cannot be told
         self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
@@ -91,7 +92,7 @@ class Assembly:
             self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
         self.marks.append(block.loc)
         self.leave()
-        self.block, self.body, self.damaged, self.holes = block, block.body, damaged, False
+        self.block, self.body, self.damaged, self.holes, self.unread = block, block.body, damaged, False, False
         self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
         for name, t in params:
             p = Value(t, name)
@@ -122,9 +123,10 @@ class Assembly:
             self.body = self.block.body if self.block is not None else []
         elif self.block is not None:
             if self.returned is None and not self.damaged:
-                message, help = f"{self.title(self.block)} does not end with `return`", "write what it returns"
-                self.error(CODES.syntax, message, at, labels=self.opened(), help=help)
-                self.block.results = [Value(POISON) for _ in self.block.result_types]
+                if not self.unread:  # that may have been it
+                    message, help = f"{self.title(self.block)} does not end with `return`", "write what it returns"
+                    self.error(CODES.syntax, message, at, labels=self.opened(), help=help)
+                self.returns_unknown(at)
             if len(self.block.body) > self.limits.ops:
                 raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
             self.leave()
@@ -293,6 +295,12 @@ class Assembly:
                 self.error(CODES.result_type, f"results returned: {len(results)}, declared: 0", at)
             self.returned = self.block.return_loc = at
             self.block.results = [Value(POISON) if x is None else x for x in results]
+
+    def returns_unknown(self, at: Loc) -> None:
+        """End a block whose `return` cannot be read: all its results are in error."""
+        if self.block is not None:
+            self.returned = self.block.return_loc = at
+            self.block.results = [Value(POISON) for _ in self.block.result_types]
 
     def returns_last(self, count: int, at: Loc) -> None:
         """End a region whose results are its last `count` instructions, as in gpt.rs's dump and JSON."""

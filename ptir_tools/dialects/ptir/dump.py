@@ -14,6 +14,7 @@ from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Value, collector_paused
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
+from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir import dump_items
 from ptir_tools.dialects.ptir.assembly import Assembly
 from ptir_tools.dialects.ptir.attributes import check_depth
@@ -24,6 +25,7 @@ from ptir_tools.dialects.ptir.serde import Malformed, Payload, read_attrs, read_
 
 _TENSOR = r"tensor<\w+ x [^<>\n]*>"
 _LINE = re.compile(r"[^\n]*")
+_COMMENT = re.compile(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints none, people add some
 _BLANK = re.compile(r"[ \t\r\n\f]*")
 _OPERAND = r"%[0-9]+(?:\[[0-9]+\])?"
 _RESULT = rf"{_TENSOR}|tuple<{_TENSOR}(?:, {_TENSOR})*>"
@@ -41,7 +43,8 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 
 class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
-        self.text, self.diagnostics = source.text, diagnostics
+        self.text = blank_comments(source.text) if _COMMENT.search(source.text) else source.text
+        self.diagnostics = diagnostics
         self.assembly = Assembly(source, diagnostics, options)
         self.types: dict[str, Type] = {}
         self.operations: dict[str, Payload] = {}

@@ -41,7 +41,9 @@ _HEADER = re.compile(
     rf"(?:func[ \t]++(?:@|{_SIGIL})({NAME})|region[ \t]++\^({WORD})){_B}\({_B}((?:{_PARAM}(?:{_B},{_B}{_PARAM})*+)?){_B}\){_B}"
     rf"->{_B}({_RESULT}){_B}\{{"
 )
-_RETURN = re.compile(rf"return\b{_B}((?:%{NAME}(?:\[[0-9]+\])?(?:{_B},{_B}%{NAME}(?:\[[0-9]+\])?)*+)?){_B};?(?!{_SKIP}[,;\[\w%])")
+_RETURN = re.compile(
+    rf"return\b{_B}((?:%{NAME}(?:\[[0-9]+\])?(?:{_B},{_B}%{NAME}(?:\[[0-9]+\])?)*+)?){_B}(?:;{_B})*+(?={_SKIP}(?:\}}|hint\b|\Z))"
+)
 _PROGRAM = re.compile(rf"program[ \t]++@({NAME}){_B}\({_B}spec_version{_B}={_B}({WORD}){_B}\){_B}\{{")
 _CLOSE = re.compile(r"\}")
 _BLANKS = re.compile(_SKIP)
@@ -52,7 +54,7 @@ _TYPES = re.compile(_TENSOR)
 _PARAMS = re.compile(rf"%?({NAME}){_B}:{_B}({_TENSOR})")
 # A line that begins a statement whatever came before it: where reading goes on after an error.
 _START = re.compile(
-    rf"^[ \t]*(?:%?{NAME}[ \t]*=[ \t]*[a-z_]\w*[ \t]*[(%\[]|{_VALUE}[ \t]*=|(?:return|func|region|program|hint)\b"
+    rf"^[ \t]*(%?{NAME}[ \t]*=[ \t]*[a-z_]\w*[ \t]*[(%\[]|{_VALUE}[ \t]*=|(?:return|func|region|program|hint)\b"
     r"|\}(?![ \t]*[\],)}]))",
     re.MULTILINE,
 )
@@ -249,7 +251,7 @@ class _Reader:
             self.code = blank_comments(self.text) if "/" in self.text else self.text
         line = self.code.find("\n", pos)
         following = _START.search(self.code, line + 1) if line >= 0 else None
-        end = following.start() if following else len(self.text)
+        end = following.start(1) if following else len(self.text)  # a comment may end on the line that begins it
         if self.assembly.ended and not _OPENING.match(self.text, pos):
             found = pack(pos, pos + len(self.text[pos:end].partition("\n")[0].rstrip()))
             self.assembly.stray("there is text after the last `}`", found, "drop it; a comment begins with //")
@@ -265,12 +267,11 @@ class _Reader:
         if self.text.startswith("program", pos) and assembly.block is None:
             assembly.wrapped, assembly.braces = True, pack(pos, pos + len("program"))
         elif m is None:
-            assembly.lost = assembly.block is None
+            assembly.lost, assembly.unread = assembly.block is None, True
         elif m[1] and assembly.block is not None:
             assembly.poison(m[1], pack(*m.span(1)))
         elif m[3] and assembly.block is not None:
-            assembly.returned = pack(*m.span())
-            assembly.damaged = True
+            assembly.returns_unknown(pack(*m.span()))
         elif m[2]:
             assembly.block = None
             assembly.open_block(Region(loc=pack(*m.span())), damaged=True)
