@@ -8,7 +8,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto import syntax
-from ptir_tools.dialects.pto.reader import DEPTH
+from ptir_tools.dialects.pto.scope import DEPTH
 
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?://|;)[^\n]*')
 _CONTINUES = re.compile(

@@ -16,14 +16,14 @@ from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
 from ptir_tools.dialects.pto.types import type_text
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.reader import Reader
+    from ptir_tools.dialects.pto.scope import Scope
     from ptir_tools.dialects.pto.syntax import Entry, Statement
 
 Groups = dict[str, list[Operand]]
 RESULTS = ("to", "order", "counts")  # the attributes that hold the types of results
 
 
-def read(r: Reader, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any]]:
+def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any]]:
     """The operands and attributes of a statement. Raises Violation."""
     form = form_of(d)
     attrs: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def read(r: Reader, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, An
     return [x for g in d.groups for x in groups.get(g.name, [])], attrs
 
 
-def _operands(r: Reader, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any]) -> Groups:
+def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any]) -> Groups:
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
@@ -69,7 +69,7 @@ def _subscripts(name: str, subscript: str | None) -> str:
     return f"`{name}` takes no subscripts here" if subscript is None else f"`{name}` needs one list of indices, such as [%i, %j]"
 
 
-def _clauses(r: Reader, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Entry]) -> None:
+def _clauses(r: Scope, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Entry]) -> None:
     names = {g.name for g in d.groups}
     if s.waits:
         require("wait" in names, "TypeMismatch", f"{d.short} does not wait for events", at="wait")
@@ -82,7 +82,7 @@ def _clauses(r: Reader, s: Statement, d: OpDef, groups: Groups, entries: dict[st
 
 
 def _types(
-    r: Reader, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Any], entries: dict[str, Entry]
+    r: Scope, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Any], entries: dict[str, Entry]
 ) -> None:
     before, after = r.types(s.before), None if s.after is None else r.types(s.after)
     require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`")

@@ -1,105 +1,24 @@
-"""Statements to ops: names, types of uses, attributes, regions. What is wrong with one statement leaves the others alone."""
+"""Statements to ops: results, blocks, ops with a form of their own. What is wrong with one statement leaves the others alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, operand_type
-from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.source import pack
 from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type
 from ptir_tools.dialects.pto import literals, operands
 from ptir_tools.dialects.pto.forms import short_name
-from ptir_tools.dialects.pto.syntax import Entry, FunctionText, Statement
-from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type
-
-if TYPE_CHECKING:
-    from lark import Token
+from ptir_tools.dialects.pto.scope import Scope
+from ptir_tools.dialects.pto.syntax import FunctionText, Statement
 
 
-DEPTH = 192  # of blocks: what the evaluator's recursion can follow
-
-
-class Reader:
+class Reader(Scope):
     """Reads one function."""
-
-    def __init__(self, program: Program, diagnostics: Diagnostics, lost: set[str], limits: Limits) -> None:
-        self.program = program
-        self.limits = limits
-        self.depth = 0
-        self.diagnostics = diagnostics
-        self.lost = lost
-        self.names: dict[str, tuple[Value, Loc]] = {}
-        self.visible: list[str] = []  # the same, in order of definition
-        self.ever: set[str] = set()  # every name that the function defines anywhere
-        self.unknown: list[tuple[Value, Loc]] = []
-
-    # Names
-
-    def define(self, value: Value, token: Token) -> None:
-        """Bind a name; one that is visible already is reported."""
-        at = pack(token.start_pos or 0, token.end_pos or 0)
-        self.ever.add(value.name)
-        if (before := self.names.get(value.name)) is not None:
-            labels = [(before[1], "first defined here")]
-            self.diagnostics.error("RedefinedValue", f"%{value.name} is defined twice", at, labels=labels)
-            return
-        self.names[value.name] = (value, at)
-        self.visible.append(value.name)
-
-    def use(self, token: Token) -> Value:
-        """The value that a token names; one that is not there yet is judged when the function is read."""
-        name = str(token)[1:]
-        if (found := self.names.get(name)) is not None:
-            return found[0]
-        if name in self.lost:
-            return Value(POISON, name)
-        value = Value(UNTYPED, name)
-        self.unknown.append((value, pack(token.start_pos or 0, token.end_pos or 0)))
-        return value
-
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
-        outer = len(self.visible)
-        self.depth += 1
-        deepest = min(self.limits.nesting, DEPTH)
-        if self.depth > deepest:
-            raise LimitExceeded(f"blocks nest deeper than {deepest}")
-        yield
-        self.depth -= 1
-        for name in self.visible[outer:]:
-            del self.names[name]
-        del self.visible[outer:]
-
-    def report_unknown(self) -> None:
-        """What no statement defines; what one defines too late, the verifier tells."""
-        for value, at in self.unknown:
-            if value.name not in self.ever and value.name not in self.lost:
-                near = get_close_matches(value.name, self.ever, 1)
-                hint = f"did you mean %{near[0]}?" if near else None
-                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=hint)
-                value.type = POISON
-
-    # Types
-
-    def type(self, token: Token) -> Type:
-        """The type a token spells; POISON after reporting a bad one."""
-        try:
-            return parse_type(str(token))
-        except TypeSyntaxError as error:
-            at = (token.start_pos or 0) + error.offset
-            self.diagnostics.error(error.code, error.message, pack(at, max(at + 1, token.end_pos or 0)), help=error.help)
-            return POISON
-
-    def types(self, tokens: list[Token] | None) -> list[Type]:
-        """The types of a list of tokens."""
-        return [self.type(t) for t in tokens or []]
 
     # Functions and blocks
 
@@ -199,19 +118,6 @@ class Reader:
         if len(inferred) == len(op.results):
             for v, t in zip(op.results, inferred, strict=True):
                 v.type = t
-
-    def operand(self, token: Token) -> Operand:
-        """A value, or a literal of type index."""
-        return self.use(token) if token.type == "SSA" else literals.index(token)
-
-    def entries(self, s: Statement) -> dict[str, Entry]:
-        """The attributes of a statement by key. Raises Violation for one that stands twice."""
-        found: dict[str, Entry] = {}
-        for e in s.attributes:
-            key = literals.unquoted(e.key)
-            require(key not in found, "ParseError", f"`{key}` stands twice", at=key)
-            found[key] = e
-        return found
 
 
 def _nearest(name: str) -> str | None:

@@ -25,7 +25,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         program = Program(DIALECT, source=source, format="pto")
         program.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in file.attributes}
         for text in file.functions:
-            function = LineReader(program, diagnostics, file.lost, options.limits).function(text)
+            function = LineReader(diagnostics, file.lost, options.limits).function(text)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue
@@ -38,7 +38,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 
 def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
     """The statements that stand outside of functions, as a function without parameters."""
-    reader = LineReader(program, diagnostics, file.lost, options.limits)
+    reader = LineReader(diagnostics, file.lost, options.limits)
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
         at = file.statements[0].loc

@@ -96,7 +96,7 @@ class _StandIns(Reader):
     """Reads one statement whose operands are given, by where they end in the text."""
 
     def __init__(self, outer: Reader, diagnostics: Diagnostics, given: dict[int, Value]) -> None:
-        super().__init__(outer.program, diagnostics, set(), outer.limits)
+        super().__init__(diagnostics, set(), outer.limits)
         self.given = given
 
     def use(self, token: Token) -> Value:
