@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -23,6 +24,7 @@ COMMANDS = (
 )  # fmt: skip
 _SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
+_COLLECTED = 50_000  # new objects between two collections: loading modules makes many, and nearly all of them stay
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
@@ -86,6 +88,7 @@ def invoke(args: Sequence[str]) -> int:
 
 def main() -> int:
     """The console script."""
+    gc.set_threshold(_COLLECTED)
     _open_standard_streams()
     if COMPLETE in os.environ:
         return int(group.main(prog_name="ptir", complete_var=COMPLETE) or 0)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 
@@ -113,8 +113,7 @@ def optimize_command(session: Session, file: str, output: str | None, pipeline: 
         write_programs(session, file, output, flags.split_input, flags.to, optimizer.optimized)
 
 
-@dataclass(slots=True, frozen=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     """The pipeline that was asked for: None is the dialect's own; `path` is the file that it stands in, if it does in one."""
 
     text: str | None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptir_tools import __version__
 from ptir_tools.cli.output import program_text
@@ -61,8 +60,7 @@ def describe(session: Session, source: Source, pipeline: str, position: Position
     return "".join(f"{session.reporter.comment} {line}\n" for line in head) + text
 
 
-@dataclass(slots=True)
-class Replay:
+class Replay(NamedTuple):
     """What a reproducer asks for."""
 
     version: str

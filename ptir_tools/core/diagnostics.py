@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from ptir_tools.core.source import Loc, Source, Span
 
@@ -15,16 +16,14 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-@dataclass(slots=True, frozen=True)
-class Label:
+class Label(NamedTuple):
     """A second place that explains the first."""
 
     span: Span
     text: str
 
 
-@dataclass(slots=True, frozen=True)
-class Fix:
+class Fix(NamedTuple):
     """An edit of the source that would mend it: replace `span` by `text`; `also` are further edits without which it would not."""
 
     span: Span

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Literal, Program, Region, Value
@@ -46,8 +47,7 @@ class Codes:
     run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program that stands for one of this dialect
 
 
-@dataclass(slots=True, frozen=True)
-class Code:
+class Code(NamedTuple):
     """A diagnostic code for `ptir explain`: what it means, and a wrong and a right program (text in `format`)."""
 
     code: str
@@ -57,8 +57,7 @@ class Code:
     format: str = ""
 
 
-@dataclass(slots=True, frozen=True)
-class Extents:
+class Extents(NamedTuple):
     """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name."""
 
     symbols: Callable[[Program], list[str]]
@@ -98,8 +97,7 @@ Reader = Callable[[Source, Diagnostics, Options], Program | None]
 Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
 
 
-@dataclass(slots=True, frozen=True)
-class Format:
+class Format(NamedTuple):
     """A serialisation. A reader reports errors to the collector and may then return None or a partial program;
     a writer yields pieces of text and reports what the format cannot say."""
 

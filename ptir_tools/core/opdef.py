@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
@@ -63,8 +63,7 @@ _FLOAT_KINDS = ("float", "Scalar", "Attrs", "Literal")
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 
-@dataclass(slots=True, frozen=True)
-class Group:
+class Group(NamedTuple):
     """An operand group: `kind` is ONE, MAYBE or MANY."""
 
     name: str
@@ -78,8 +77,7 @@ class Derived:
     rule: Callable[[dict[str, Any], tuple[Type, ...]], Any]
 
 
-@dataclass(slots=True, frozen=True)
-class Attr:
+class Attr(NamedTuple):
     """An attribute: `kind` is its annotation's text, `default` is REQUIRED when the text must give it, or a `Derived`."""
 
     name: str

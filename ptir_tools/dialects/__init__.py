@@ -1,7 +1,6 @@
 """The four dialects and their serialisations. Nothing here is imported before a program needs it."""
 
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from ptir_tools.core.dialect import Dialect, Format
 from ptir_tools.core.lazy import lazy
@@ -9,8 +8,7 @@ from ptir_tools.core.lazy import lazy
 DIALECTS = ("ptir", "pto", "mind", "tiny")
 
 
-@dataclass(slots=True, frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Where a format lives: the dialect it serialises and the module that exports it as `FORMAT`."""
 
     name: str

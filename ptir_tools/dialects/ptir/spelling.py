@@ -31,7 +31,7 @@ _TENSOR = re.compile(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
 _DIM = re.compile(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
 _ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\U0010ffff"\\]')
+_UNSAFE = re.compile(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`
 _PLAIN_NAME = re.compile(NAME)
 
 DTYPES: dict[str, DType] = {d.name: d for d in PTIR_DTYPES}
