@@ -1,4 +1,4 @@
-"""What starting costs, told by what is executed, not by the clock (tests/bench measures that)."""
+"""What starting costs, told by what is imported, not by the clock (tests/bench measures that)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ print(status, *(set(sys.modules) - before))
 """
 
 
-def executed(*args: str | Path) -> tuple[int, set[str]]:
+def imported(*args: str | Path) -> tuple[int, set[str]]:
     """(exit code, modules that a command line imported)."""
     ran = subprocess.run([sys.executable, "-c", RAN, *map(str, args)], capture_output=True, text=True, cwd=ROOT)
     status, *names = ran.stdout.splitlines()[-1].split()
     return int(status), set(names)
 
 
-def test_version_executes_nothing_but_the_door() -> None:
-    status, names = executed("--version")
+def test_version_imports_nothing_but_the_door() -> None:
+    status, names = imported("--version")
     assert status == 0
     ours = {n for n in names if n.startswith("ptir_tools")}
     assert ours <= {"ptir_tools", "ptir_tools.core", "ptir_tools.core.lazy", "ptir_tools.cli"}
@@ -42,29 +42,29 @@ def test_version_executes_nothing_but_the_door() -> None:
 @pytest.mark.parametrize("args", [("verify",), ("fmt",), ("fmt", "--check"), ("translate", "--to", "ptir"), ("opt",)])
 def test_plain_text_needs_neither_numpy_nor_lark(args: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
-    status, names = executed(*args, tmp_path / "p.ptir")
+    status, names = imported(*args, tmp_path / "p.ptir")
     assert status == 0
     assert not names & set(HEAVY)
 
 
-def test_verify_executes_no_engine_pass_or_conversion(tmp_path: Path) -> None:
+def test_verify_imports_no_engine_pass_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
-    _, names = executed("verify", tmp_path / "p.ptir")
+    _, names = imported("verify", tmp_path / "p.ptir")
     rooms = ("engines", "passes", "convert", "plan", "dialects.mind", "dialects.tiny", "dialects.pto")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
 
 
-def test_a_run_executes_neither_other_dialects_nor_what_compares(tmp_path: Path) -> None:
+def test_a_run_imports_neither_other_dialects_nor_what_compares(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
-    status, names = executed("run", tmp_path / "p.ptir", "--random", "1")
+    status, names = imported("run", tmp_path / "p.ptir", "--random", "1")
     assert status == 0
     others = ("dialects.pto", "dialects.mind", "dialects.tiny", "engines.tiles", "engines.compare", "plan.spaces")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others)) or n == "concurrent.futures"]
 
 
-def test_opt_executes_no_engine_plan_or_conversion(tmp_path: Path) -> None:
+def test_opt_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
-    _, names = executed("opt", tmp_path / "p.ptir")
+    _, names = imported("opt", tmp_path / "p.ptir")
     rooms = ("engines", "convert", "plan", "dialects.mind", "dialects.tiny", "dialects.pto")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
 
@@ -83,7 +83,7 @@ def test_the_api_loads_when_it_is_used() -> None:
     "statement", ["import numpy.linalg", "from numpy.linalg import norm", "import ml_dtypes", "import numpy.testing"]
 )
 def test_imports_after_ours_load_a_module_once(statement: str) -> None:
-    """An import of a part executes the lazy whole, which loads the part: it must not be loaded a second time."""
+    """An import of a part imports the whole, which imports the part: it must not be loaded a second time."""
     code = f"""
 import sys, ptir_tools.engines
 {statement}
@@ -100,13 +100,13 @@ for name in ("linalg", "testing", "_core"):
     "args", [("plan", "testdata/plan/softmax.ptir"), ("opt", "--list-passes"), ("stats", "testdata/plan/softmax.ptir")]
 )
 def test_a_pipe_does_not_pay_for_tables(args: tuple[str, ...]) -> None:
-    status, names = executed(*args)
+    status, names = imported(*args)
     assert status == 0 and not [n for n in names if n == "rich" or n.startswith("rich.")]
 
 
-def test_verify_executes_no_writer(tmp_path: Path) -> None:
+def test_verify_imports_no_writer(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
-    _, names = executed("verify", tmp_path / "p.ptir")
+    _, names = imported("verify", tmp_path / "p.ptir")
     assert not names & {"ptir_tools.dialects.ptir.writer", "filecmp", "glob"}
 
 
