@@ -203,6 +203,31 @@ def test_a_return_in_error_is_told_once(last: str) -> None:
     assert [(line, code) for line, _, code, _ in errors(diagnostics)] == [(2, "SyntaxError")]
 
 
+WHOLE = """program @main (spec_version = ptir.v0.4) {
+  func @main(%p: tensor<i1>, %x: tensor<f32, 4>) -> (tensor<f32, 4>, tensor<f32, 2>) {
+    %y = exp(%x) -> tensor<f32, 4>
+    %t = top_k(%y) k[2] -> (tensor<f32, 2>, tensor<si32, 2>)
+    %z = cond(%p, %y) true_region[^r] false_region[^r] -> tensor<f32, 4>
+    return %z, %t[0]
+  }
+  region ^r(%a: tensor<f32, 4>) -> tensor<f32, 4> {
+    return %a
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("wrong", ["", "@", "%zz"])
+@pytest.mark.parametrize("token", sorted(set(re.findall(r"%?\w+|->|\S", WHOLE)) - set("()<[%24")), ids=lambda t: t)
+def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
+    """What a broken header, statement, return or brace would have said is known not to be known."""
+    for m in re.finditer(rf"(?<![\w%]){re.escape(token)}(?!\w)", WHOLE):
+        program, diagnostics = read(WHOLE[: m.start()] + wrong + WHOLE[m.end() :])
+        assert program is not None
+        verify(program, diagnostics)
+        assert len(errors(diagnostics)) <= 1, (m.start(), errors(diagnostics))
+
+
 def test_every_independent_error_of_a_file_in_one_run() -> None:
     text = body(
         "%a = neg(%x -> tensor<f32, 2x3>",

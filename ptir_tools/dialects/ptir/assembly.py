@@ -88,7 +88,7 @@ class Assembly:
         self.open_block(block, params)
 
     def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
-        if self.block is not None and not self.damaged:
+        if self.block is not None and not (self.damaged or self.unread):
             self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
         self.marks.append(block.loc)
         self.leave()
@@ -145,7 +145,7 @@ class Assembly:
         """The program, its region references resolved."""
         end = Span(len(self.source.text), len(self.source.text))
         for open_at in (self.block.loc if self.block is not None and not self.damaged else None, self.braces):
-            if open_at is not None and not (self.damaged and self.diagnostics.errors):
+            if open_at is not None and not (self.damaged or self.unread or self.lost):
                 self.error(CODES.syntax, "`}` is missing at the end", end, labels=[(open_at, "opened here")])
         program = self.program
         self.leave()
@@ -200,7 +200,7 @@ class Assembly:
         found = self.values.get(name)
         if found is None:
             found = Value(POISON, name)
-            if not self.damaged and self.block is not None:
+            if not (self.damaged or self.unread) and self.block is not None:
                 self.undefined(name, at)
                 self.values[name] = found
         return found

@@ -43,10 +43,11 @@ class Filling:
                 self.diagnostics.violation(violation, at)
         try:
             named |= {n: of_result(n, result) for n in FROM_RESULT.get(defn.short, ())}
+            if self.diagnostics.errors > errors:
+                return None
             if missing := [r for r in defn.regions if r not in regions]:
                 raise Violation(CODES.missing_attribute, f"{defn.short} needs the attribute `{missing[0]}`")
-            if self.diagnostics.errors == errors:
-                return defn.fill(named, _types(operands)), tuple(regions[r] for r in defn.regions)
+            return defn.fill(named, _types(operands)), tuple(regions[r] for r in defn.regions)
         except Violation as violation:
             self.diagnostics.violation(violation, at)
         return None

@@ -34,7 +34,7 @@ _STATEMENT = re.compile(
     rf"{_SIGIL}({NAME}){_B}={_B}({WORD}){_B}"
     rf"(?:\(([^()\"{{}}<>\n/]*+|(?:{_LITERAL}|{_ELEMENT})(?:{_B},{_B}(?:{_LITERAL}|{_ELEMENT}))*+)\){_B}"
     rf"|({_VALUE}(?:{_B},{_B}{_VALUE})*+)(?!\[){_B})?"
-    rf"((?:{_ATTR}{_B})*+)->{_B}({_RESULT})[ \t\r\n\f]*+"
+    rf"((?:{_ATTR}{_B})*+)->{_B}({_RESULT})[ \t\r\n\f]*+(?![,;)\]\[>])"
 )
 _PARAM = rf"{_SIGIL}{NAME}{_B}:{_B}{_TENSOR}"
 _HEADER = re.compile(
@@ -59,7 +59,7 @@ _START = re.compile(
     re.MULTILINE,
 )
 _OPENING = re.compile(r"(?:program|func|function|region|return)\b|[%\w.$]+[ \t]*=|\}")
-_BROKEN = re.compile(rf"%?({NAME})[ \t]*=|(func(?:tion)?|region)\b|(return)\b")
+_BROKEN = re.compile(rf"(func(?:tion)?|region)\b|(return)\b|%({NAME})|({NAME})[ \t]*=")
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*(\w+)[ \t]*\}\}|//[^\n]*|/\*.*?\*/", re.DOTALL)  # comments hold none
 
 
@@ -257,24 +257,28 @@ class _Reader:
             self.assembly.stray("there is text after the last `}`", found, "drop it; a comment begins with //")
             return end
         if not structure.parse(self.assembly, pos, end):
-            self.broken(pos)
+            self.broken(pos, self.text[pos:end].rstrip())
         return end
 
-    def broken(self, pos: int) -> None:
-        """What a statement with a syntax error would have defined is in error, silently."""
-        m = _BROKEN.match(self.text, pos)
-        assembly = self.assembly
-        if self.text.startswith("program", pos) and assembly.block is None:
-            assembly.wrapped, assembly.braces = True, pack(pos, pos + len("program"))
-        elif m is None:
-            assembly.lost, assembly.unread = assembly.block is None, True
-        elif m[1] and assembly.block is not None:
-            assembly.poison(m[1], pack(*m.span(1)))
-        elif m[3] and assembly.block is not None:
-            assembly.returns_unknown(pack(*m.span()))
-        elif m[2]:
-            assembly.block = None
-            assembly.open_block(Region(loc=pack(*m.span())), damaged=True)
+    def broken(self, pos: int, item: str) -> None:
+        """What an item with a syntax error would have defined, opened or returned is in error, silently."""
+        m = _BROKEN.match(item)
+        assembly, at = self.assembly, pack(pos, pos + len(m[0]) if m else pos + len(item))
+        opens = assembly.block is None and item.endswith("{")
+        if (m and m[1]) or (opens and "->" in item):
+            assembly.block, assembly.unnamed = None, True
+            assembly.open_block(Region(loc=at), damaged=True)
+        elif opens or (assembly.block is None and item.startswith("program")):
+            assembly.wrapped, assembly.unnamed, assembly.braces = True, True, at
+        elif assembly.block is None:
+            assembly.lost = True
+        elif m and m[2]:
+            assembly.returns_unknown(at)
+            assembly.unread = True
+        elif m and assembly.returned is None and ("=" in item or "->" in item):
+            assembly.poison(m[3] or m[4], at)
+        else:
+            assembly.unread = True
 
 
 def depends_on_types(defn: OpDef) -> bool:
