@@ -86,7 +86,7 @@ def test_nonsense_is_refused_and_never_raises(text: str) -> None:
 def test_limits() -> None:
     with pytest.raises(LimitExceeded, match="5000 digits"):
         read("[" + "1" * 5000 + "]")
-    for text in ("[" * 257, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000):
+    for text in ("[" * 257, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000, "[], " * 300 + "[" * 257):
         with pytest.raises(LimitExceeded, match="nested deeper than 256"):
             read(text)
     assert read("NaN, " + json.dumps("[" * 257) + "// " + "[" * 257)[1]

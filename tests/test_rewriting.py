@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from conftest import ROOT
 
@@ -34,16 +32,6 @@ from ptir_tools.rewriting import (
     rewrites,
     try_fold,
 )
-
-PAGE = ROOT / "docs" / "rules-for-rules.md"
-
-
-def test_the_page_runs_from_top_to_bottom() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    space: dict[str, object] = {"__name__": "page"}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), space)
-    assert len(blocks) == 4
 
 
 def test_all_names_are_there_and_documented() -> None:
