@@ -52,6 +52,7 @@ def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, 
     """Sum, max or min of `x` over `axes`: accumulated in `accum` (floats in float64, rounded to it once), cast to `out`."""
     accum = accum or default_accum(source)
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
+    wide = np.asarray(wide, order="C")  # how a value lies in memory must not tell which of its NaNs comes out
     start = {} if kind == "sum" else {"initial": identity(kind, source)}
     with np.errstate(all="ignore"):
         total = ufunc(kind).reduce(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype, **start)

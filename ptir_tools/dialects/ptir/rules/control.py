@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.constants import literal_of, scalar_of
+from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
@@ -18,19 +19,48 @@ from ptir_tools.dialects.ptir.speculation import draws
 def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
     """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what stands for its results."""
     given: dict[Value, Operand] = dict(zip(block.params, arguments, strict=True))
-
-    def read(x: Operand) -> Operand:
-        if isinstance(x, Element):
-            whole = given.get(x.value, x.value)
-            return Element(whole, x.index) if isinstance(whole, Value) else x
-        return given.get(x, x) if isinstance(x, Value) else x
-
     for op in block.body:
-        copy = Op(op.defn, tuple(map(read, op.operands)), op.attrs, (), op.regions, op.loc or root.loc)
+        copy = Op(op.defn, tuple(_read(x, given) for x in op.operands), op.attrs, (), op.regions, op.loc or root.loc)
         copy.results = tuple(Value(v.type, "", copy) for v in op.results)
         given.update(zip(op.results, copy.results, strict=True))
         rw.insert_before(root, copy)
-    return [read(x) for x in block.results]
+    return [_read(x, given) for x in block.results]
+
+
+def _read(x: Operand, given: dict[Value, Operand]) -> Operand:
+    if isinstance(x, Element):
+        whole = given.get(x.value, x.value)
+        return Element(whole, x.index) if isinstance(whole, Value) else x
+    return given.get(x, x) if isinstance(x, Value) else x
+
+
+def through(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
+    """What the results of `block` are before it is put in line: an argument, or what the block has."""
+    given = dict(zip(block.params, arguments, strict=True))
+    return [_read(x, given) for x in block.results]
+
+
+def fits(op: OpView, results: Sequence[Operand]) -> bool:
+    """Whether the users of the root may have `results`, or what equals them, for its value, or its first elements: some refuse
+    a constant."""
+    if not isinstance(op.result.type, TupleType):
+        return not results or op.rw.accepts(op.result, results[0])
+    by = dict(enumerate(results))
+    return all(_legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
+
+
+def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
+    """`x`, or what stands for it when it is an element of the root's tuple."""
+    return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
+
+
+def _legal(user: Op, operands: tuple[Operand, ...]) -> bool:
+    try:
+        if user.defn.check is not None:
+            user.defn.check(Op(user.defn, operands, user.attrs, user.results, user.regions, user.loc))
+    except Violation:
+        return False
+    return True
 
 
 def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
@@ -52,19 +82,19 @@ def replaced(op: OpView, results: Sequence[Operand]) -> bool:
 
 
 def elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
-    """Let what uses element k of the root's tuple use `by[k]`; False when nothing does."""
+    """Let what uses element k of the root's tuple use `by[k]`, where it may; False when nothing does."""
     rw, home = op.rw, op.rw.block_of(op.root)
-
-    def new(x: Operand) -> Operand:
-        return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
-
-    users = [u for u in rw.users_of(op.result) if any(new(x) is not x for x in u.operands)]
-    for user in users:
-        rw.set_operands(user, tuple(map(new, user.operands)))
-    returned = any(new(x) is not x for x in home.results)
-    if returned:
-        rw.set_results(home, list(map(new, home.results)))
-    return bool(users) or returned
+    changed = False
+    for user in rw.users_of(op.result):
+        operands = tuple(_element(op, x, by) for x in user.operands)
+        if operands != user.operands and _legal(user, operands):
+            rw.set_operands(user, operands)
+            changed = True
+    results = [_element(op, x, by) for x in home.results]
+    if results != home.results:
+        rw.set_results(home, results)
+        changed = True
+    return changed
 
 
 def whole(op: OpView) -> bool:
@@ -74,7 +104,7 @@ def whole(op: OpView) -> bool:
 
 def _taken(op: OpView, block: Region) -> bool:
     arguments = op.root.operands[1:]
-    if whole(op) or not inlinable(block, arguments, loops=False):
+    if whole(op) or not inlinable(block, arguments, loops=False) or not fits(op, through(block, arguments)):
         return False
     return replaced(op, inline(op.rw, op.root, block, arguments))
 

@@ -201,7 +201,7 @@ def dot_of_zeros(op: OpView) -> bool:
     t = helpers.tensor_type(op.root)
     if not any(scalar_of(x) == 0 for x in (op.lhs, op.rhs)) or not t.is_static:
         return False
-    return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, 0)))
+    return helpers.filled(op, 0)
 
 
 @rewrites("ptir.dot_general", depth=1)
@@ -210,7 +210,7 @@ def dot_of_nothing(op: OpView) -> bool:
     t = helpers.tensor_type(op.root)
     if not any(helpers.shape(op.lhs)[a] == 0 for a in op.contract_lhs) or not t.is_static or not t.count:
         return False
-    return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, 0)))
+    return helpers.filled(op, 0)
 
 
 DOTS: list[Pattern] = [

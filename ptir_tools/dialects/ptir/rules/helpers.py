@@ -13,6 +13,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import OPS, create, operand_type
+from ptir_tools.core.patterns import OpView
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import folds
@@ -252,6 +253,17 @@ def insert(rw: Rewriter, at: Op, ops: Sequence[Op]) -> Value:
     for op in ops:
         last = rw.insert_before(at, op)
     return last
+
+
+def placed(op: OpView, ops: Sequence[Op]) -> bool:
+    """Put `ops` before the root and the last one's value in its place; False, with nothing done, where a user may not have that
+    (a constant index out of range, say)."""
+    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
+
+
+def filled(op: OpView, number: Any) -> bool:
+    """Replace the root by a constant of its type, all elements `number`."""
+    return placed(op, splat(tensor_type(op.root), number))
 
 
 def total(root: Op) -> bool:

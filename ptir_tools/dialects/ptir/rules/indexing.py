@@ -151,7 +151,7 @@ def iota_of_one(op: OpView) -> bool:
     t = helpers.tensor_type(op.root)
     if not t.is_static or t.shape[op.axis % t.rank] != 1 or not t.count:
         return False
-    return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, 0)))
+    return helpers.filled(op, 0)
 
 
 INDEXING: list[Pattern] = [

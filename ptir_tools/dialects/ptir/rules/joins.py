@@ -159,7 +159,7 @@ def slice_of_pad(op: OpView) -> bool:
     starts, sizes, low = (tuple(s[i] for s in spans) for i in range(3))
     if 0 in sizes:
         fill = scalars.element(inner.pad_value, helpers.dtype(inner.x))
-        return _stand_for(op, helpers.insert(op.rw, op.root, helpers.splat(helpers.tensor_type(op.root), fill)))
+        return helpers.filled(op, fill)
     high = tuple(n - a - m for n, a, m in zip(op.sizes, low, sizes, strict=True))
     x, part = inner.x, sizes != helpers.shape(inner.x)
     if part and (any(low) or any(high)) and not helpers.alone(op.rw, op.x, op.root):
@@ -214,7 +214,7 @@ def pad_of_same(op: OpView) -> bool:
     fill = scalars.element(op.pad_value, helpers.dtype(op.x))
     if element is None or not helpers.static(op.root) or arrays.pack(fill, element.type.dtype) != element.data:
         return False
-    return _stand_for(op, helpers.insert(op.rw, op.root, helpers.splat(helpers.tensor_type(op.root), fill)))
+    return helpers.filled(op, fill)
 
 
 @rewrites("ptir.pad", depth=1)
@@ -223,7 +223,7 @@ def pad_of_nothing(op: OpView) -> bool:
     if 0 not in helpers.shape(op.x) or not helpers.static(op.root):
         return False
     fill = scalars.element(op.pad_value, helpers.dtype(op.x))
-    return _stand_for(op, helpers.insert(op.rw, op.root, helpers.splat(helpers.tensor_type(op.root), fill)))
+    return helpers.filled(op, fill)
 
 
 JOINS: list[Pattern] = [

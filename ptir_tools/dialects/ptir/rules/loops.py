@@ -16,7 +16,7 @@ from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.pruning import unchanged
 from ptir_tools.dialects.ptir.rules import helpers
-from ptir_tools.dialects.ptir.rules.control import elements_replaced, inlinable, inline, replaced, whole
+from ptir_tools.dialects.ptir.rules.control import elements_replaced, fits, inlinable, inline, replaced, through, whole
 
 _SMALL, _SHORT = 64, 512  # elements of a value, ops of a region, that are computed to know a trip count
 
@@ -58,10 +58,14 @@ def while_few(op: OpView) -> bool:
     flag, *kept = _computed(condition, [_constant(x) for x in op.root.operands])
     if flag is None or whole(op) or not inlinable(condition, op.root.operands):
         return False
+    left = through(condition, op.root.operands)[1:]
     if bool(flag):
         again, *_ = _computed(condition, _computed(body, kept))
         if again is None or bool(again) or not inlinable(body, op.root.operands):
             return False
+        left = through(condition, through(body, left))[1:]
+    if not fits(op, left):
+        return False
     carried = inline(op.rw, op.root, condition, op.root.operands)[1:]
     if bool(flag):
         carried = inline(op.rw, op.root, condition, inline(op.rw, op.root, body, carried))[1:]
@@ -76,6 +80,8 @@ def scan_never(op: OpView) -> bool:
     stacks = types[len(carries) :]
     if helpers.shape(inputs[0])[0] != 0 or whole(op) or not all(isinstance(t, TensorType) and t.is_static for t in stacks):
         return False
+    if not fits(op, carries):
+        return False
     empty = [op.rw.materialize_constant(op.root, Literal(t, b"")) for t in stacks if isinstance(t, TensorType)]
     return replaced(op, [*carries, *empty])
 
@@ -89,6 +95,8 @@ def scan_once(op: OpView) -> bool:
     if any(helpers.shape(x)[0] != 1 or not helpers.static(x) for x in inputs) or whole(op):
         return False
     if not inlinable(block, carries) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
+        return False
+    if not fits(op, through(block, op.root.operands)[:n]):
         return False
     rw = op.rw
     slices = [rw.build(op.root, "reshape", x, new_shape=helpers.shape(x)[1:]) for x in inputs]

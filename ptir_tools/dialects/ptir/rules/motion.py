@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.core.constants import literal_of
+from ptir_tools.core.constants import literal_of, same_operand
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import create
 from ptir_tools.core.patterns import Effect, OpView, Pattern, named, rewrites
@@ -189,11 +189,12 @@ def slice_of_map(op: OpView) -> bool:
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
     if inner is None or inner.defn.name not in MAPS or not helpers.static(op.x) or not helpers.alone(op.rw, op.x, op.root):
         return False
-    varied = {x for x in inner.operands if isinstance(x, Value) and not uniform(x)}
-    shared = {x for x in inner.operands if isinstance(x, Value) and uniform(x) and not helpers.alone(op.rw, x, inner)}
-    if len(varied) != 1 or shared or len([x for x in inner.operands if x in varied or uniform(x)]) < len(inner.operands):
+    varied = [x for x in inner.operands if not uniform(x)]
+    if not varied or not isinstance(varied[0], Value) or not all(same_operand(x, varied[0]) for x in varied):
         return False
-    part = op.rw.build(op.root, "slice", varied.pop(), starts=op.starts, sizes=op.sizes)
+    if any(isinstance(x, Value) and x not in varied and not helpers.alone(op.rw, x, inner) for x in inner.operands):
+        return False
+    part = op.rw.build(op.root, "slice", varied[0], starts=op.starts, sizes=op.sizes)
     operands = [respelled(op, x, op.sizes) if uniform(x) else part for x in inner.operands]
     return op.replace(_mapped(op, inner, operands))
 

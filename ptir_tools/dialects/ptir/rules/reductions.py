@@ -218,17 +218,14 @@ def reduce_of_nothing(op: OpView) -> bool:
     if 0 not in helpers.shape(op.x) or not t.is_static or not t.count or helpers.dtype(op.x) is not t.dtype:
         return False
     start = numerics.identity(op.root.defn.short.removeprefix("reduce_"), t.dtype)
-    return op.replace(helpers.insert(op.rw, op.root, helpers.splat(t, start)))
+    return helpers.filled(op, start)
 
 
 @rewrites("ptir.argmax", depth=1)
 def argmax_of_one(op: OpView) -> bool:
     """The largest of one element is the first."""
     t = helpers.tensor_type(op.root)
-    if helpers.shape(op.x)[op.axis] != 1 or not t.is_static or not t.count:
-        return False
-    ops = helpers.splat(t, 0)
-    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(helpers.insert(op.rw, op.root, ops))
+    return helpers.shape(op.x)[op.axis] == 1 and t.is_static and t.count > 0 and helpers.filled(op, 0)
 
 
 @rewrites("ptir.reduce_window", depth=1, effect=Effect.ZERO_SIGN)

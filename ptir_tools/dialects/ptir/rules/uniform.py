@@ -19,7 +19,7 @@ from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.uniform import elements_of, uniform
 from ptir_tools.dialects.ptir import DIALECT, scalars
-from ptir_tools.dialects.ptir.rules.helpers import alone, extents, insert, rank, source, splat, static, tensor_type
+from ptir_tools.dialects.ptir.rules.helpers import alone, extents, placed, rank, source, splat, static, tensor_type
 from ptir_tools.dialects.ptir.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
         ops = splat(t, arrays.unpack(data, t.dtype, 1)[0])
     if len(ops) > 1 and not any(alone(op.rw, x, op.root) for x in op.root.operands):
         return False
-    return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
+    return placed(op, ops)
 
 
 @rewrites(*_COMPUTING, operands=_ORIGINS, every=True, benefit=3)
