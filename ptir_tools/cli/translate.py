@@ -50,7 +50,7 @@ class Flags:
     output_option,
     click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
-    click.option("--constants", metavar="FILE", help="Tiny: the .npz that takes, or from Tiny gives, what it has no place for."),
+    click.option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what it has no place for."),
     click.option("--target", metavar="TARGET", help="--to pto: the target to tile for, a3 or a5."),
     click.option(
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
@@ -111,7 +111,7 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
         pieces = comments.carried(pieces, flags.to, program, after)
     if flags.check:
         checking.check(session, program, after, flags.check_runs)
-    if flags.constants is not None and after.dialect.name == "tiny":
+    if flags.constants is not None and after.dialect.name in ("tiny", "pto"):
         constants_file.write(flags.constants, session.options.constants)
     weights_file.write(flags.weights, arrays)
     return pieces

@@ -1,28 +1,28 @@
-"""How a PTIR program is cut into tiles: one frame that all its values fit in, and blocks of rows and columns of it.
+"""How a kernel is cut into tiles: axes that are looped over, one for rows, one for columns, and blocks of those two.
 
-The frame is the largest shape of the program; its last two extents are rows and columns, what stands before is looped over. A
-value is the whole frame, one column of it (its rows reduced), one row (for all rows the same) or a scalar (for all elements).
+The axes are those of the kernel's largest value. In a block a value is a tile with rows and columns, one column, one row, or a
+scalar, by which of the two axes it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
-from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
-from ptir_tools.core.ir import Op, Program
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType, Type
-from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat, size
+from ptir_tools.convert.ptir_pto_kernel import Product, Shapes, element
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT
 
 FULL, COLUMN, ROW, SCALAR = "full", "column", "row", "scalar"
-REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
+POINT = "point"  # one element of memory, the same for rows and columns
+KINDS = {(True, True): FULL, (True, False): COLUMN, (False, True): ROW, (False, False): POINT}
 BOX = 16  # rows of a box of a matrix, and columns where elements are large
 _ROWS = 128  # of the largest block
 _COLUMNS = 2048  # of the largest block that is not the whole row
 _DEPTHS = (128, 64, 32)  # of a step of a product
+_LAST = Axis(1)  # stands for columns where there is no axis
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,88 +36,88 @@ class Blocks:
 
 @dataclass(slots=True, frozen=True)
 class Frame:
-    """The shape that all values of a program fit in; rows and columns of a block are multiples of the two units."""
+    """The axes of a kernel: `loops` one by one, rows (None: one row) and columns in blocks, multiples of the two units."""
 
-    shape: tuple[int, ...]
+    loops: Dim
+    row: Axis | None
+    column: Axis
     row_unit: int
     column_unit: int
-    whole_rows: bool  # a reduction needs all columns in one block
+    reduced: frozenset[Axis]  # of these a block has all
     products: bool
 
     @property
     def rows(self) -> int:
         """The extent that blocks divide into rows."""
-        return self.shape[-2] if len(self.shape) > 1 else 1
+        return self.row.size if self.row is not None else 1
 
     @property
     def columns(self) -> int:
-        """The last extent."""
-        return self.shape[-1]
+        """The extent that blocks divide into columns."""
+        return self.column.size
 
-    def kinds(self, t: TensorType) -> tuple[str, ...]:
-        """What a value of type `t` may be of the frame: more than one where its rows and columns are as many; none if no part."""
-        shape, above = t.static_shape, self.shape[:-1]
-        row = len(shape) <= len(self.shape) and prod(shape) == self.columns and shape[-1:] == self.shape[-1:]
-        may = {
-            FULL: shape == self.shape,
-            COLUMN: bool(above) and shape in (above, (*above, 1)),
-            ROW: bool(above) and row,
-            SCALAR: prod(shape) == 1,
-        }
-        return tuple(kind for kind, yes in may.items() if yes)
+    @property
+    def is_flat(self) -> bool:
+        """Whether tiles are rows."""
+        return self.row is None and self.row_unit == 1
+
+    def kind(self, dims: Dims) -> str:
+        """What a value is in a block."""
+        axes = flat(dims)
+        return KINDS[self.row in axes, self.column in axes or self.column is _LAST]
 
     def blocks(self) -> Iterator[Blocks]:
         """Blocks to try, the largest first: wide before high."""
-        widest = _up(self.columns, self.column_unit)
-        narrow = [] if self.whole_rows else _halves(min(_COLUMNS, widest // 2), self.column_unit)
-        if self.products and not self.whole_rows and widest > _COLUMNS:
+        widest, whole = _up(self.columns, self.column_unit), self.column in self.reduced
+        narrow = [] if whole else _halves(min(_COLUMNS, widest // 2), self.column_unit)
+        if self.products and not whole and widest > _COLUMNS:
             widest, narrow = narrow[0], narrow[1:]
-        highest = _up(min(self.rows, _ROWS), self.row_unit)
+        all_rows = self.row in self.reduced
+        highest = _up(self.rows if all_rows else min(self.rows, _ROWS), self.row_unit)
         for columns in (widest, *narrow):
-            for rows in _halves(highest, self.row_unit):
+            for rows in [highest] if all_rows else _halves(highest, self.row_unit):
                 for depth in _DEPTHS if self.products else (0,):
                     yield Blocks(rows, columns, depth)
 
 
-def frame_of(program: Program) -> Frame | None:
-    """The frame of a program's entry, whose types are static tensors; None when all are scalars."""
-    main = program.main
-    factors = {x for op in main.body if op.defn.short == "dot_general" for x in op.operands}
-    others = {x for op in main.body if op.defn.short != "dot_general" for x in op.operands} | set(main.results)
-    values = [p for p in main.params if p in others or p not in factors] + [v for op in main.body for v in op.results]
-    types = [v.type for v in values]
-    shapes = [t.static_shape for t in types if isinstance(t, TensorType) and t.is_static]
-    shape = max(shapes, key=lambda s: (prod(s), len(s)), default=())
-    if prod(shape) == 0 or not shape:
-        return None
-    names = {op.defn.short for op in main.body}
-    products, reduces = "dot_general" in names, not names.isdisjoint(REDUCTIONS)
-    size = min(element(p.type).size for p in (*main.params, *values) if isinstance(p.type, TensorType))
-    unit = max(ALIGNMENT // size, BOX if products else 1)
-    upright = products or reduces or any(s in (shape[:-1], (*shape[:-1], 1)) for s in shapes if len(shape) > 1 and prod(s) > 1)
-    return Frame(shape, unit if upright else 1, unit, reduces, products)
+def frames(shapes: Shapes) -> list[Frame]:
+    """Every way to take rows and columns of a kernel's axes, the last two axes of its largest value first.
+
+    Raises Violation when there is none.
+    """
+    axes, reduced = flat(shapes.largest), frozenset(shapes.reduced)
+    require(len(reduced) <= 2, NOT_TRANSLATABLE, "more than rows and columns of a block are reduced")
+    found = []
+    for column in reversed(axes or (_LAST,)):
+        for row in [*(a for a in reversed(axes) if a is not column), *([None] if len(axes) < 2 or shapes.products else [])]:
+            fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
+            loops = tuple(a for a in axes if a not in (row, column))
+            if fits and all(set(loops) <= used for used in shapes.used):
+                found.append(_frame(shapes, loops, row, column))
+    if not found:
+        raise Violation(NOT_TRANSLATABLE, "no two axes hold what the ops here need of rows and columns")
+    return found
 
 
-def element(t: Type) -> DType:
-    """The element type of a tensor's tile: masks are of i8."""
-    assert isinstance(t, TensorType)
-    return SI8 if t.dtype is I1 else t.dtype
+def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
+    return (row in p.rows if row is not None else not p.rows) and (column in p.columns)
 
 
-def unfit(t: Type) -> str:
-    """Why no tile holds a value of type `t`; nothing when one does."""
-    if not isinstance(t, TensorType):
-        return "a tuple is not a tile"
-    if not t.is_static:
-        return f"{t} has extents that are not numbers (give them with --bind)"
-    if t.dtype is INDEX or t.dtype not in DTYPE_TEXT:
-        return f"PTO has no elements of {t.dtype}"
-    return f"{t} has no elements" if prod(t.static_shape) == 0 else ""
+def _frame(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Frame:
+    types = [v.type for v in shapes.seen]
+    least = min(element(t).size for t in types if isinstance(t, TensorType))
+    products = bool(shapes.products)
+    unit = max(ALIGNMENT // least, BOX if products else 1)
+    upright = products or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
+    return Frame(loops, row, column, unit if upright else 1, unit, frozenset(shapes.reduced), products)
 
 
-def op_types(op: Op) -> list[Type]:
-    """The types of what an op takes and makes."""
-    return [*map(operand_type, op.operands), *(v.type for v in op.results)]
+def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:
+    """Whether a value in memory stands: as a column or a point, or with columns before rows."""
+    axes = flat(dims)
+    if column not in axes:
+        return column is not _LAST
+    return row in axes and axes.index(column) < axes.index(row)
 
 
 def _up(n: int, unit: int) -> int:
@@ -130,3 +130,6 @@ def _halves(n: int, unit: int) -> list[int]:
     while found[-1] > unit:
         found.append(_up(found[-1] // 2, unit))
     return found
+
+
+__all__ = ["Blocks", "Frame", "frames", "size"]

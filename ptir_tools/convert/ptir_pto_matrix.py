@@ -1,80 +1,104 @@
-"""PTIR's dot_general as products of tiles: both operands are parameters, loaded step by step along the inner extent."""
+"""PTIR's dot_general as products of tiles: both operands are in memory, loaded step by step along the inner extent."""
 
 from __future__ import annotations
 
-from ptir_tools.convert.ptir_pto_emit import NOT_TRANSLATABLE, Emit, Piece, number
+from typing import TYPE_CHECKING
+
+from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, Axis, Dim, Dims, size
 from ptir_tools.convert.ptir_pto_frame import FULL
+from ptir_tools.convert.ptir_pto_kernel import Product
+from ptir_tools.convert.ptir_pto_memory import Part, reshaped, window
+from ptir_tools.convert.ptir_pto_pieces import Piece, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import TensorType, Type, tile
 
+if TYPE_CHECKING:
+    from ptir_tools.convert.ptir_pto_emit import Emit
 
-def dot_general(emit: Emit, op: Op, lhs: Operand, rhs: Operand) -> Piece:
+BEFORE = "a product of computed values needs memory between"
+
+
+def dot_general(emit: Emit, op: Op) -> Piece:
     """`lhs @ rhs` of two matrices: Mat, Left and Right, Acc, and out to Vec as a block of the frame."""
-    a, b = _parameter(emit, lhs), _parameter(emit, rhs)
-    _plain(emit, op, a, b)
-    accumulator = F32 if _dtype(a).is_float else SI32
-    inner, depth = a.type.shape[1], emit.blocks.depth  # type: ignore[attr-defined]
-    shape = (emit.blocks.rows, emit.blocks.columns)
-    acc_type = tile(accumulator, shape, "Acc")
-    left, right = _step(emit, a, b, number(0), inner)
-    acc = emit.builder.op("tile.matmul", left, right, [], [], to=acc_type)
-    if inner > depth:
-        with emit.looped(number(depth), number(inner), depth, (acc, "acc")) as state:
-            left, right = _step(emit, a, b, state[0], inner)
-            state.append(emit.builder.op("tile.matmul.acc", state[1], left, right, [], [], to=acc_type))
-        acc = state[0]
-    to = tile(_dtype(op.result), shape, "Vec")
+    a, b = (emit.shapes.reads[op, i].base for i in (0, 1))
+    require(a in emit.memory and b in emit.memory, NOT_TRANSLATABLE, BEFORE)
+    dtype = _dtype(op.operands[0])  # type: ignore[arg-type]
+    accumulator = F32 if dtype.is_float else SI32
+    accum = op.attr("accum_dtype")
+    good = accum is accumulator or (accum is None and dtype.is_float)
+    require(good, NOT_TRANSLATABLE, f"products of {dtype} accumulate in {accumulator}, not in {accum or dtype}")
+    product = emit.shapes.products[[o for o in emit.shapes.body if o.defn is op.defn].index(op)]
+    require(bool(product.inner), NOT_TRANSLATABLE, "a product over an extent of 1 is no matmul", help="multiply the two")
+    acc = _accumulated(emit, op, product, tile(accumulator, (emit.blocks.rows, emit.blocks.columns), "Acc"))
+    to = tile(_dtype(op.result), (emit.blocks.rows, emit.blocks.columns), "Vec")
     return Piece(FULL, emit.builder.op("tile.mov.a2v", acc, [], [], to=to))
 
 
-def _parameter(emit: Emit, x: Operand) -> Value:
-    message = "a product of computed values needs memory between; make them parameters"
-    require(isinstance(x, Value) and x in emit.memory, NOT_TRANSLATABLE, message)
-    assert isinstance(x, Value)
-    return x
+def _accumulated(emit: Emit, op: Op, product: Product, to: Type) -> Value:
+    """The first step, and a loop over the others: those of the innermost axis, for every one of the outer axes."""
+    *outer, inner = product.inner
+    unit = emit.frame.column_unit
+    depth = min(emit.blocks.depth, -(-inner.size // unit) * unit)
+    whole = -(-inner.size // depth) * depth
+    acc = emit.builder.op("tile.matmul", *_step(emit, op, tuple(outer), inner, number(0), depth), [], [], to=to)
+    if size(outer) * whole > depth:
+        with emit.looped(number(depth), number(size(outer) * whole), depth, (acc, "acc")) as state:
+            more = _step(emit, op, tuple(outer), inner, state[0], depth)
+            state.append(emit.builder.op("tile.matmul.acc", state[1], *more, [], [], to=to))
+        acc = state[0]
+    return acc
 
 
-def _plain(emit: Emit, op: Op, a: Value, b: Value) -> None:
-    """Two matrices, contracted inside, in the accumulator that the matrix unit has."""
-    axes = [tuple(op.attr(name)) for name in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")]
-    ranks = [_tensor(v.type).rank for v in (a, b)]
-    flat = [tuple(x % rank for x in given) for given, rank in zip(axes[2:], ranks, strict=True)]
-    plain = axes[:2] == [(), ()] and ranks == [2, 2] and flat == [(1,), (0,)]
-    require(plain, NOT_TRANSLATABLE, "a product is of two matrices, [M, K] by [K, N]", help="give them in this order")
-    accum = op.attr("accum_dtype")
-    wants = F32 if _dtype(a).is_float else SI32
-    good = accum is wants or (accum is None and _dtype(a).is_float)
-    require(good, NOT_TRANSLATABLE, f"products of {_dtype(a)} accumulate in {wants}, not in {accum or _dtype(a)}")
-    shape = _tensor(op.result.type).shape
-    message = f"the product is {list(shape)}, the largest shape of the program {list(emit.frame.shape)}"
-    require(shape == emit.frame.shape, NOT_TRANSLATABLE, message)
-
-
-def _step(emit: Emit, a: Value, b: Value, k: Operand, inner: int) -> tuple[Value, Value]:
+def _step(emit: Emit, op: Op, outer: Dim, inner: Axis, k: Operand, depth: int) -> tuple[Value, Value]:
     """The parts of both operands at `k` of the inner extent, where the matrix unit reads them."""
-    depth, (rows, columns) = emit.blocks.depth, (emit.blocks.rows, emit.blocks.columns)
-    some = emit.left(k, inner, depth)
-    left = _moved(emit, "m2l", a, (emit.row, k), (rows, depth), (emit.valid["rows"], some))
-    right = _moved(emit, "m2r", b, (k, emit.column), (depth, columns), (some, emit.valid["columns"]))
-    return left, right
+    whole = -(-inner.size // depth) * depth
+    rest = k
+    for axis, extent in ((inner, whole), *((a, a.size) for a in reversed(outer))):
+        last = size(outer) == 1 or axis is outer[0]
+        emit.at[axis] = rest if last else _divided(emit, "remsi", rest, extent)
+        rest = rest if last else _divided(emit, "divsi", rest, extent)
+    inside = Part(inner, emit.at[inner], depth, emit.left(emit.at[inner], inner.size, depth))
+    rows = Part(emit.frame.row, _start(emit, emit.frame.row), emit.blocks.rows, emit.valid["rows"])
+    columns = Part(emit.frame.column, _start(emit, emit.frame.column), emit.blocks.columns, emit.valid["columns"])
+    return _moved(emit, op, 0, "m2l", rows, inside), _moved(emit, op, 1, "m2r", inside, columns)
 
 
-def _moved(
-    emit: Emit, kind: str, x: Value, at: tuple[Operand, Operand], shape: tuple[int, int], valid: tuple[Operand | None, ...]
-) -> Value:
-    mat = tile(_dtype(x), shape, "Mat")
-    given = [v or number(n) for v, n in zip(valid, shape, strict=True)] if any(v is not None for v in valid) else []
-    loaded = emit.builder.op("tile.load", emit.memory[x], list(at), given, [], to=mat, name=x.name)
+def _start(emit: Emit, axis: Axis | None) -> Operand:
+    return number(0) if axis is None else emit.at[axis]
+
+
+def _divided(emit: Emit, short: str, x: Operand, by: int) -> Operand:
+    return number(0) if isinstance(x, Literal) else emit.builder.op(short, x, emit.constant(number(by)))
+
+
+def _moved(emit: Emit, op: Op, i: int, kind: str, first: Part, second: Part) -> Value:
+    """One operand in Mat, `first` by `second`, and from there to Left or Right."""
+    base, dims = emit.shapes.reads[op, i].base, emit.shapes.reads[op, i].memory
+    assert isinstance(base, Value)
+    parts = _placed(dims, first, second)
+    require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
+    w = window(emit, emit.memory[base], dims, parts or {})
+    loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(_dtype(base), w.shape, "Mat"), name=base.name)
+    to = tile(_dtype(base), (first.size, second.size), "Mat")
+    given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []
     place = {"m2l": "Left", "m2r": "Right"}[kind]
-    return emit.builder.op(f"tile.mov.{kind}", loaded, [], [], to=tile(_dtype(x), shape, place))
+    mat = reshaped(emit, loaded, to, given)
+    return emit.builder.op(f"tile.mov.{kind}", mat, [], [], to=tile(_dtype(base), to.shape, place))
 
 
-def _tensor(t: Type) -> TensorType:
-    assert isinstance(t, TensorType)
-    return t
+def _placed(dims: Dims, first: Part, second: Part) -> dict[int, Part] | None:
+    """Which dimension of memory holds which part, the first before the second; a part of one element in a dimension that is
+    free. None where there is no such place."""
+    after = next((d for d, axes in enumerate(dims) if second.axis in axes), None)
+    if after is None:
+        return None
+    free = [d for d in range(after) if first.axis in dims[d] or (first.axis is None and not dims[d])]
+    return {free[-1]: first, after: second} if free else None
 
 
 def _dtype(x: Value) -> DType:
-    return _tensor(x.type).dtype
+    t = x.type
+    assert isinstance(t, TensorType)
+    return t.dtype
