@@ -1,6 +1,7 @@
 """Reading both encodings of MIND, the canonical print byte for byte, layout, records, and every code of the catalogue."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -203,6 +204,29 @@ def test_all_independent_errors_in_order() -> None:
     )
     want = ["E4001", "E1005", "E6003", "E3004", "E4002", "E3007", "E4003"]
     assert codes(text) == want == codes(text)
+
+
+WHOLE = """%0 = Input {name=x} : tensor<f32[2, 3]>
+%1 = ConstTensor([1.0, 2.0, 3.0]) : Tensor<f32, [3]>
+%2 = Mul (%0, %1) : tensor<f32[2, 3]>
+%3 = BinOp(Add, %2, %2)
+%4 = %3
+%5 = Sum (%4) {axes=[1], keepdims=false} : tensor<f32[2]>
+outputs: %5, %2
+"""
+
+
+@pytest.mark.parametrize("wrong", ["", "@", "zz"])
+@pytest.mark.parametrize("token", sorted(set(re.findall(r"%?\w+|\S", WHOLE)) - set("1234")))
+def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
+    for m in re.finditer(rf"(?<![\w%]){re.escape(token)}(?!\w)", WHOLE):
+        found = [code for code in codes(WHOLE[: m.start()] + wrong + WHOLE[m.end() :]) if code[1:].isdecimal()]
+        assert len(found) <= 1, (m.start(), found)
+
+
+def test_an_id_that_is_not_defined_is_told_once() -> None:
+    text = X + "%1 = Add (%7, %7)\n%2 = Neg (%7)\n%3 = Neg (%4)\n%5 = Exp (%4)\n%4 = Neg (%0)\noutputs: %7, %1\n"
+    assert codes(text) == ["E4001", "E4001", "ValueIdOrder"]
 
 
 FAULTS = [

@@ -107,6 +107,8 @@ class Reader:
         self.index = 0  # of the instruction
         self.last_id = -1
         self.sliced = False  # may an extent be 0 by now? only a Slice makes one
+        self.missing: set[str] = set()  # names that are not defined where they were used, and told so
+        self.unread = False  # what a line defines, or whether it is the outputs, cannot be told
         self.lines = list(lines(source))
         self.plans: dict[tuple[Any, ...], Plan] = {}
 
@@ -120,7 +122,7 @@ class Reader:
         for line in self.lines:
             if line.usual is None or self.outputs or not self.known(line, line.usual):
                 self.statement(line)
-        if not self.outputs:
+        if not (self.outputs or self.unread):
             self.no_outputs(pack(len(self.source.text), len(self.source.text)))
         for op in self.function.body:
             if op.result.type is UNTYPED:
@@ -171,9 +173,10 @@ class Reader:
             self.instruction(statement, line)
             self.index += 1
             quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
-            if quiet and line.usual is not None and line.value is not None and (op := line.value.op) is not None:
-                opcode, *more = line.usual.group(2, 4, 5, 6)
-                self.plans[opcode, sliced, *more] = Plan(line.opcode, op.defn, op.attrs, line.value.type)
+            v, found = line.value, line.usual
+            if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
+                opcode, *more = found.group(2, 4, 5, 6)
+                self.plans[opcode, sliced, *more] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
         elif isinstance(statement, Alias):
             self.alias(statement, line)
         elif isinstance(statement, Outputs):
@@ -190,6 +193,9 @@ class Reader:
             name = canonical_id(f"%{found[1] or found[2]}")
             if self.scope.lookup(name) is None:
                 self.scope.define(self.stand_in(Value(POISON, name), line.loc), line.loc)
+            self.unread = self.unread or not found[1] or "=" not in line.code
+        else:
+            self.unread = True
 
     def alias(self, statement: Alias, line: Line) -> None:
         target = self.use(statement.target, "alias")
@@ -210,7 +216,8 @@ class Reader:
             self.no_outputs(line.loc)
         for i, name in enumerate(statement.ids):
             if (value := self.scope.lookup(name.text)) is None:
-                self.diagnostics.error("E4003", f"output {i} is %{name.text}, which is not defined", name.span)
+                if self.unknown(name.text):
+                    self.diagnostics.error("E4003", f"output {i} is %{name.text}, which is not defined", name.span)
                 value = self.stand_in(Value(POISON, name.text), line.loc)
             self.function.results.append(value)
 
@@ -275,7 +282,8 @@ class Reader:
 
     def use(self, name: Name, user: str) -> Value | None:
         """The value called `name`, or None after reporting that it is not defined here."""
-        if (value := self.scope.lookup(name.text)) is not None:
+        value = self.scope.lookup(name.text)
+        if value is not None or not self.unknown(name.text):
             return value
         if (later := self.later.get(name.text)) is not None:
             message = f"instruction {self.index} ({user}) uses %{name.text} before its definition"
@@ -284,6 +292,13 @@ class Reader:
             message = f"instruction {self.index} ({user}) uses %{name.text}, which is not defined"
             self.diagnostics.error(CODES.undefined, message, name.span)
         return None
+
+    def unknown(self, name: str) -> bool:
+        """Whether it is to be told that `name` is not defined: once, and not where a line that cannot be read may define it."""
+        if name in self.missing or (self.unread and name not in self.later):
+            return False
+        self.missing.add(name)
+        return True
 
     def declared(self, text: TypeText | None, opcode: str) -> TensorType | None:
         """The declared type; None when there is none, or after reporting what is wrong with it."""
