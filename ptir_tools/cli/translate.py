@@ -50,7 +50,9 @@ class Flags:
     output_option,
     click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
-    click.option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what it has no place for."),
+    click.option(
+        "--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."
+    ),
     click.option("--target", metavar="TARGET", help="--to pto: the target to tile for, a3 or a5."),
     click.option(
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
