@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,18 @@ def test_layers(room: str, path: Path) -> None:
         assert seen is None or LAYERS.index(seen) <= LAYERS.index(room), f"{room} may not import {module}"
         for name, allowed in ONLY.items():
             assert (module.partition(".")[0] != name and module != name) or room in allowed, f"{room} may not import {module}"
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Types may refer to each other: what stands under TYPE_CHECKING imports nothing."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for _, path in FILES}
+    modules = {re.sub(r"^(?!ptir_tools)", "ptir_tools.", name).removesuffix(".__init__"): path for name, path in modules.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        nodes = [node for node in _parsed(path).body if isinstance(node, ast.ImportFrom)]
+        named = [(f"{node.module}.{alias.name}", str(node.module)) for node in nodes for alias in node.names]
+        graph[name] = {full if full in modules else module for full, module in named} - {name}
+    TopologicalSorter(graph).prepare()  # raises CycleError, with the modules
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

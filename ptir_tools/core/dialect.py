@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Literal, Program, Region, Value
+from ptir_tools.core.ir import Literal, Program, Value
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.source import Source
@@ -132,14 +132,3 @@ class Scope:
         """The value called `name`, or None."""
         found = self.values.get(name)
         return found[0] if found else None
-
-
-def undefined_uses(block: Region) -> Iterator[tuple[int, Value]]:
-    """(index of the op, value) for every use in `block` of a value that is not defined before it; for programs not read
-    from text. Index len(body) stands for the results."""
-    defined = set(block.params)
-    for i, op in enumerate(block.body):
-        for v in op.values():
-            if v not in defined:
-                yield i, v
-        defined.update(op.results)
