@@ -7,12 +7,14 @@ A pass is a module with `run(program, context) -> None`, whose docstring's first
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from inspect import cleandoc
+from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,6 +36,9 @@ __all__ = [
     "FIXPOINT", "Floats", "Hook", "Pass", "PassContext", "PassFailure", "help_of", "innermost_first", "lookup", "manual", "names",
     "options_of", "parse_pipeline", "run_passes", "run_pipeline",
 ]  # fmt: skip
+
+_NUMBER = re.compile(r"-?[0-9]+")
+_DIGITS = 18
 
 FIXPOINT = "fixpoint"
 _FIXPOINT_OPTIONS = {"n": 4}
@@ -88,7 +93,7 @@ def parse_pipeline(text: str, dialect: str) -> tuple[Step, ...]:
 def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
     if step.name not in known:
         raise point(text, step.at, _unknown(step.name, dialect, known), len(step.name))
-    if (step.body is not None) != (step.name == FIXPOINT):
+    if (step.body is not None) != (step.name == FIXPOINT) or step.body == ():
         takes = "passes" if step.name == FIXPOINT else "no passes"
         raise point(text, step.at, f"`{step.name}` takes {takes} in parentheses", len(step.name))
     defaults = options_of(step.name, dialect)
@@ -134,10 +139,11 @@ def _option(step: Step, name: str, dialect: str) -> Any:
         return type(default)(text)
     if isinstance(default, str):
         return text
-    try:
-        number = float(text) if isinstance(default, float) and "nan" not in text.lower() else int(text)
-    except ValueError:
-        raise UsageError(f"option `{name}` needs a number, not `{text}`") from None
+    if not _NUMBER.fullmatch(text):
+        raise UsageError(f"option `{name}` needs a number, not `{text}`")
+    if len(text) > _DIGITS:
+        raise UsageError(f"option `{name}` is too big: `{text}`")
+    number = int(text)
     if number < 0 or (step.name == FIXPOINT and number < 1):
         raise UsageError(f"option `{name}` is too small: `{text}`")
     return number
@@ -207,7 +213,7 @@ def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) 
 def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context: PassContext) -> None:
     """Run the steps of `body` in turn until each has left the program as it was, at most `rounds` times each."""
     quiet = 0
-    for step in body * rounds:
+    for step in chain.from_iterable(repeat(body, rounds)):
         edits = context.edits
         _run_steps(program, (step,), context)
         quiet = quiet + 1 if context.edits == edits else 0

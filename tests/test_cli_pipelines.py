@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -190,3 +192,47 @@ def test_list_of_passes_tells_their_options(ptir: Ptir) -> None:
 def test_print_names_are_those_of_passes(ptir: Ptir) -> None:
     ran = ptir("opt", "--print-ir-after", "cze", STEPS)
     assert ran.status == 2 and "did you mean" in ran.err
+
+
+def test_a_pipeline_given_twice_is_refused_not_half_forgotten(ptir: Ptir) -> None:
+    for command in (("opt",), ("bisect", "--check", "true")):
+        ran = ptir(*command, "-p", "cse", "-p", "dce", STEPS)
+        assert ran.status == 2 and "given more than once" in ran.err
+
+
+def test_several_passes_may_be_named_with_commas(ptir: Ptir) -> None:
+    ran = ptir("opt", "-p", "cse,dce,cse", "--print-ir-after", "cse,dce", "--print-ir-before", "dce", STEPS)
+    shown = re.findall(r"// ----- (.*)", ran.err)
+    assert shown == ["after cse", "before dce", "after dce", "after cse"]
+
+
+@pytest.mark.parametrize("flag", ["--trace", "--log-rewrites", "--print-ir-tree"])
+def test_what_cannot_be_written_is_told_instead_of_the_program(ptir: Ptir, flag: str) -> None:
+    ran = ptir("opt", flag, "/dev/full", STEPS)
+    assert ran.status == 4 and ran.out == b"" and ran.err.startswith("error: /dev/full: ")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "said"),
+    [
+        ("fixpoint{n=999999999999999999}(cse)", ""),
+        ("fixpoint{n=9999999999999999999}(cse)", "is too big"),
+        ("fixpoint(fixpoint())", "takes passes in parentheses"),
+        ("cse()", "takes no passes in parentheses"),
+        ("canonicalize{max-iterations=1_0}", "needs a number"),
+        ("canonicalize{max-iterations=٣}", "needs a number"),
+    ],
+)
+def test_numbers_and_parentheses(ptir: Ptir, pipeline: str, said: str) -> None:
+    ran = ptir("opt", "-p", pipeline, STEPS)
+    assert ran.status == 2 * bool(said) and said in ran.err
+
+
+def test_an_interrupt_while_the_judge_ends_is_an_interrupt(ptir: Ptir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(child: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        os.waitpid(child.pid, 0)  # it has ended, and is no group any more
+        child.returncode = 0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    assert ptir("reduce", STEPS, "--check", "true").status == 130

@@ -178,7 +178,7 @@ def _again(guilty: int, ctx: click.Context) -> str:
         name = p.name or ""
         if name in _OWN or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
-        for value in ctx.params[name] if p.multiple else [ctx.params[name]]:
+        for value in given if isinstance(given := ctx.params[name], tuple) else [given]:
             words += [p.opts[0]] * isinstance(p, click.Option) + [_spelled(value)] * (value is not True)
     return shlex.join([*words, "--bisect-limit", str(guilty)])
 

@@ -50,9 +50,10 @@ def meanings() -> list[tuple[str, str]]:
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not one of `known`; the nearest is suggested."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean `{near[0]}`?" if near else f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, 1)
+    listed = f" (there are: {', '.join(names.values())})" if len(names) <= _LISTED else ""
+    hint = f"; did you mean `{names[near[0]]}`?" if near else listed
     return UsageError(f"no {kind} `{name}`{hint}", None if hint else _LISTS.get(kind))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +44,7 @@ class Printer(Hook):
         self.say: Callable[[str], None] = session.reporter.say
         self.options: Options = session.options
         self.flags = flags
+        self.wanted_before, self.wanted_after = _listed(flags.print_ir_before), _listed(flags.print_ir_after)
         self.number = 0
         self.text = ""
         if flags.print_ir_tree is not None:
@@ -51,19 +52,19 @@ class Printer(Hook):
 
     def begin(self, program: Program) -> None:
         """`program` is about to be changed. Raises UsageError for a pass that there is not."""
-        _check_names(self.flags.print_ir_before, program.dialect.name, "all")
-        _check_names(self.flags.print_ir_after, program.dialect.name, "all", "change")
+        _check_names(self.wanted_before, program.dialect.name, "all")
+        _check_names(self.wanted_after, program.dialect.name, "all", "change")
         self.text = self._text(program) if self.flags.print_ir_diff else ""
 
     def before(self, step: Step, program: Program) -> None:
         """Print before the passes that were named."""
-        if _named(step, self.flags.print_ir_before, "all"):
+        if _named(step, self.wanted_before, "all"):
             self._show(f"before {step.name}", program)
 
     def after(self, step: Step, program: Program, changed: bool) -> None:
         """Print after the passes that were named, what changed, a file."""
         self.number += 1
-        if _named(step, self.flags.print_ir_after, "all", *(["change"] * changed)):
+        if _named(step, self.wanted_after, "all", *(["change"] * changed)):
             self._show(f"after {step.name}", program)
         if self.flags.print_ir_diff:
             self._diff(step, self._text(program))
@@ -88,11 +89,16 @@ def difference(before: str, after: str, first: str, second: str) -> Iterator[str
     return difflib.unified_diff(before.splitlines(), after.splitlines(), first, second, "", "", 3, "")
 
 
-def _named(step: Step, wanted: tuple[str, ...], *special: str) -> bool:
+def _listed(given: Sequence[str]) -> list[str]:
+    """The names in texts that may have several, with commas between them."""
+    return [name.strip() for text in given for name in text.split(",")]
+
+
+def _named(step: Step, wanted: Sequence[str], *special: str) -> bool:
     return step.name in wanted or any(word in wanted for word in special)
 
 
-def _check_names(wanted: tuple[str, ...], dialect: str, *special: str) -> None:
+def _check_names(wanted: Sequence[str], dialect: str, *special: str) -> None:
     for name in wanted:
         if name not in special and name not in (known := names(dialect)):
             near = difflib.get_close_matches(name, known, 1)

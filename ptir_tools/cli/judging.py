@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -56,7 +57,8 @@ class Judge:
             try:
                 return child.wait(self.timeout)
             except BaseException as error:
-                os.killpg(child.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.killpg(child.pid, signal.SIGKILL)
                 if isinstance(error, subprocess.TimeoutExpired):
                     return None
                 raise

@@ -17,7 +17,7 @@ from ptir_tools.cli.output import logging, program_text, require_format
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.splitting import only_one, split_option, write_programs
+from ptir_tools.cli.splitting import each_program, only_one, split_option
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
@@ -60,9 +60,18 @@ class Flags:
     check_runs: int
 
 
+def _once(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The text that was given, if any. Of two, neither is to be forgotten."""
+    if len(given) > 1:
+        raise click.BadParameter("given more than once; commas separate passes", param=option)
+    return given[0] if given else None
+
+
 pipeline_option = click.option(
     "-p",
     "--pipeline",
+    multiple=True,
+    callback=_once,
     metavar="PIPELINE",
     help="The passes: `name,name{option=value}`, or @FILE that holds them (@-: stdin).",
 )
@@ -83,9 +92,11 @@ pass_options: tuple[Decorator, ...] = (
     split_option,
     *titled(
         "Watching",
-        click.option("--print-ir-before", metavar="PASS", multiple=True, help="Print the program before the pass (`all`: each)."),
         click.option(
-            "--print-ir-after", metavar="PASS", multiple=True, help="… after the pass (`all`; `change`: if it changed)."
+            "--print-ir-before", metavar="PASS", multiple=True, help="Print the program before PASS[,PASS] (`all`: each)."
+        ),
+        click.option(
+            "--print-ir-after", metavar="PASS", multiple=True, help="… after PASS[,PASS] (`all`; `change`: if it changed)."
         ),
         click.option("--print-ir-diff", is_flag=True, help="Print what each pass changed."),
         click.option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
@@ -110,7 +121,8 @@ def optimize_command(session: Session, file: str, output: str | None, pipeline: 
     session.set(elide_constants=flags.elide_constants_larger)
     with ExitStack() as stack:
         optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
-        write_programs(session, file, output, flags.split_input, flags.to, optimizer.optimized)
+        made = each_program(session, file, flags.split_input, optimizer.optimized)
+    made.write(output, flags.to)
 
 
 class Pipeline(NamedTuple):

@@ -55,17 +55,17 @@ def logging(path: str) -> Iterator[Callable[[str], None]]:
     if to_stdout(path):
         yield lambda text: print(text, end="")
         return
-    with _named(path):
+    with named(path):
         file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed below, under its name)
 
     def write(text: str) -> None:
-        with _named(path):
+        with named(path):
             file.write(text)
 
     try:
         yield write
     finally:
-        with _named(path):
+        with named(path):
             file.close()
 
 
@@ -78,13 +78,13 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
     target = os.path.realpath(path or "")
     mode = _mode(target)
     if mode is not None and not stat.S_ISREG(mode):
-        with _named(path), open(target, "wb") as direct:
+        with named(path), open(target, "wb") as direct:
             yield direct
         return
-    with _named(path):
+    with named(path):
         handle, beside = tempfile.mkstemp(prefix=".ptir-", dir=os.path.dirname(target))
     try:
-        with _named(path), open(handle, "wb") as file:
+        with named(path), open(handle, "wb") as file:
             yield file
         os.chmod(beside, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
         os.replace(beside, target)
@@ -95,8 +95,8 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _named(path: str | None) -> Iterator[None]:
-    """An OSError inside tells of `path`, not of the temporary name beside it."""
+def named(path: str | None) -> Iterator[None]:
+    """An OSError inside tells of `path`, not of the temporary name beside it, nor of nothing."""
     try:
         yield
     except OSError as error:

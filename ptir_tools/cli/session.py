@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from ptir_tools.cli.exits import told
+from ptir_tools.cli.output import named
 from ptir_tools.cli.report import Reporter
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
@@ -91,7 +92,7 @@ class Session:
         """The name and the bytes of a file, at most one more than a program may have. Raises OSError, UsageError."""
         if path not in STDIN:
             path = reading.program_file(path)
-            with open(path, "rb") as file:
+            with named(path), open(path, "rb") as file:
                 return os.fspath(path), file.read(self.options.limits.file_bytes + 1)
         if sys.stdin.isatty():
             raise click.UsageError(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.ctx)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import click
 
@@ -44,32 +45,40 @@ def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None
     return [piece for i, text in enumerate(texts) for piece in ([boundary] * (i > 0) + [*text])]
 
 
-def write_programs(
-    session: Session, file: str, output: str | None, split: bool, to: str | None, make: Callable[[Source], Iterable[str]]
-) -> None:
-    """Write what `make` makes, in format `to` (None: the input's), of the program in `file`, or with `split` of each of its
-    programs.
+class Made(NamedTuple):
+    """What was made of each program of a file; `status` is the highest exit code."""
 
-    One that is refused or hits a limit leaves its place empty on standard output, and a file as it was; the others are told of
-    all the same, and the command ends with the highest exit code.
-    """
+    source: Source
+    texts: list[Iterable[str]]
+    status: int
+
+    def write(self, output: str | None, to: str | None) -> None:
+        """Write it, in format `to` (None: the input's); end the command when `status` says so.
+
+        What was refused leaves its place empty on standard output, and a file as it was. Raises OSError.
+        """
+        if not self.status or to_stdout(output):
+            write_text(output, joined(self.texts, self.source, to))
+        if self.status:
+            raise click.exceptions.Exit(self.status)
+
+
+def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str]]) -> Made:
+    """What `make` makes of the program in `file`, or with `split` of each of its programs: of these, one that is refused or hits
+    a limit does not keep the others from being told of."""
     source = session.opened(file)
     if not split:
-        write_text(output, make(source))
-        return
-    made: list[Iterable[str]] = []
+        return Made(source, [make(source)], 0)
+    texts: list[Iterable[str]] = []
 
     def one(part: Source) -> int:
         session.reporter.sources.append(part)
-        made.append([])
-        made[-1] = make(part)
+        texts.append([])
+        texts[-1] = make(part)
         return 0
 
     status = session.highest(programs(source), one)
-    if not status or to_stdout(output):
-        write_text(output, joined(made, source, to))
-    if status:
-        raise click.exceptions.Exit(status)
+    return Made(source, texts, status)
 
 
 def only_one(split: bool, **files: str | None) -> None:

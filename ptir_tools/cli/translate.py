@@ -14,7 +14,7 @@ from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import assignment, file_argument, output_option, subcommand
 from ptir_tools.cli.output import program_text
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.splitting import only_one, split_option, write_programs
+from ptir_tools.cli.splitting import each_program, only_one, split_option
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
@@ -90,7 +90,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     def make(source: Source) -> Iterable[str]:
         return _translated(session, source, output, given)
 
-    write_programs(session, file, output, given.split_input, given.to, make)
+    each_program(session, file, given.split_input, make).write(output, given.to)
 
 
 def _translated(session: Session, source: Source, output: str | None, flags: Flags) -> Iterable[str]:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostic, Severity
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source, Span
+
+if TYPE_CHECKING:
+    from urllib import parse
+else:
+    parse = lazy("urllib.parse")
 
 TAB = 4
 MAX_WIDTH = 160  # columns of a source line that are shown; a longer one is cut round the place
@@ -109,7 +116,7 @@ def _sarif_result(d: Diagnostic) -> dict[str, Any]:
 
 
 def _sarif_location(source: Source, span: Span | None) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": source.name}}
+    physical: dict[str, Any] = {"artifactLocation": {"uri": parse.quote(os.fsencode(source.name))}}
     if span is not None:
         (line, column), (end_line, end_column) = _utf16(source, span.start), _utf16(source, span.end)
         region = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
