@@ -73,8 +73,9 @@ def equal(before: Program, program: Program, exact: bool = True, seeds: int = 4)
 
 def results(program: Program, seed: int) -> list[np.ndarray]:
     """What the program computes on random inputs, by the declared bodies; tuples are taken apart."""
-    program = clone(program)
-    specialize(program, {name: 3 + i for i, name in enumerate(symbols(program))})
+    if numbers := {name: 3 + i for i, name in enumerate(symbols(program))}:
+        program = clone(program)
+        specialize(program, numbers)
     rng = random.Random(seed)
     inputs = [sample(rng, p.type) for p in program.main.params]
     return list(flatten(run_block(program.main, inputs, Context(streams=streams(program)))))
