@@ -18,7 +18,7 @@ EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ORDER, Floats.FAS
 def run(program: Program, context: PassContext) -> None:
     """Rewrite to canonical form: identities, chains, constants, movement through elementwise ops, known control flow."""
     apply(program, context, CANONICALIZATION)
-    while prune_regions(program, context):
+    while prune_regions(program, context, joins=True):
         apply(program, context, CANONICALIZATION)
 
 

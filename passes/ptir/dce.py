@@ -19,7 +19,7 @@ OPTIONS = {"parameters": False}
 def run(program: Program, context: PassContext) -> None:
     """Drop ops whose results nobody reads, carries and outputs of loops likewise, and regions that no op refers to."""
     dce.run(program, context)
-    while prune_regions(program, context):
+    while prune_regions(program, context, joins=False):
         dce.run(program, context)
     for function in program.functions if context.options.get("parameters") else ():
         with context.rewriter(program, function) as rw:
@@ -28,12 +28,12 @@ def run(program: Program, context: PassContext) -> None:
         context.count("parameters erased", gone)
 
 
-def prune_regions(program: Program, context: PassContext) -> bool:
-    """Take out of loops and branches what nobody reads; whether anything went."""
+def prune_regions(program: Program, context: PassContext, *, joins: bool) -> bool:
+    """Take out of loops and branches what nobody reads, and what they have already if this `joins`; whether anything went."""
     if not program.regions:
         return False
     sharing = Sharing(program)
-    return sum(prune(rw, sharing, context) for rw in context.rewriters(program)) > 0
+    return sum(prune(rw, sharing, context, joins=joins) for rw in context.rewriters(program)) > 0
 
 
 def _drop_parameters(function: Function, rw: Rewriter) -> int:
