@@ -121,3 +121,60 @@ def test_what_a_loop_waits_for_is_under_way_until_it_ends():
         f"%m = pto.tile.exp %k wait(%l) : {T}",
     )
     assert ids(allocated(source)[0]) == {"e": 0, "w": 1, "l": 0}
+
+
+# Ids that are written by hand
+
+
+def ided(opcode, eid, scope=""):
+    return f"!pto.event<producer = #pto.op<{opcode}>{scope and f', scope = #pto.scope<{scope}>'}, eid = {eid}>"
+
+
+def load(k, e, wait=""):
+    return f"%t{k}, %e{k} = pto.tile.load %a[%c0, %c0] {wait}: {M}, {T}, {e}"
+
+
+def reused(*lines):
+    """The lines, from 0, of the events whose id is taken."""
+    found = check(module(f"%a: {M}, %out: {M}, %n: index", *lines))[1]
+    assert not found.errors, found.items
+    return [d.where[1] - 4 for d in found if d.code == "EventIdReused"]
+
+
+L0, L1, I0 = ided("TLOAD", 0), ided("TLOAD", 1), ided("TLOAD", 0, "inter")
+X0, X1 = ided("TEXP", 0), ided("TEXP", 1)
+
+
+def both(*events):
+    return f"pto.sync wait(%e0, %e1) : {', '.join(events)}"
+
+
+def test_an_id_is_taken_until_the_event_is_awaited():
+    assert reused(load(0, L0), load(1, L0), both(L0, L0)) == [1]
+    assert reused(load(0, L0), load(1, L1), both(L0, L1)) == []
+    assert reused(load(0, L0), load(1, I0), both(L0, I0)) == []  # between cores, other flags
+    assert reused(load(0, L0), f"pto.sync wait(%e0) : {L0}", load(1, L0), f"pto.sync wait(%e1) : {L0}") == []
+    assert reused(load(0, LOAD), load(1, LOAD), both(LOAD, LOAD)) == []  # ids are open
+
+
+def test_an_id_is_of_one_pair_of_pipes():
+    """The second load is for the sync alone, the first for the vector pipe."""
+    exp = f"%u, %f = pto.tile.exp %t0 wait(%e0) : {T}, {X0}"
+    assert reused(load(0, L0), load(1, L0), exp, f"pto.sync wait(%e1, %f) : {L0}, {X0}") == []
+    assert reused(load(0, L0), load(1, L0), exp, f"pto.sync wait(%e0, %e1, %f) : {L0}, {L0}, {X0}") == [1]
+
+
+def test_an_id_that_a_loop_carries_is_taken_all_along():
+    loop = (
+        f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%c = %e0) -> ({L0}) {{",
+        f"  pto.sync wait(%c) : {L0}",
+        f"  {load(1, L1)}",
+        f"  pto.sync wait(%e1) : {L1}",
+        f"  %t2, %e2 = pto.tile.load %a[%c0, %c0] : {M}, {T}, {L0}",
+        f"  scf.yield %e2 : {L0}",
+        "}",
+        f"pto.sync wait(%r) : {L0}",
+    )
+    one = "%c1 = pto.constant 1 : index"
+    assert reused(one, load(0, L0), *loop) == []
+    assert reused(one, load(0, L0), *(line.replace(L1, L0) for line in loop)) == [4]

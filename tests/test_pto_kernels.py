@@ -58,6 +58,11 @@ ATTENTION = program("""func @main(%n: tensor<f32, 20x24>, %wq: tensor<f32, 24x32
   return %r
 }""")
 
+TURNED = single(
+    "%x: tensor<f32, 3x7x3>", "tensor<f32, 3x7x3x7>",
+    "%t = transpose(%x) perm[2, 0, 1] -> tensor<f32, 3x3x7>",
+    "%y = dot_general(%t, %t) contract_lhs[1] contract_rhs[0] -> tensor<f32, 3x7x3x7>",
+)  # fmt: skip
 LONG = (
     "%m = reduce_max(%x) axes[1] keepdims[true] -> tensor<f32, 2x1>",
     "%b = broadcast_to(%m) result_shape[2, 9000] -> tensor<f32, 2x9000>",
@@ -128,6 +133,11 @@ WIDER = {
     **{f"broadcast of {shape}": biased(shape) for shape in ("4x5", "3x1x5", "2x1x1x5", "2x3x1x1", "2x3x4x1", "1x1x1x1")},
     "columns": reduced("reduce_sum", "f32", (70, 9), [0], 9),
     "integers": reduced("reduce_max", "si32", (5, 7), [1], 5),
+    "integers alone": single(
+        "%x: tensor<si32, 37>", "tensor<si32, 1>", "%y = reduce_sum(%x) axes[0] keepdims[true] -> tensor<si32, 1>"
+    ),
+    "magnitudes of integers": single("%x: tensor<si32, 5x7>", "tensor<si32, 5x7>", "%y = abs(%x) -> tensor<si32, 5x7>"),
+    "a product of a value with itself, turned": TURNED,
     "axes apart": reduced("reduce_sum", "f16", (5, 7, 9), [0, 2], 7),
     "three axes": reduced("reduce_min", "f32", (3, 5, 7, 9), [0, 2, 3], 5),
     "transposed left": product((20, 5), (20, 6), (5, 6), contract_lhs=[0], contract_rhs=[0]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, VIEWS
@@ -30,6 +30,7 @@ class Kernel:
     """Ops of one loop over blocks, and what they read and leave in memory."""
 
     body: list[Op]
+    stored: Collection[Value]  # what it, and kernels before it, make
     shared: bool = True  # whether what is read twice is the same block
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -130,7 +131,8 @@ class Cut:
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
         """Let ops be kernel `k`; what keeps them from being one."""
         found: list[Diagnostic] = []
-        for kernel in (Kernel(body), Kernel(body, shared=False)):
+        stored = {v for v, made in self.where.items() if made <= k} | {op.result for op in body}
+        for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             wrong = self._wrong(kernel)
             if not wrong:
                 self.kernels[k : k + 1] = [kernel]
@@ -151,7 +153,7 @@ class Cut:
     def _in_order(self, op: Op) -> None:
         """Put operands of a product into memory whose inner extent is not on the side that the matrix unit wants."""
         try:
-            shapes = self.shapes(Kernel([op]))
+            shapes = self.shapes(Kernel([op], {*self.where, op.result}))
         except Violation:
             return
         product = shapes.products[0]
@@ -165,7 +167,7 @@ class Cut:
 
     def shapes(self, kernel: Kernel) -> Shapes:
         """The axes of a kernel."""
-        return Shapes(kernel.body, {*self.where, *(op.result for op in kernel.body)}, kernel.shared)
+        return Shapes(kernel.body, kernel.stored, kernel.shared)
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""

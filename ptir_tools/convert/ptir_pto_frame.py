@@ -87,13 +87,14 @@ def frames(shapes: Shapes) -> list[Frame]:
     """
     axes, reduced = flat(shapes.largest), frozenset(shapes.reduced)
     require(len(reduced) <= 2, NOT_TRANSLATABLE, "more than rows and columns of a block are reduced")
+    columns = axes[::-1] or (_LAST,)
+    pairs = [(row, column) for column in columns for row in reversed(axes) if row is not column]
     found = []
-    for column in reversed(axes or (_LAST,)):
-        for row in [*(a for a in reversed(axes) if a is not column), *([None] if len(axes) < 2 or shapes.products else [])]:
-            fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
-            loops = tuple(a for a in axes if a not in (row, column))
-            if fits and all(set(loops) <= used for used in shapes.used):
-                found.append(_frame(shapes, loops, row, column))
+    for row, column in (*pairs, *((None, column) for column in columns)):
+        fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
+        loops = tuple(a for a in axes if a not in (row, column))
+        if fits and all(set(loops) <= used for used in shapes.used):
+            found.append(_frame(shapes, loops, row, column))
     if not found:
         raise Violation(NOT_TRANSLATABLE, "no two axes hold what the ops here need of rows and columns")
     return found

@@ -6,11 +6,13 @@ from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, VIEWS
 from ptir_tools.convert.ptir_pto_emit import Emit, Rule
 from ptir_tools.convert.ptir_pto_frame import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_pto_matrix import dot_general
+from ptir_tools.convert.ptir_pto_memory import reshaped
 from ptir_tools.convert.ptir_pto_pieces import Piece
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, DType
 from ptir_tools.core.ir import Literal, Op, Operand
-from ptir_tools.core.types import tensor
+from ptir_tools.core.types import tensor, tile
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 
 def joint(emit: Emit, op: Op, *pieces: Piece) -> str:
@@ -49,6 +51,13 @@ def unary(short: str) -> Rule:
         return emit.make(short, kind, x.dtype, emit.spread(x, kind).value)
 
     return rule
+
+
+def absolute(emit: Emit, op: Op, x: Piece) -> Piece:
+    """Of integers the larger of both signs."""
+    if x.dtype.is_float:
+        return unary("abs")(emit, op, x)
+    return binary("max", commutes=True)(emit, op, x, unary("neg")(emit, op, x))
 
 
 def comparison(mode: str) -> Rule:
@@ -103,10 +112,22 @@ def reduction(short: str) -> Rule:
         lost = {a for d in op.attr("axes") for a in dims[d % len(dims)]}
         if not lost:  # an extent of 1
             return x
-        prefix, kind = ("row", COLUMN) if emit.frame.column in lost else ("col", ROW)
-        return emit.make(prefix + short, kind, x.dtype, emit.spread(x).value)
+        if emit.frame.column not in lost:
+            return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
+        rows = emit.target.dtypes[f"row{short}"]
+        if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
+            return emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value)
+        return _turned(emit, short, emit.spread(x))
 
     return rule
+
+
+def _turned(emit: Emit, short: str, x: Piece) -> Piece:
+    """Rows of integers reduced as columns."""
+    rows, columns = emit.blocks.rows, emit.blocks.columns
+    turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
+    made = emit.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=emit.name)
+    return Piece(COLUMN, reshaped(emit, made, emit.type_of(COLUMN, x.dtype), emit.existing(COLUMN)))
 
 
 def copy(emit: Emit, op: Op, x: Piece) -> Piece:
@@ -127,7 +148,7 @@ RULES: dict[str, Rule] = {
     "maximum": binary("max", commutes=True),
     "minimum": binary("min", commutes=True),
     "neg": unary("neg"),
-    "abs": unary("abs"),
+    "abs": absolute,
     "exp": unary("exp"),
     "log": unary("log"),
     "rsqrt": unary("rsqrt"),

@@ -7,7 +7,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Program, collector_paused
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.verify import compatible
-from ptir_tools.dialects.pto import capacity, hazards, legality
+from ptir_tools.dialects.pto import capacity, flags, hazards, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
@@ -27,6 +27,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
         with collector_paused():
             for function in program.functions:
                 hazards.check(function, program, diagnostics)
+                flags.check(function, diagnostics)
 
 
 def calls(program: Program, diagnostics: Diagnostics) -> None:

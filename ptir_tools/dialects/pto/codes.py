@@ -38,6 +38,14 @@ def _wide(rows: int) -> str:
     return _program(f"%t = pto.tile.load %m[%c0, %c0] : {types}", store, target="a3", parameters=_WIDE)
 
 
+def _two_loads(first: int, second: int) -> str:
+    """Two loads under way at one time, and a sync for both."""
+    events = [f"!pto.event<producer = #pto.op<TLOAD>, eid = {eid}>" for eid in (first, second)]
+    types = "pto.memref<32x32xf32>, tile<32x32xf32>"
+    loads = (f"%t{k}, %e{k} = pto.tile.load %a[%c0, %c0] : {types}, {e}" for k, e in enumerate(events))
+    return _program(*loads, f"pto.sync wait(%e0, %e1) : {', '.join(events)}")
+
+
 CODES: tuple[Code, ...] = (
     _code("ParseError", "The text is not PTO IR.", _program(_LOAD, "%u = pto.tile.add %t, %t tile<32x32xf32>"), _GOOD),
     _code("UndefinedValue", "A name is used that nothing defines, or before it is defined.", _program(_STORE, _LOAD), _GOOD),
@@ -130,6 +138,12 @@ CODES: tuple[Code, ...] = (
         "A pair of pipes has the event ids 0 to 7.",
         _program(_LOAD_ASYNC.replace("TLOAD>", "TLOAD>, eid = 8"), f"pto.sync wait(%e) : {_TLOAD}"),
         _program(_LOAD_ASYNC.replace("TLOAD>", "TLOAD>, eid = 7"), f"pto.sync wait(%e) : {_TLOAD}"),
+    ),
+    _code(
+        "EventIdReused",
+        "Two events between the same pipes state one id, and the second is signaled before the first was waited for. A warning.",
+        _two_loads(0, 0),
+        _two_loads(0, 1),
     ),
     _code(
         "IllegalOnTarget",

@@ -1,0 +1,157 @@
+"""Events as the hardware has them: one flag between two pipes, set by the producer, cleared by who waits (facts 4.1).
+
+An event is under way from the op that signals it to the last op that waits for it; what a loop carries, or the ways of a branch
+give, is one event all along. Each ordered pair of pipes has ids 0 to 7, and a flag is waited for before it is set again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Function, Op, Region, Value
+from ptir_tools.core.opdef import ASYNC
+from ptir_tools.core.types import EventType
+from ptir_tools.dialects.pto.pipes import pipe_of
+
+Pair = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Flag:
+    """One event, under all its names: who signals it and who waits, and from where to where it is under way."""
+
+    values: list[Value] = field(default_factory=list)
+    sources: dict[str, Op] = field(default_factory=dict)  # by pipe
+    targets: set[str] = field(default_factory=set)
+    start: int = 1 << 62
+    end: int = 0
+    eid: int | None = None
+
+    @property
+    def pairs(self) -> set[Pair]:
+        """The pipes that it goes between."""
+        return {(a, b) for a in self.sources for b in self.targets if a != b}
+
+
+@dataclass(slots=True)
+class Flags:
+    """The events of a function. An op has one place, what has blocks a second one behind them."""
+
+    at: int = 0
+    of: dict[Value, Flag] = field(default_factory=dict)
+    awaited: list[Value] = field(default_factory=list)  # as the waits stand
+    waits: dict[Value, int] = field(default_factory=dict)  # the last one
+    signals: dict[Value, int] = field(default_factory=dict)
+    carried: list[tuple[Value, Value]] = field(default_factory=list)  # a loop's parameter, and what takes its place
+
+    def block(self, block: Region) -> None:
+        for op in block.body:
+            self.at += 1
+            opened, before = self.at, len(self.awaited)
+            for x in op.operands:
+                if isinstance(x, Value) and isinstance(x.type, EventType) and not op.regions:
+                    self.wait(x, op)
+            for r in op.regions:
+                self.block(r)
+            if op.regions:
+                self.at += 1
+                self.join(op, opened)
+                if op.defn.short == "scf.for":
+                    self.again(opened, self.awaited[before:])
+            elif op.defn.traits & ASYNC and op.results and isinstance(op.results[-1].type, EventType):
+                self.signal(op.results[-1], op)
+
+    def wait(self, v: Value, op: Op) -> None:
+        flag = self.flag(v)
+        flag.targets.add(pipe_of(op) if op.defn.traits & ASYNC else "S")
+        flag.end = max(flag.end, self.at)
+        self.waits[v] = self.at
+        self.awaited.append(v)
+
+    def again(self, opened: int, awaited: list[Value]) -> None:
+        """What a loop waits for and does not signal it may wait for as long as it runs."""
+        for v in awaited:
+            if self.signals.get(v, opened) < opened:
+                self.of[v].end = max(self.of[v].end, self.at)
+
+    def signal(self, v: Value, op: Op) -> None:
+        flag = self.flag(v)
+        flag.sources.setdefault(pipe_of(op), op)
+        flag.start = min(flag.start, self.at)
+        self.signals[v] = self.at
+
+    def join(self, op: Op, opened: int) -> None:
+        """What goes through the blocks of `op` is one event with what comes out of it."""
+        inits = op.operands[3:] if op.defn.short == "scf.for" else ()
+        for k, v in enumerate(op.results):
+            if not isinstance(v.type, EventType):
+                continue
+            names = [v, *(r.results[k] for r in op.regions)]
+            if inits:
+                names += [inits[k], op.regions[0].params[k + 1]]
+                self.carried.append((op.regions[0].params[k + 1], op.regions[0].results[k]))  # type: ignore[arg-type]
+            whole = self.flag(v)
+            for x in names:
+                assert isinstance(x, Value)
+                self.merge(whole, self.flag(x))
+            whole.start, whole.end = min(whole.start, opened), max(whole.end, self.at)
+
+    def flag(self, v: Value) -> Flag:
+        if (found := self.of.get(v)) is None:
+            self.of[v] = found = Flag([v])
+        return found
+
+    def merge(self, into: Flag, other: Flag) -> None:
+        if into is other:
+            return
+        into.values += other.values
+        into.sources = other.sources | into.sources
+        into.targets |= other.targets
+        into.start, into.end = min(into.start, other.start), max(into.end, other.end)
+        self.of.update(dict.fromkeys(other.values, into))
+
+    def under_way(self) -> Iterator[tuple[Flag, list[Flag]]]:
+        """Every event between pipes, in order, with those of before that pass between the same two meanwhile."""
+        active: list[Flag] = []
+        for flag in sorted((f for f in dict.fromkeys(self.of.values()) if f.pairs), key=lambda f: f.start):
+            active = [f for f in active if f.end > flag.start]
+            yield flag, [f for f in active if f.pairs & flag.pairs]
+            active.append(flag)
+
+
+def flags_of(block: Region) -> Flags:
+    """The events of a function."""
+    found = Flags()
+    found.block(block)
+    return found
+
+
+def check(function: Function, diagnostics: Diagnostics) -> None:
+    """Warn of events that state one id, and are under way between the same pipes at one time."""
+    types = {v.type for op in function.ops() for v in op.results}
+    if not any(isinstance(t, EventType) and t.eid is not None for t in types):
+        return
+    for flag, rivals in flags_of(function).under_way():
+        mine = _stated(flag)
+        for other in rivals:
+            if mine is not None and _stated(other) == mine:
+                _report(flag, other, mine[1], diagnostics)
+                break
+
+
+def _stated(flag: Flag) -> tuple[str, int] | None:
+    """The scope and id that the types of an event state."""
+    for v in flag.values:
+        if isinstance(v.type, EventType) and v.type.eid is not None:
+            return v.type.scope or "intra", v.type.eid
+    return None
+
+
+def _report(flag: Flag, other: Flag, eid: int, diagnostics: Diagnostics) -> None:
+    source, target = min(flag.pairs & other.pairs)
+    message = f"eid {eid} from {source} to {target} is set again before %{other.values[0].name}, which has it too, was waited for"
+    labels = [(op.loc, "set here") for op in other.sources.values()]
+    hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
+    diagnostics.warning("EventIdReused", message, next(iter(flag.sources.values())).loc, labels=labels, help=hint)
