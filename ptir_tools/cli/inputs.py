@@ -74,7 +74,7 @@ class Inputs:
             return t
         extents = tuple(int(n) for n in text.split(",") if n.strip().isdecimal())
         if not isinstance(t, MemRefType) or len(extents) != len(t.shape) or text.count(",") != len(extents) - 1:
-            raise UsageError(f"--shape {port.name}={text} does not fit {t}")
+            raise UsageError(f"--shape {port.name}={text} does not fit {port.text}")
         made = memref(t.dtype, extents, t.space, t.layout, t.strides, t.offset)
         require_shape(port, extents)
         return made
@@ -153,9 +153,9 @@ def fitted(port: Port, array: Array, cast: bool = False) -> Array:
     try:
         found = arrayfiles.as_dtype(array, dtype)
     except ValueError as bad:
-        raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {bad}; --cast-inputs rounds it") from None
+        raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {bad}; --cast-inputs rounds it") from None
     if found is None:
-        raise UsageError(f"input `{port.name}` is {port.type}, got an array of {array.dtype}; --cast-inputs converts it")
+        raise UsageError(f"input `{port.name}` is {port.text}, got an array of {array.dtype}; --cast-inputs converts it")
     return found
 
 

@@ -52,7 +52,7 @@ def require_shape(port: Port, shape: tuple[int, ...]) -> None:
     """Raise UsageError when an array of `shape` cannot be `port`. A symbol takes any extent."""
     wanted = port.type.shape if isinstance(port.type, (TensorType, MemRefType)) else ()
     if len(wanted) != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(wanted, shape, strict=True)):
-        raise UsageError(f"input `{port.name}` is {port.type}, got shape {list(shape)}")
+        raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(shape)}")
 
 
 def is_list(spec: str) -> bool:
@@ -97,13 +97,13 @@ def _from_text(port: Port, text: str, dtype: DType) -> Array:
         value = json.loads(_PAIR.sub(r'{"re": \1, "im": \2}', words), parse_float=decimals.read, object_hook=_complex)
         shape = _shape(value)
     except OverflowError as error:
-        raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {text[:40]}") from error
+        raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {text[:40]}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"input `{port.name}`: `{text[:40]}` is no number or list of numbers") from error
     flat = list(_leaves(value))
     for x in flat:
         if not _representable(x, dtype):
-            raise UsageError(f"input `{port.name}` is {port.type}, which cannot hold {str(x).lower()}")
+            raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {str(x).lower()}")
     if dtype.is_integer:
         made = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
         return arrays.narrow(made, dtype).reshape(shape) if dtype.bits != 64 else made.reshape(shape)

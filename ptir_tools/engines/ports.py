@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,12 @@ class Port:
     name: str
     type: Type
     loc: Loc = field(default=0, compare=False)
+    spelled: Callable[[Type], str] = field(default=str, compare=False, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The type as the program's dialect spells it."""
+        return self.spelled(self.type)
 
 
 def entry(program: Program, name: str | None = None) -> Function:
@@ -48,7 +54,8 @@ def signature(program: Program, function: str | None = None) -> list[Port]:
     names = main.attrs.get("input_names") or [p.name for p in main.params]
     places = main.attrs.get("input_locs", {})
     declared = zip(names, main.params, strict=True)
-    return [Port(n, t, places.get(name, main.loc)) for name, p in declared for n, t in _leaves(name, p.type)]
+    text = program.dialect.type_text
+    return [Port(n, t, places.get(name, main.loc), text) for name, p in declared for n, t in _leaves(name, p.type)]
 
 
 def results(program: Program, function: str | None = None) -> list[Port]:
@@ -123,20 +130,20 @@ def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) 
 
 
 def _listed(ports: Sequence[Port]) -> str:
-    return ", ".join(f"`{p.name}`: {p.type}" for p in ports) or "none"
+    return ", ".join(f"`{p.name}`: {p.text}" for p in ports) or "none"
 
 
 def _fitting(port: Port, array: Array) -> Array:
     """`array` itself, checked; where its dtype spells out its byte order, a view whose dtype does not."""
     t = port.type
     if not isinstance(t, (TensorType, ScalarType, MemRefType, TileType)):
-        raise UsageError(f"input `{port.name}` is {t}, which cannot be given")
+        raise UsageError(f"input `{port.name}` is {port.text}, which cannot be given")
     if array.dtype != arrays.numpy_dtype(t.dtype):
-        raise UsageError(f"input `{port.name}` is {t}, got an array of {array.dtype}")
+        raise UsageError(f"input `{port.name}` is {port.text}, got an array of {array.dtype}")
     shape = () if isinstance(t, ScalarType) else t.shape
     fits = len(shape) == array.ndim and all(d == n for d, n in zip(shape, array.shape, strict=True) if isinstance(d, int))
     if not fits:
-        raise UsageError(f"input `{port.name}` is {t}, got shape {list(array.shape)}")
+        raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(array.shape)}")
     return array.view(arrays.numpy_dtype(t.dtype)) if array.dtype.byteorder in "<>" else array
 
 
