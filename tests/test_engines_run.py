@@ -60,6 +60,16 @@ def test_inputs_of_any_layout_are_read_and_never_written(engine):
         assert all(a.flags.writeable and not np.may_share_memory(a, g) for a, g in zip(found[1:], given, strict=True))
 
 
+def test_engines_and_algorithms_that_are_not_there():
+    program, b, (x,) = build((F32, (4,)))
+    b.results(b.op("neg", x))
+    assert ptir_tools.plan(program, method="exact").functions["main"].proved
+    with pytest.raises(UsageError, match="engine `cuda` is none of auto, reference, numpy, native"):
+        ptir_tools.run(program, [np.zeros(4, np.float32)], engine="cuda")
+    with pytest.raises(UsageError, match="algorithm `best` is none of auto, greedy, exact"):
+        ptir_tools.plan(program, method="best")
+
+
 def test_symbols_come_from_the_inputs_and_must_agree():
     program, b = single_function(load_dialect("ptir"))
     x, y = (b.param(tensor(F32, (sym("N"),)), name) for name in "xy")

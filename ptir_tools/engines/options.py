@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.engines.sinks import TraceSink
@@ -23,6 +24,8 @@ class RunOptions:
     (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random).
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
+
+    Raises UsageError for an engine that there is not.
     """
 
     engine: str = "auto"
@@ -39,3 +42,7 @@ class RunOptions:
     timeout: float | None = None
     passes: PassContext | None = None
     trace: TraceSink | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("auto", *ENGINES):
+            raise UsageError(f"engine `{self.engine}` is none of auto, {', '.join(ENGINES)}")

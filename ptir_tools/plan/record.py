@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned
@@ -34,6 +34,10 @@ class Method:
     algorithm: str = "auto"
     seconds: float = 10.0
     limit: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise UsageError(f"algorithm `{self.algorithm}` is none of {', '.join(ALGORITHMS)}")
 
     def budget(self, capacity: int | None) -> Budget | None:
         """What a search may take; None: there is none. A `capacity` is as good as a limit."""
@@ -99,9 +103,10 @@ class Plan:
     method: Method = field(default_factory=Method)
 
 
-def plan(program: Program, *, align: int = ALIGN, method: Method | None = None) -> Plan:
-    """Plan every function of `program`. Raises Violation("UnboundSymbol") when an extent is symbolic."""
-    found = Plan(align=align, method=method or Method())
+def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto") -> Plan:
+    """Plan every function of `program`; `method` may be the name of an algorithm. Raises Violation("UnboundSymbol") when an
+    extent is symbolic, UsageError for an algorithm that there is not."""
+    found = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
     if program.dialect.name == "pto":
         for name, live, capacity in spaces.arenas(program):
             found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), found)
