@@ -1,5 +1,7 @@
 """gpt.rs's dump: what its notation loses, what is refused, what the writer has to add."""
 
+import re
+
 import pytest
 from ptir_texts import DUMPS, clean, errors, read, write
 
@@ -117,6 +119,46 @@ def test_a_reshape_spells_its_symbols_too_and_a_tuple_is_settled() -> None:
     assert verify(program, diagnostics), list(diagnostics)
     assert list(diagnostics) == []
     assert write(program, "ptir-dump") == text
+
+
+WHOLE = """program @f (spec_version = ptir.v0.4) {
+  func @f {
+    params:
+      %0 : tensor<I1 x []>
+      %1 : tensor<F32 x 3>
+    body:
+      %2 = Cond(CondSpec { true_region: RegionId(0), false_region: RegionId(0) })(%0, %1) -> tensor<F32 x 3>
+      %3 = ElementwiseUnary(Neg)(%2) -> tensor<F32 x 3>
+    results:
+      %3 : tensor<F32 x 3>
+  }
+  region ^r0 {
+    params:
+      %arg0 : tensor<F32 x 3>
+    body:
+      %1 = ElementwiseUnary(Exp)(%0) -> tensor<F32 x 3>
+    results:
+      %res0 : tensor<F32 x 3>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("wrong", ["", "@"])
+@pytest.mark.parametrize("token", sorted(set(re.findall(r"%?\w+|->|\S", WHOLE)) - set("0123()[]"), key=str))
+def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
+    for m in re.finditer(rf"(?<![\w%]){re.escape(token)}(?!\w)", WHOLE):
+        program, diagnostics = read(WHOLE[: m.start()] + wrong + WHOLE[m.end() :], "ptir-dump")
+        assert program is not None
+        verify(program, diagnostics)
+        assert len(errors(diagnostics)) <= 1, (m.start(), errors(diagnostics))
+
+
+def test_a_region_with_more_results_than_instructions_is_told_once() -> None:
+    more = WHOLE.replace("      %res0 : tensor<F32 x 3>\n", "      %res0 : tensor<F32 x 3>\n" * 2)
+    program, diagnostics = read(more, "ptir-dump")
+    assert program is not None and verify(program, diagnostics)
+    assert [code for _, _, code, _ in errors(diagnostics)] == ["RegionSignatureMismatch"]
 
 
 HINT = """      %1 = ElementwiseUnary(Neg)(%0) -> tensor<F32 x 2>

@@ -78,6 +78,10 @@ BAD_GRAPHS = {
                             ["UnknownUop", "UndefinedNode", "UnknownDtype"]),
     "users_of_an_error_are_silent": (graph(X, node("FOO", id="a"), node("NEG", "a", id="b"), node("ADD", "b", "x")),
                                      ["UnknownUop"]),
+    "an_id_that_no_node_has_is_told_once": (graph(X, node("NEG", "q", id="a"), node("NEG", "q", id="b"), outputs=["q", "a"]),
+                                           ["UndefinedNode"]),
+    "a_node_without_an_id_may_be_it": (graph(X, {"uop": "NEG", "src": ["x"]}, node("NEG", "q", id="b"), outputs=["r"]),
+                                       ["InvalidNode"]),
     "two_cycles": (graph(X, node("NEG", "a", id="a"), node("ADD", "c", "x", id="b"), node("NEG", "b", id="c")),
                    ["CycleDetected", "CycleDetected"]),
 }  # fmt: skip

@@ -90,6 +90,7 @@ class Assembly:
     def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
         if self.block is not None and not (self.damaged or self.unread):
             self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
+            self.damaged = self.returned is None
         self.marks.append(block.loc)
         self.leave()
         self.block, self.body, self.damaged, self.holes, self.unread = block, block.body, damaged, False, False
@@ -136,8 +137,8 @@ class Assembly:
             self.stray("there is nothing to close", at, "drop the brace")
 
     def stray(self, message: str, at: Loc, help: str | None = None) -> None:
-        """Report what stands outside any block, once until the next header."""
-        if not self.lost:
+        """Report what stands outside any block or section, once until the next header."""
+        if not (self.lost or (self.damaged and self.block is not None)):
             self.error(CODES.syntax, message, at, help=help)
         self.lost = True
 
@@ -181,6 +182,7 @@ class Assembly:
         here, first = self.twice(value.name, at) if at == place else (at, place)
         labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
         self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
+        before.type = POISON  # which of the two is meant is not known
 
     def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
         """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
@@ -307,11 +309,12 @@ class Assembly:
         body = self.block.body if self.block is not None else []
         if self.holes or self.damaged:  # which they are is not known
             self.returns([None] * count, at)
-            return
-        if count > len(body):
+        elif count > len(body):
             self.error("RegionSignatureMismatch", f"{count} results, but the body has only {len(body)} instructions", at)
             self.damaged = True
-        self.returns([op.results[0] for op in body[len(body) - count :]] if 0 < count <= len(body) else (), at)
+            self.returns([None] * count, at)
+        else:
+            self.returns([op.results[0] for op in body[len(body) - count :]], at)
 
     def begin_hint(self, hint: Hint) -> None:
         """Open a hint of the function that is open: what follows is its body."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Region, Value, collector_paused
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
 from ptir_tools.dialects.jsonc import blank_comments
@@ -68,9 +68,20 @@ class _Reader:
         return program
 
     def broken(self, line: str, at: int) -> None:
-        """What a line with a syntax error would have defined is in error, silently."""
-        if (m := re.match(r"%([0-9]+) =", line)) and self.assembly.block is not None:
-            self.assembly.poison(m[1], pack(at, at + len(line)))
+        """What a line with a syntax error would have defined or opened is in error, silently."""
+        assembly, here = self.assembly, pack(at, at + len(line))
+        if not assembly.wrapped:
+            assembly.wrapped, assembly.unnamed, assembly.braces = True, True, here
+        elif line.startswith(("func", "region")) or (assembly.block is None and line.endswith("{")):
+            assembly.block, assembly.unnamed = None, True
+            self.begin()
+            assembly.open_block(Region(loc=here), damaged=True)
+        elif assembly.block is None:
+            assembly.lost = True
+        elif m := re.match(r"%([0-9]+) =", line):
+            assembly.poison(m[1], here)
+        else:
+            assembly.damaged = assembly.unread = True
 
     def plain(self, line: str, at: int) -> bool:
         """Take a line in its usual form; False when it needs the grammar."""

@@ -78,6 +78,8 @@ class _Reader:
         self.values: dict[str, Value] = {}
         self.function = Function("main")
         self.names: list[str] = []
+        self.missing: set[str] = set()  # ids that no node has, and told so
+        self.unread = False  # what a node is called cannot be told
         self.ops = DIALECT.ops
 
     def graph(self, value: dict[str, Any]) -> Program:
@@ -107,6 +109,7 @@ class _Reader:
         """Take in a node; one that has no id is reported and dropped, anything else that is wrong poisons it."""
         if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
             self.diagnostics.error("InvalidNode", 'a node is an object with a string "id"', loc)
+            self.unread = True
             return
         if len(item["id"]) > self.limits.name_length:
             raise LimitExceeded(f"an id of {len(item['id'])} characters", "--max-name-length")
@@ -215,6 +218,9 @@ class _Reader:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
         try:
             if isinstance(x, str) and x not in WORDS:
+                if not self.unknown(x):
+                    node.bad = True
+                    return Value(POISON, x)
                 raise Violation("UndefinedNode", f"there is no node {x}", at=x)
             if not isinstance(x, (str, bool, int, float)):
                 raise Violation("InvalidSource", f"{json.dumps(x)[:40]} is neither an id nor an immediate", at="src")
@@ -222,6 +228,12 @@ class _Reader:
         except Violation as violation:
             self.reject(node, violation)
             return Value(POISON, "")
+
+    def unknown(self, name: str) -> bool:
+        """Whether it is to be told that there is no node `name`: once, and not where one that cannot be read may be it."""
+        told = self.unread or name in self.missing
+        self.missing.add(name)
+        return not told
 
     # The rest of the file
 
@@ -234,11 +246,11 @@ class _Reader:
             self.diagnostics.error("InvalidArg", "outputs is a list of ids", self.span("outputs"))
         else:
             for i, name in enumerate(listed):
-                if not isinstance(name, str) or name not in self.nodes:
+                if isinstance(name, str) and name in self.nodes:
+                    self.function.results.append(self.values[name])
+                elif not isinstance(name, str) or self.unknown(name):
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
                     self.diagnostics.error("UndefinedNode", f"the output {shown} is no node", self.span("outputs", i))
-                else:
-                    self.function.results.append(self.values[name])
 
     def dims(self, program: Program, value: dict[str, Any]) -> None:
         dims = value.get("dims", {})
