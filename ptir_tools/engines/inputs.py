@@ -5,7 +5,7 @@ What an input must satisfy is found by walking the program backward from the ops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import MOVEMENT, operand_type
-from ptir_tools.core.types import MemRefType, Shape, TensorType, Type
+from ptir_tools.core.types import MemRefType, Shape, TensorType, Type, leaves
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.needs import NOTHING, Need, Shapes, of_arithmetic, of_loop, of_tiles
 from ptir_tools.engines.ports import Port, entry, signature
@@ -120,13 +120,8 @@ class _Surroundings:
 def _needs(main: Region, known: _Surroundings) -> list[Need]:
     """What is asked of each input port, in order."""
     found = _walk(main, [], known)
-    counts = [len(list(_paths(p.type))) for p in main.params]
+    counts = [len(leaves(p.type)) for p in main.params]
     return [found.get((p, i), NOTHING) for p, n in zip(main.params, counts, strict=True) for i in range(n)]
-
-
-def _paths(t: Type) -> Iterable[Type]:
-    elements = getattr(t, "elements", None)
-    return (t,) if elements is None else (leaf for e in elements for leaf in _paths(e))
 
 
 def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
@@ -158,7 +153,7 @@ def _ask(needs: Needs, x: Operand, need: Need) -> None:
 
 def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
     """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
-    asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(list(_paths(op.results[0].type))))] if op.results else []
+    asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(leaves(op.results[0].type)))] if op.results else []
     if op.name in _LOOPS:
         for x, need in zip(op.operands, _LOOPS[op.name](op, asked, known), strict=True):
             _ask(needs, x, need)
