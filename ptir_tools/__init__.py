@@ -54,3 +54,7 @@ def __getattr__(name: str) -> Any:
     api = lazy("ptir_tools.api")
     globals().update({each: getattr(api, each) for each in __all__})  # all at once: `plan` is a sub-package, too
     return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]  # what is not loaded yet, too, for those who complete names

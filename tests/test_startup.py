@@ -70,9 +70,8 @@ def test_opt_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:
 
 
 def test_the_api_loads_when_it_is_used() -> None:
-    code = (
-        "import sys, ptir_tools; print(*sys.modules); ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"
-    )
+    code = "import sys, ptir_tools; assert 'read' in dir(ptir_tools); print(*sys.modules); "
+    code += "ptir_tools.read; import ptir_tools.plan; print(callable(ptir_tools.plan))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = ran.stdout.splitlines()
     assert "ptir_tools.api" not in before.split()
