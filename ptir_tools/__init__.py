@@ -57,4 +57,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]  # what is not loaded yet, too, for those who complete names
+    return sorted({*globals(), *__all__})  # what is not loaded yet, too, for those who complete names
