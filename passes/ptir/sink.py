@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, V
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.sharing import Sharing, unused
+from ptir_tools.dialects.ptir.sharing import Sharing, make_first, unused
 from ptir_tools.dialects.ptir.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
 
@@ -79,7 +79,7 @@ class _Branch:
     def sink(self, context: PassContext) -> bool:
         """Move what can move and drop what no branch reads; whether anything changed."""
         self._choose()
-        kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not (isinstance(x, Value) and x.op in self.sunk)]
+        kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not self._sinks(x)]
         if len(kept) == len(self.arguments) or not context.step("sink", self.op, *self.sunk):
             return False
         ops = list(self.sunk)[::-1]
@@ -94,6 +94,10 @@ class _Branch:
                 self.rw.erase(op)
         context.count("sunk into branches", len(ops))
         return True
+
+    def _sinks(self, x: Operand) -> bool:
+        """Whether the branches make the argument `x`."""
+        return x.data is not None if isinstance(x, Literal) else isinstance(x, Value) and x.op in self.sunk
 
     def _choose(self) -> None:
         """Find what moves, last to first, so that the users of an op are decided before it."""
@@ -145,7 +149,9 @@ class _Branch:
                     inside[op.result] = mine.result
                     rw.append(copy, mine) if start is None else rw.insert_before(start, mine)
             for j, x in enumerate(self.arguments):
-                if j not in kept and isinstance(x, Value) and x in inside:
+                if j not in kept and isinstance(x, Literal) and branch in self.needs[j]:
+                    rw.replace_all_uses(copy.params[j], make_first(rw, x))
+                elif j not in kept and isinstance(x, Value) and x in inside:
                     rw.replace_all_uses(copy.params[j], inside[x])
             copy.params[:] = [copy.params[j] for j in kept] + [inside[v] for v in fresh]
         return copy

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from ptir_tools.core.constants import literal_of, same_operand
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
-from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.opdef import create
 from ptir_tools.core.passcontext import PassContext
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TupleType
 from ptir_tools.core.uses import value_named
 from ptir_tools.core.watching import erased
-from ptir_tools.dialects.ptir.sharing import Sharing
+from ptir_tools.dialects.ptir.sharing import Sharing, make_first
 
 _SMALL = 64  # bytes of a constant that is made again in each step
 
@@ -128,10 +128,7 @@ def _make_inside(rw: Rewriter, op: Op, found: dict[int, Literal], sharing: Shari
         copy, _ = sharing.own(region)
         with Rewriter(copy, rw.dialect) as inner:
             for k, literal in found.items():
-                constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
-                first = next(iter(inner.body()), None)
-                value = inner.append(copy, constant) if first is None else inner.insert_before(first, constant)
-                inner.replace_all_uses(copy.params[k], value)
+                inner.replace_all_uses(copy.params[k], make_first(inner, literal))
         copies.append(copy)
     rw.set_regions(op, tuple(copies))
 

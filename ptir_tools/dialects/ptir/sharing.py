@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
-from ptir_tools.core.ir import Program, Region, Value, clone_blocks
+from ptir_tools.core.ir import Literal, Program, Region, Value, clone_blocks
+from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.rewriter import Rewriter
 
 
 class Sharing:
@@ -53,6 +55,13 @@ def unused(name: str, names: Container[str]) -> str:
         number += 1
         found = f"{name}_{number}" if name else f"v{number}"
     return found
+
+
+def make_first(rw: Rewriter, literal: Literal) -> Value:
+    """A new constant before all that stands in the block of `rw`."""
+    constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
+    first = next(iter(rw.body()), None)
+    return rw.append(rw.block, constant) if first is None else rw.insert_before(first, constant)
 
 
 def insert_params(region: Region, at: int, params: Sequence[Value]) -> None:

@@ -115,4 +115,15 @@ def unchanged_carries(op: OpView) -> bool:
     return elements_replaced(op, {k: root.operands[k] for k in same})
 
 
-LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries]
+@rewrites("ptir.scan", depth=1)
+def scan_passed(op: OpView) -> bool:
+    """What a scan stacks of an input as it came is that input."""
+    (block,), n = op.root.regions, op.carry_count
+    given = dict(zip(block.params[n:], op.root.operands[n:], strict=True))
+    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
+    stacked = [(i, t, given[x]) for i, (x, t) in enumerate(zip(block.results, types, strict=True)) if i >= n and x in given]
+    by = {i: x for i, t, x in stacked if operand_type(x) is t}
+    return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
+
+
+LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries, scan_passed]
