@@ -71,7 +71,7 @@ class Tiling:
     ) -> tuple[Program, Diagnostics]:
         """A kernel as a function in blocks of one size, and what is wrong with it."""
         report = Diagnostics(self.source)
-        emit = Emit(name, shapes, frame, blocks, self.target, RULES, report)
+        emit = Emit(name, shapes, frame, blocks, self.target, rules=RULES, report=report)
         program = emit.run(inputs, outputs)
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_pto_axes import Axis
-from ptir_tools.convert.ptir_pto_frame import COLUMN, FULL, ROW, SCALAR, Blocks, Frame
-from ptir_tools.convert.ptir_pto_kernel import PRODUCT, Shapes
+from ptir_tools.convert.ptir_pto_axes import Axis, Dims
+from ptir_tools.convert.ptir_pto_block import Block
+from ptir_tools.convert.ptir_pto_frame import SCALAR
+from ptir_tools.convert.ptir_pto_kernel import PRODUCT
 from ptir_tools.convert.ptir_pto_memory import load, store
-from ptir_tools.convert.ptir_pto_pieces import Piece, memory_type, number, one, widened
-from ptir_tools.core.builder import single_function
+from ptir_tools.convert.ptir_pto_pieces import Piece, memory_type, number
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType, tile
-from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.core.ir import Literal, Op, Program, Value
+from ptir_tools.core.types import MemRefType
 
-Rule = Callable[..., Piece]  # of an Emit, the op, and its pieces
+Rule = Callable[..., Piece]  # of the block, the op, and its pieces
 
 
-class Emit:
+class Emit(Block):
     """One kernel with blocks of one size. `pieces` holds what its values are in the block (None: in error)."""
 
-    def __init__(
-        self,
-        name: str,
-        shapes: Shapes,
-        frame: Frame,
-        blocks: Blocks,
-        target: Target,
-        rules: Mapping[str, Rule],
-        report: Diagnostics,
-    ) -> None:
-        self.shapes = shapes
-        self.frame = frame
-        self.blocks = blocks
-        self.target = target
+    def __init__(self, *block: Any, rules: Mapping[str, Rule], report: Diagnostics) -> None:
+        super().__init__(*block)
         self.rules = rules
         self.report = report
-        self.program, self.builder = single_function(load_dialect("pto"), name)
-        self.top = self.program.main
-        self.name = ""  # of the value at hand
         self.pieces: dict[Value, Piece | None] = {}
-        self.memory: dict[Value, Value] = {}
-        self.loaded: dict[Any, Piece] = {}
-        self.at: dict[Axis, Operand] = {}  # where the block is
-        self.valid: dict[str, Operand | None] = {}  # the rows and columns of the block that exist; None: all
+        self.loaded: dict[tuple[Value, Dims], Piece] = {}
 
     # The function
 
@@ -81,21 +59,6 @@ class Emit:
             self.at[axis] = i
             self.loop(rest, outputs)
 
-    @contextmanager
-    def looped(self, lower: Operand, upper: Operand, step: int, *carried: tuple[Value, str]) -> Iterator[Any]:
-        """The block of a loop, which is appended at its end. Gives the index, or with `carried` a list of it and of what is
-        carried; what is put at the list's end is yielded, and after the loop the list holds its results."""
-        body = Region("body", isolated=False, result_types=[v.type for v, _ in carried])
-        body.params = [Value(INDEX_TYPE, self.builder.name("i")), *(Value(v.type, self.builder.name(n)) for v, n in carried)]
-        outer, self.builder.block = self.builder.block, body
-        state: list[Value] = list(body.params)
-        yield state if carried else body.params[0]
-        self.builder.block = outer
-        body.results = list(state[len(body.params) :])
-        inits = [v for v, _ in carried]
-        made = self.builder.op("scf.for", lower, upper, number(step), inits, regions=[body], name="acc" if carried else "")
-        state[:] = [made]
-
     def body(self, outputs: Sequence[Value]) -> None:
         """One block: every op in order, then the stores."""
         row = self.at[self.frame.row] if self.frame.row is not None else number(0)
@@ -112,15 +75,6 @@ class Emit:
             except Violation as violation:
                 self.report.violation(violation, op.loc)
                 self.pieces[op.result] = None
-
-    def left(self, at: Operand, extent: int, step: int) -> Operand | None:
-        """How much of a block at `at` (a literal: at the beginning) exists: None for all of it."""
-        if extent % step == 0 or (isinstance(at, Literal) and extent > step):
-            return None
-        if isinstance(at, Literal):
-            return number(extent)
-        rest = self.builder.op("subi", self.constant(number(extent)), at)
-        return self.builder.op("minsi", self.constant(number(step)), rest)
 
     def op(self, op: Op) -> Piece | None:
         """One op of the source by its rule; None where what it reads is in error."""
@@ -143,44 +97,3 @@ class Emit:
         if (base, dims) not in self.loaded:
             self.loaded[base, dims] = load(self, self.memory[base], dims, base.name)
         return self.loaded[base, dims]
-
-    def constant(self, x: Literal) -> Value:
-        """The number that all elements of a literal are, as a constant of the function."""
-        outer, self.builder.block = self.builder.block, self.top
-        same = (op.result for op in self.top.body if op.defn.is_constant and op.attr("value").key == one(x).key)
-        made = next(same, None) or self.builder.op("constant", value=one(x))
-        self.builder.block = outer
-        return made
-
-    def type_of(self, kind: str, dtype: DType) -> TileType:
-        """The type of the tile that a piece of this kind is."""
-        rows, columns = self.blocks.rows, self.blocks.columns
-        shape = {FULL: (rows, columns), COLUMN: (rows, 1), ROW: (1, columns)}[kind]
-        found = tile(dtype, shape[-1:] if self.frame.is_flat else shape)
-        assert isinstance(found, TileType)
-        return found
-
-    def make(self, short: str, kind: str, dtype: DType, *operands: Operand, valid: Sequence[Operand] = (), **attrs: Any) -> Piece:
-        """Append a tile op that makes one piece, in wider elements where the target does not have it in these."""
-        given, wide = widened(self, short, dtype, operands)
-        to = self.type_of(kind, wide)
-        made = self.builder.op(f"tile.{short}", *given, list(valid), [], to=to, name=self.name, **attrs)
-        if wide is not dtype:
-            made = self.builder.op("tile.cvt", made, [], [], to=self.type_of(kind, dtype), name=self.name)
-        return Piece(kind, made)
-
-    def spread(self, piece: Piece, kind: str = FULL) -> Piece:
-        """A piece as one of another kind that has more elements."""
-        if piece.kind == kind:
-            return piece
-        short = {SCALAR: "expands", COLUMN: "rowexpand", ROW: "colexpand"}[piece.kind]
-        return self.make(short, kind, piece.dtype, piece.value, valid=self.existing(kind))
-
-    def existing(self, kind: str) -> list[Operand]:
-        """What of a tile of this kind exists; nothing when all does."""
-        rows, columns = self.valid["rows"], self.valid["columns"]
-        given = {FULL: (rows, columns), COLUMN: (rows, None), ROW: (None, columns)}[kind]
-        if not any(given):
-            return []
-        shape = self.type_of(kind, I1).shape
-        return [v or number(n) for v, n in zip(given[-len(shape) :], shape, strict=True)]  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat, size
+from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat
 from ptir_tools.convert.ptir_pto_kernel import Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.types import TensorType
@@ -131,6 +131,3 @@ def _halves(n: int, unit: int) -> list[int]:
     while found[-1] > unit:
         found.append(_up(found[-1] // 2, unit))
     return found
-
-
-__all__ = ["Blocks", "Frame", "frames", "size"]

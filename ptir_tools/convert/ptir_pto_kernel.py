@@ -16,7 +16,6 @@ from ptir_tools.convert.ptir_pto_axes import (
     distinct,
     flat,
     fresh,
-    leaves,
     resolved,
     size,
     viewed,
@@ -75,6 +74,7 @@ class Shapes:
         self.made: dict[Value, Dims] = {}
         self.reads: dict[tuple[Op, int], Read] = {}
         self.reduced: list[Axis] = []
+        self.used: list[set[Axis]] = []  # by each op, what it reduces included
         products: dict[Op, tuple[Dims, Dims, Dims]] = {}
         reduced: dict[Op, Dims] = {}
         for op in body:
@@ -115,18 +115,14 @@ class Shapes:
         for dims in self.tiles:
             distinct(dims)
         self.largest = max([*self.made.values(), *(r.dims for r in reads.values())], key=lambda d: (size(flat(d)), -len(d)))
-        every = set(flat(self.largest))
         for op in self.body:
-            axes = {a for (o, _), r in reads.items() if o is op for a in flat(r.dims)} | set(flat(self.made[op.result]))
-            if not axes <= every:
-                message = f"{op.result.type} is no part of the largest value here"
-                raise Violation(NOT_TRANSLATABLE, message, loc=op.loc)
-        self.used = [{a for v in (op.result,) for a in flat(self.made[v])} for op in self.body]
+            axes = {*flat(self.made[op.result]), *flat(reduced.get(op, ()))}
+            self.used.append(axes)
+            if not axes.union(*(flat(r.dims) for (o, _), r in reads.items() if o is op)) <= set(flat(self.largest)):
+                raise Violation(NOT_TRANSLATABLE, f"{op.result.type} is no part of the largest value here", loc=op.loc)
         for op, dims in reduced.items():
-            axes_of = flat(dims)
-            require(len(axes_of) <= 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes")
-            self.used[list(self.body).index(op)] |= set(axes_of)
-            self.reduced += [a for a in axes_of if a not in self.reduced]
+            require(len(flat(dims)) <= 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes")
+            self.reduced += [a for a in flat(dims) if a not in self.reduced]
 
     @property
     def seen(self) -> list[Value]:
@@ -175,6 +171,3 @@ def unfit(t: Type) -> str:
     if t.dtype is INDEX or t.dtype not in DTYPE_TEXT:
         return f"PTO has no elements of {t.dtype}"
     return f"{t} has no elements" if prod(t.static_shape) == 0 else ""
-
-
-__all__ = ["Shapes", "leaves", "source"]

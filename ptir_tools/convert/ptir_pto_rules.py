@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, VIEWS
-from ptir_tools.convert.ptir_pto_emit import Emit, Rule
+from ptir_tools.convert.ptir_pto_block import Block
+from ptir_tools.convert.ptir_pto_emit import Rule
 from ptir_tools.convert.ptir_pto_frame import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_pto_matrix import dot_general
 from ptir_tools.convert.ptir_pto_memory import reshaped
@@ -15,11 +16,11 @@ from ptir_tools.core.types import tensor, tile
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 
-def joint(emit: Emit, op: Op, *pieces: Piece) -> str:
+def joint(block: Block, op: Op, *pieces: Piece) -> str:
     """The kind of what is computed of pieces element by element; of scalars alone that of the result."""
     kinds = {p.kind for p in pieces} - {SCALAR}
     if not kinds:
-        kind = emit.frame.kind(emit.shapes.made[op.result])
+        kind = block.frame.kind(block.shapes.made[op.result])
         return kind if kind in (FULL, COLUMN) else ROW
     return kinds.pop() if len(kinds) == 1 else FULL
 
@@ -27,18 +28,18 @@ def joint(emit: Emit, op: Op, *pieces: Piece) -> str:
 def binary(short: str, commutes: bool = False) -> Rule:
     """A tile op of two tiles, of tile and scalar, or of a tile and one row or column."""
 
-    def rule(emit: Emit, op: Op, a: Piece, b: Piece) -> Piece:
-        kind = joint(emit, op, a, b)
+    def rule(block: Block, op: Op, a: Piece, b: Piece) -> Piece:
+        kind = joint(block, op, a, b)
         if a.kind == b.kind == SCALAR:
-            a = emit.spread(a, kind)
+            a = block.spread(a, kind)
         if SCALAR in (a.kind, b.kind):
-            return emit.make(f"{short}s", kind, a.dtype, a.value, b.value)
+            return block.make(f"{short}s", kind, a.dtype, a.value, b.value)
         if commutes and b.kind == FULL:
             a, b = b, a
         if a.kind == FULL and b.kind != FULL and a.dtype.is_float:
             prefix = "rowexpand" if b.kind == COLUMN else "colexpand"
-            return emit.make(prefix + short, FULL, a.dtype, a.value, b.value)
-        return emit.make(short, kind, a.dtype, emit.spread(a, kind).value, emit.spread(b, kind).value)
+            return block.make(prefix + short, FULL, a.dtype, a.value, b.value)
+        return block.make(short, kind, a.dtype, block.spread(a, kind).value, block.spread(b, kind).value)
 
     return rule
 
@@ -46,91 +47,91 @@ def binary(short: str, commutes: bool = False) -> Rule:
 def unary(short: str) -> Rule:
     """A tile op of one tile."""
 
-    def rule(emit: Emit, op: Op, x: Piece) -> Piece:
-        kind = joint(emit, op, x)
-        return emit.make(short, kind, x.dtype, emit.spread(x, kind).value)
+    def rule(block: Block, op: Op, x: Piece) -> Piece:
+        kind = joint(block, op, x)
+        return block.make(short, kind, x.dtype, block.spread(x, kind).value)
 
     return rule
 
 
-def absolute(emit: Emit, op: Op, x: Piece) -> Piece:
+def absolute(block: Block, op: Op, x: Piece) -> Piece:
     """Of integers the larger of both signs."""
     if x.dtype.is_float:
-        return unary("abs")(emit, op, x)
-    return binary("max", commutes=True)(emit, op, x, unary("neg")(emit, op, x))
+        return unary("abs")(block, op, x)
+    return binary("max", commutes=True)(block, op, x, unary("neg")(block, op, x))
 
 
 def comparison(mode: str) -> Rule:
     """A mask of i8."""
 
-    def rule(emit: Emit, op: Op, a: Piece, b: Piece) -> Piece:
-        kind = joint(emit, op, a, b)
-        left = emit.spread(a, kind).value
+    def rule(block: Block, op: Op, a: Piece, b: Piece) -> Piece:
+        kind = joint(block, op, a, b)
+        left = block.spread(a, kind).value
         if b.kind == SCALAR:
-            return emit.make("cmps", kind, SI8, left, b.value, cmpMode=mode)
-        return emit.make("cmp", kind, SI8, left, emit.spread(b, kind).value, cmpMode=mode)
+            return block.make("cmps", kind, SI8, left, b.value, cmpMode=mode)
+        return block.make("cmp", kind, SI8, left, block.spread(b, kind).value, cmpMode=mode)
 
     return rule
 
 
-def select(emit: Emit, op: Op, *pieces: Piece) -> Piece:
+def select(block: Block, op: Op, *pieces: Piece) -> Piece:
     """A mask and two tiles."""
     require(pieces[0].kind != SCALAR, NOT_TRANSLATABLE, "a select on one condition for all elements is no tile op")
-    kind = joint(emit, op, *pieces)
-    return emit.make("sel", kind, pieces[1].dtype, *(emit.spread(p, kind).value for p in pieces))
+    kind = joint(block, op, *pieces)
+    return block.make("sel", kind, pieces[1].dtype, *(block.spread(p, kind).value for p in pieces))
 
 
-def clamp(emit: Emit, op: Op, x: Piece, low: Piece, high: Piece) -> Piece:
+def clamp(block: Block, op: Op, x: Piece, low: Piece, high: Piece) -> Piece:
     """The larger of tile and lower bound, the smaller of that and the upper one."""
-    return binary("min", commutes=True)(emit, op, binary("max", commutes=True)(emit, op, x, low), high)
+    return binary("min", commutes=True)(block, op, binary("max", commutes=True)(block, op, x, low), high)
 
 
-def cast(emit: Emit, op: Op, x: Piece) -> Piece:
+def cast(block: Block, op: Op, x: Piece) -> Piece:
     """A conversion; floats to integers truncate and saturate in both IRs, integers that do not fit saturate in PTIR alone."""
     source, to = _dtype(op.operands[0]), _dtype(op.result)
     if source is to:
         return x
-    kind = joint(emit, op, x)
-    value = emit.spread(x, kind).value
+    kind = joint(block, op, x)
+    value = block.spread(x, kind).value
     if to is I1:
-        zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
-        return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
+        zero = block.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
+        return block.make("cmps", kind, SI8, value, zero, cmpMode="NE")
     wraps = source.is_integer and to.is_integer and not (to.min <= source.min and source.max <= to.max)
     require(not wraps, NOT_TRANSLATABLE, f"a cast from {source} to {to} saturates, pto.tile.cvt wraps")
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
-    return emit.make("cvt", kind, to, value, rmode=rmode)
+    return block.make("cvt", kind, to, value, rmode=rmode)
 
 
 def reduction(short: str) -> Rule:
     """A reduction of rows or columns: sums go in f32, as PTIR's do by default."""
 
-    def rule(emit: Emit, op: Op, x: Piece) -> Piece:
+    def rule(block: Block, op: Op, x: Piece) -> Piece:
         accum = op.attr("accum_dtype")
         same = _dtype(op.result) is x.dtype and accum in (None, F32 if x.dtype.is_float else x.dtype)
         require(same, NOT_TRANSLATABLE, f"a row of {x.dtype} is reduced in f32 to {x.dtype}, not in {accum}")
-        dims = emit.shapes.reads[op, 0].dims
+        dims = block.shapes.reads[op, 0].dims
         lost = {a for d in op.attr("axes") for a in dims[d % len(dims)]}
         if not lost:  # an extent of 1
             return x
-        if emit.frame.column not in lost:
-            return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
-        rows = emit.target.dtypes[f"row{short}"]
+        if block.frame.column not in lost:
+            return block.make(f"col{short}", ROW, x.dtype, block.spread(x).value)
+        rows = block.target.dtypes[f"row{short}"]
         if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
-            return emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value)
-        return _turned(emit, short, emit.spread(x))
+            return block.make(f"row{short}", COLUMN, x.dtype, block.spread(x).value)
+        return _turned(block, short, block.spread(x))
 
     return rule
 
 
-def _turned(emit: Emit, short: str, x: Piece) -> Piece:
+def _turned(block: Block, short: str, x: Piece) -> Piece:
     """Rows of integers reduced as columns."""
-    rows, columns = emit.blocks.rows, emit.blocks.columns
-    turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
-    made = emit.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=emit.name)
-    return Piece(COLUMN, reshaped(emit, made, emit.type_of(COLUMN, x.dtype), emit.existing(COLUMN)))
+    rows, columns = block.blocks.rows, block.blocks.columns
+    turned = block.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=block.name)
+    made = block.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=block.name)
+    return Piece(COLUMN, reshaped(block, made, block.type_of(COLUMN, x.dtype), block.existing(COLUMN)))
 
 
-def copy(emit: Emit, op: Op, x: Piece) -> Piece:
+def copy(block: Block, op: Op, x: Piece) -> Piece:
     """A view that is wanted in memory."""
     return x
 
