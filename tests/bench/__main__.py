@@ -21,7 +21,10 @@ def names() -> list[str]:
 
 def main(wanted: Sequence[str]) -> None:
     """Print the tables of the modules named, or all of them."""
-    for name in wanted or names():
+    known = names()
+    if unknown := [name for name in wanted if name not in known]:
+        sys.exit(f"no table {', '.join(unknown)} (there are: {', '.join(known)})")
+    for name in wanted or known:
         print(f"\n{name}\n{'':44} {'ours':>10} {'peer':>10} {'ratio':>7}")
         for what, ours, peer, unit in importlib.import_module(f"tests.bench.{name}").rows():
             theirs, ratio = ("-", "-") if peer is None else (f"{peer:.2f}", f"{ours / peer:.2f}")
