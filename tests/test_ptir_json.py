@@ -100,6 +100,22 @@ def test_a_missing_field_is_told_once() -> None:
         assert len(errors(diagnostics)) == (path[-1] not in optional), (path, list(diagnostics))
 
 
+def nodes(raw: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    for key, value in raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ():
+        yield (*path, key)
+        yield from nodes(value, (*path, key))
+
+
+@pytest.mark.parametrize("wrong", [None, "zz", 7.5, True], ids=repr)
+def test_a_value_of_another_kind_is_told_once(wrong: Any) -> None:
+    """Whatever stands in its place."""
+    for path in nodes(PROGRAM):
+        program, diagnostics = read(changed(list(path), wrong), "ptir-json")
+        if program is not None:
+            verify(program, diagnostics)
+        assert len(errors(diagnostics)) <= 1, (path, list(diagnostics))
+
+
 def test_a_dtype_of_other_case_is_the_one_meant() -> None:
     with pytest.raises(Malformed) as caught:
         read_dtype("f32")

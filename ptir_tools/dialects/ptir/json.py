@@ -49,6 +49,14 @@ class _Reader:
         found: list[Any] | None = self.guarded(path, get, raw, key, list, what)
         return found
 
+    def is_object(self, raw: Any, what: str, path: JsonPath) -> bool:
+        """Whether `raw` is an object; what is none is reported, and its name is not known."""
+        if isinstance(raw, dict):
+            return True
+        self.malformed(Malformed(f"{what} is an object"), path)
+        self.assembly.unnamed = True
+        return False
+
     def program(self, raw: Any) -> Program | None:
         functions = self.array(raw, "functions", "a program", ())
         regions = self.array(raw, "regions", "a program", ())
@@ -60,10 +68,12 @@ class _Reader:
         self.assembly.wrapped = True
         container = self.source.add_container(("functions",))
         for i, function in enumerate(functions):
-            self.function(function, ("functions", i), pack_json(container, i))
+            if self.is_object(function, "a function", ("functions", i)):
+                self.function(function, ("functions", i), pack_json(container, i))
         container = self.source.add_container(("regions",))
         for i, region in enumerate(regions):
-            self.region(region, ("regions", i), pack_json(container, i))
+            if self.is_object(region, "a region", ("regions", i)):
+                self.region(region, ("regions", i), pack_json(container, i))
         return self.assembly.finish()
 
     def version(self, version: Any) -> None:
@@ -81,6 +91,7 @@ class _Reader:
         if types is not None and ids is not None and len(types) != len(ids):
             message = f"{len(types)} parameters, {len(ids)} parameter_ids"
             self.diagnostics.error("SyntaxError", message, at)
+            types = ids = None
         results = self.types(raw, "results", "a function", path)
         params = zip(map(str, ids or ()), types or (), strict=False)
         self.assembly.unnamed |= name is None
@@ -89,9 +100,6 @@ class _Reader:
         self.body(raw, path)
         returned = self.ids(raw, "result_ids", "a function", path)
         if returned is None or results is None:
-            self.assembly.damaged = True
-        elif len(returned) != len(results):
-            self.diagnostics.error("ResultTypeMismatch", f"{len(returned)} result_ids, {len(results)} results", at)
             self.assembly.damaged = True
         found = [self.assembly.value(str(n), at) for n in returned or ()]
         listed = self.source.json_loc((*path, "result_ids"))
@@ -189,7 +197,8 @@ class _Reader:
         hints = self.array(raw, "hints", "a function", path) if "hints" in raw else ()
         container = self.source.add_container((*path, "hints"))
         for i, x in enumerate(hints or ()):
-            self.hint(x, (*path, "hints", i), pack_json(container, i))
+            if self.is_object(x, "a hint", (*path, "hints", i)):
+                self.hint(x, (*path, "hints", i), pack_json(container, i))
 
     def hint(self, raw: Any, path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "a hint")
