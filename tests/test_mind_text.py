@@ -225,7 +225,7 @@ def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
 
 
 def test_an_id_that_is_not_defined_is_told_once() -> None:
-    text = X + "%1 = Add (%7, %7)\n%2 = Neg (%7)\n%3 = Neg (%4)\n%5 = Exp (%4)\n%4 = Neg (%0)\noutputs: %7, %1\n"
+    text = "# one\n\n" + X + "%1 = Add (%7, %7)\n%2 = Neg (%7)\n%3 = Neg (%4)\n%5 = Exp (%4)\n%4 = Neg (%0)\noutputs: %7, %1\n"
     assert codes(text) == ["E4001", "E4001", "ValueIdOrder"]
 
 

@@ -181,7 +181,7 @@ class Reader:
             self.alias(statement, line)
         elif isinstance(statement, Outputs):
             self.finish(statement, line)
-        elif statement is None:
+        elif statement is None and line.code:
             self.broken(line)
 
     def broken(self, line: Line) -> None:
