@@ -36,7 +36,8 @@ HOSTILE: dict[str, bytes] = {
     "one-long-name": b"func @f(%" + b"a" * 1_000_000 + b": tensor<f32>) -> tensor<f32> { }",
     "one-long-number": FUNC.format("  %y = reshape(%x) new_shape[" + "9" * 100_000 + "] -> tensor<f32, 2>").encode(),
     "huge-extent": FUNC.format("  %y = iota() axis[0] -> tensor<f32, " + "9" * 5000 + ">").encode(),
-    "many-elements": f"func @f(%x: tensor<f32, {N18}x{N18}>) -> tensor<f32, {N18}x{N18}> {{ return %x }}".encode(),
+    "many-elements": f"func @f(%x: tensor<f32, {N18}>) -> tensor<f32, {N18}> {{ return %x }}".encode(),
+    "too-many-elements": f"func @f(%x: tensor<f32, {N18}x{N18}>) -> tensor<f32, {N18}x{N18}> {{ return %x }}".encode(),
     "negative-extent": b"func @f(%x: tensor<f32, -2>) -> tensor<f32, -2> { return %x }",
     "rank-1000": f"func @f(%x: tensor<f32, {'x'.join(['1'] * 1000)}>) -> tensor<f32> {{ return %x }}".encode(),
     "float-overflow": FUNC.format("  %y = constant() value[dense<1e999999999>] -> tensor<f32>").encode(),
@@ -197,3 +198,31 @@ def test_what_is_only_written_is_verified_first(form: str) -> None:
     text = b"%0 = Input {name=x} : tensor<f32[2]>\n%1 = Sum (%0) {axes=[7], keepdims=false}\noutputs: %1\n"
     ran = run_ptir("translate", "--to", form, "-", stdin=text)
     assert ran.status == 1 and "E3004" in ran.err, ran.err
+
+
+
+
+EVERY_FORMAT = [
+    "testdata/verify/ok.ptir",
+    "testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir",
+    "testdata/ptir/dump/d04_gpt2_block_prefill.json",
+    "testdata/mind/02_mlp_relu.mind.ir",
+    "testdata/tiny/04_gemm_no_permute.json",
+    "testdata/pto/01_vector_add_subview.pto",
+]
+
+
+@pytest.mark.parametrize("path", EVERY_FORMAT)
+@pytest.mark.parametrize("limit", ["ops", "operands", "name-length", "elements", "rank", "file-bytes"])
+def test_limits_hold_in_every_format(path: str, limit: str) -> None:
+    ran = run_ptir("verify", path, f"--max-{limit}", "0")
+    assert ran.status == 3 and f"--max-{limit}" in ran.err, ran.err
+
+
+def test_more_elements_than_can_be_counted() -> None:
+    t = f"tensor<f32, {2**31}x{2**31}x2>"
+    text = f"func @f(%x: {t}) -> {t} {{\n  return %x\n}}\n".encode()
+    assert run_ptir("verify", stdin=text).status == 3
+    assert run_ptir("verify", stdin=text.replace(b"x2>", b"x1>")).status == 0
+    assert run_ptir("verify", stdin=text.replace(b"x2>", b"x0>")).status == 0
+    assert run_ptir("verify", "--max-elements", str(2**63), stdin=text).status == 0

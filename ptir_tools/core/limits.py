@@ -13,7 +13,6 @@ class Limits:
     operands: int = 10_000  # of one op
     rank: int = 64
     name_length: int = 4096
-    string_length: int = 1 << 20
     integer_digits: int = 4000  # CPython refuses to convert more than 4300
     elements: int = 2**63 - 1  # of one tensor; counted exactly
     literal_bytes: int = 1 << 30

@@ -6,6 +6,8 @@ types, the op's own check. Per block: result count and types. A value in error p
 
 from __future__ import annotations
 
+from math import prod
+
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
@@ -38,7 +40,7 @@ _RENAMED = {
 def verify(program: Program, diagnostics: Diagnostics, options: Options | None = None) -> bool:
     """Report every error of `program` to `diagnostics`; True when there is none. Fills in types that are left open.
 
-    Raises LimitExceeded for a rank above the limit.
+    Raises LimitExceeded for a type above the limits.
     """
     options = options or Options()
     before = diagnostics.errors
@@ -47,20 +49,40 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
     visible: set[Value] = set()
     for block in [*program.functions, *program.regions]:
         _Walk(program, diagnostics).block(block, visible)
-    check_ranks(program, options.limits)
+    check_types(program, options.limits)
     if not diagnostics.errors and program.dialect.check is not None:
         program.dialect.check(program, diagnostics, options)
     return diagnostics.errors == before
 
 
-def check_ranks(program: Program, limits: Limits) -> None:
-    """Raise LimitExceeded for a type of `program` with more than `limits.rank` extents."""
+def check_types(program: Program, limits: Limits) -> None:
+    """Raise LimitExceeded for a type of `program` with more extents or elements than `limits` allow."""
     types: set[Type] = set()
     for block in program.blocks():
         types.update([v.type for v in block.params], [v.type for op in block.body for v in op.results])
     for leaf in (leaf for t in types for leaf in leaves(t)):
-        if isinstance(leaf, (TensorType, TileType, MemRefType)) and leaf.rank > limits.rank:
-            raise LimitExceeded(f"a type of rank {leaf.rank}, the limit is {limits.rank}", "--max-rank")
+        if isinstance(leaf, (TensorType, TileType, MemRefType)):
+            if leaf.rank > limits.rank:
+                raise LimitExceeded(f"a type of rank {leaf.rank}, the limit is {limits.rank}", "--max-rank")
+            if prod([d for d in leaf.shape if isinstance(d, int)]) > limits.elements:
+                raise LimitExceeded(f"a type of more than {limits.elements} elements: {leaf}", "--max-elements")
+
+
+def check_sizes(program: Program, limits: Limits) -> None:
+    """Raise LimitExceeded for more ops, operands of one, or longer names of values than `limits` allow."""
+    blocks = list(program.blocks())
+    ops = sum([len(block.body) for block in blocks])
+    operands = max([len(op.operands) for block in blocks for op in block.body], default=0)
+    names = [v.name for block in blocks for v in block.params]
+    names += [v.name for block in blocks for op in block.body for v in op.results]
+    longest = max(map(len, names), default=0)
+    for found, limit, what, flag in (
+        (ops, limits.ops, "ops", "--max-ops"),
+        (operands, limits.operands, "operands of one op", "--max-operands"),
+        (longest, limits.name_length, "characters of one name", "--max-name-length"),
+    ):
+        if found > limit:
+            raise LimitExceeded(f"{found} {what}, the limit is {limit}", flag)
 
 
 def compatible(declared: Type, inferred: Type) -> bool:

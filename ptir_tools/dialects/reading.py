@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
-from ptir_tools.core.verify import check_ranks
+from ptir_tools.core.verify import check_sizes, check_types
 from ptir_tools.dialects import FORMATS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff
 
@@ -107,7 +107,8 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
         program.format = form
         if form == "ptir-dump":
             _supply(program, source, diagnostics, options)
-        check_ranks(program, options.limits)
+        check_types(program, options.limits)
+        check_sizes(program, options.limits)
     return program
 
 

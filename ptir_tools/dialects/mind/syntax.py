@@ -80,7 +80,7 @@ def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
 def parse_by_grammar(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     """As `parse`, for a line of any form."""
     if (depth := _depth(code)) > LIMITS.nesting:
-        raise LimitExceeded(f"brackets are nested {depth} deep, the limit is {LIMITS.nesting}", "--max-nesting")
+        raise LimitExceeded(f"brackets are nested {depth} deep, the limit is {LIMITS.nesting}")
     parser, actions = _parser()
     actions.start = start
     try:

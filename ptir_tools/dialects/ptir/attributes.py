@@ -15,7 +15,7 @@ from typing import Any
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import Attr
 from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir import scalars
@@ -305,12 +305,12 @@ def of_result(name: str, result: Type) -> Any:
     return getattr(result, name)
 
 
-def check_depth(text: str) -> None:
-    """Raise LimitExceeded when brackets in `text` are nested deeper than the limit."""
-    if sum(map(text.count, "([{<")) <= LIMITS.nesting:
+def check_depth(text: str, limits: Limits) -> None:
+    """Raise LimitExceeded when brackets in `text` are nested deeper than `limits` allow."""
+    if sum(map(text.count, "([{<")) <= limits.nesting:
         return
     depth = 0
     for bracket in re.findall(r"[(\[{<]|[)\]}]|(?<!-)>", text):
         depth += 1 if bracket in "([{<" else -1
-        if depth > LIMITS.nesting:
-            raise LimitExceeded(f"brackets nested deeper than {LIMITS.nesting}", "--max-nesting")
+        if depth > limits.nesting:
+            raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting")

@@ -58,7 +58,7 @@ class _Reader:
             end = _end(_LINE, self.text, at)
             line = self.text[at:end].rstrip()
             if not self.plain(line, at):
-                check_depth(line)
+                check_depth(line, self.assembly.limits)
                 if not dump_items.parse(self, self.diagnostics, line, at):
                     self.broken(line, at)
             at = end

@@ -37,7 +37,7 @@ def parse(assembly: Assembly, start: int, end: int) -> bool:
     """Read text[start:end], whole items, into `assembly`; False after a syntax error, which is reported. The items before
     it are kept."""
     text = assembly.source.text[start:end]
-    check_depth(text)
+    check_depth(text, assembly.limits)
     items = _items()
     items.assembly, items.offset = assembly, start
     try:
