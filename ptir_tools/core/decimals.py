@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 else:
     decimal = lazy("decimal")
 
-# Bits of the significand, exponent of the smallest positive value, largest finite value.
-_FORMS: dict[DType, tuple[int, int, float]] = {
-    FP8_E4M3: (4, -9, 448.0),
-    FP8_E5M2: (3, -16, 57344.0),
-    F16: (11, -24, 65504.0),
-    BF16: (8, -133, (2 - 2.0**-7) * 2.0**127),
-    F32: (24, -149, (2 - 2.0**-23) * 2.0**127),
+# Exponent of the smallest positive value, largest finite value.
+_ENDS: dict[DType, tuple[int, float]] = {
+    FP8_E4M3: (-9, 448.0),
+    FP8_E5M2: (-16, 57344.0),
+    F16: (-24, 65504.0),
+    BF16: (-133, (2 - 2.0**-7) * 2.0**127),
+    F32: (-149, (2 - 2.0**-23) * 2.0**127),
 }
 _HALFWAY_BITS = 25  # of the significand, at most, where a number is halfway between two values of a dtype above
 
@@ -60,9 +60,9 @@ def nearest(value: float, dtype: DType) -> float:
     """
     if dtype is F64 or value == 0 or not math.isfinite(value):
         return float(value)
-    precision, smallest, largest = _FORMS[dtype]
+    smallest, largest = _ENDS[dtype]
     apart = narrowing(value)
-    unit = max(math.frexp(apart)[1] - precision, smallest)
+    unit = max(math.frexp(apart)[1] - dtype.precision, smallest)
     made = math.ldexp(round(math.ldexp(apart, -unit)), unit)
     if abs(made) > largest:
         raise OverflowError(f"{value!r} is beyond {dtype}")

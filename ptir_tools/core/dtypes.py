@@ -17,12 +17,16 @@ class Kind(StrEnum):
 
 @dataclass(slots=True, frozen=True, eq=False)
 class DType:
-    """An element type: `name` is PTIR's spelling, `numpy` that of NumPy or ml_dtypes. Equal dtypes are the same object."""
+    """An element type: `name` is PTIR's spelling, `numpy` that of NumPy or ml_dtypes. Equal dtypes are the same object.
+
+    `precision` is how many significant bits a float has, or a part of a complex number; every integer up to 2**precision is one.
+    """
 
     name: str
     kind: Kind
     bits: int
     numpy: str
+    precision: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -78,14 +82,14 @@ SI32 = DType("si32", Kind.INT, 32, "int32")
 UI32 = DType("ui32", Kind.UINT, 32, "uint32")
 SI64 = DType("si64", Kind.INT, 64, "int64")
 UI64 = DType("ui64", Kind.UINT, 64, "uint64")
-FP8_E4M3 = DType("fp8_e4m3", Kind.FLOAT, 8, "float8_e4m3fn")
-FP8_E5M2 = DType("fp8_e5m2", Kind.FLOAT, 8, "float8_e5m2")
-BF16 = DType("bf16", Kind.FLOAT, 16, "bfloat16")
-F16 = DType("f16", Kind.FLOAT, 16, "float16")
-F32 = DType("f32", Kind.FLOAT, 32, "float32")
-F64 = DType("f64", Kind.FLOAT, 64, "float64")
-CF32 = DType("cf32", Kind.COMPLEX, 64, "complex64")
-CF64 = DType("cf64", Kind.COMPLEX, 128, "complex128")
+FP8_E4M3 = DType("fp8_e4m3", Kind.FLOAT, 8, "float8_e4m3fn", 4)
+FP8_E5M2 = DType("fp8_e5m2", Kind.FLOAT, 8, "float8_e5m2", 3)
+BF16 = DType("bf16", Kind.FLOAT, 16, "bfloat16", 8)
+F16 = DType("f16", Kind.FLOAT, 16, "float16", 11)
+F32 = DType("f32", Kind.FLOAT, 32, "float32", 24)
+F64 = DType("f64", Kind.FLOAT, 64, "float64", 53)
+CF32 = DType("cf32", Kind.COMPLEX, 64, "complex64", 24)
+CF64 = DType("cf64", Kind.COMPLEX, 128, "complex128", 53)
 INDEX = DType("index", Kind.INDEX, 64, "int64")
 
 # The 19 of the PTIR contract, in the contract's order; `index` belongs to PTO alone.

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-_BITS = {"fp8_e4m3": 4, "fp8_e5m2": 3, "bf16": 8, "f16": 11, "f32": 24, "f64": 53, "cf32": 24, "cf64": 53}
 SLACK = 4  # both engines err, and library functions are off by a few units
 
 
 def roundoff(dtype: DType) -> float:
     """The unit roundoff of a float dtype; 0 for integers and i1."""
-    return 2.0 ** -_BITS[dtype.name] if dtype.name in _BITS else 0.0
+    return 2.0**-dtype.precision if dtype.precision else 0.0
 
 
 @dataclass(slots=True)

@@ -30,10 +30,6 @@ else:
 
 __all__ = ["Port", "random_array", "random_inputs", "signature"]
 
-# Bits of the significand: floats are drawn from the multiples of 2**-bits in [-1, 1), so that every dtype holds them exactly.
-_PRECISION = {"fp8_e4m3": 4, "fp8_e5m2": 3, "bf16": 8, "f16": 11, "f32": 24, "f64": 53, "cf32": 24, "cf64": 53}
-
-
 Needs = dict[tuple[Value, int], Need]
 
 
@@ -103,7 +99,8 @@ def random_array(dtype: DType, shape: tuple[int, ...], seed: int, position: int,
 
 
 def _uniform(stream: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    one = 1 << _PRECISION[dtype.name]
+    """Multiples of 2**-precision in [-1, 1), so that every dtype holds them exactly."""
+    one = 1 << dtype.precision
     return stream.integers(-one, one, shape) / one
 
 

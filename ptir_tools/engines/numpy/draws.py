@@ -9,7 +9,7 @@ from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects.ptir.ops.random import PRECISION, fractions, generator
+from ptir_tools.dialects.ptir.ops.random import fractions, generator
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, declared
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _uniform(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
 
 def _draw_uniform(op: Op, running: Running, out: Array) -> None:
     """As many bits as f32 has: every conversion and product is exact."""
-    words, bits = generator(op.attr("stream"), op, running.context), PRECISION[F32]
+    words, bits = generator(op.attr("stream"), op, running.context), F32.precision
     for piece in _tiles(out):
         raw = words.random_raw(len(piece))
         np.right_shift(raw, np.uint64(64 - bits), raw)
@@ -46,7 +46,7 @@ def _normal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 def _draw_normal(op: Op, running: Running, radius: Array, out: Array) -> None:
     """Box and Muller: all radii are drawn before the first angle."""
-    words, bits = generator(op.attr("stream"), op, running.context), PRECISION[F64]
+    words, bits = generator(op.attr("stream"), op, running.context), F64.precision
     for piece in _tiles(radius):
         np.subtract(1.0, fractions(words.random_raw(len(piece)), bits), piece)
         np.log(piece, piece)

@@ -83,8 +83,6 @@ def _by_numpy() -> dict[np.dtype[Any], DType]:
     return {arrays.numpy_dtype(d): d for d in PTIR_DTYPES}
 
 
-# The integers up to 2 to this power are numbers of the dtype, every one.
-PRECISION = {FP8_E4M3: 4, FP8_E5M2: 3, BF16: 8, F16: 11, F32: 24, F64: 53}
 _HOLDS = {
     FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
     FP8_E5M2: {FP8_E5M2, BF16, F16, F32, F64},
@@ -108,5 +106,5 @@ def lossless(source: DType, target: DType) -> bool:
     if source.is_float:
         return target in _HOLDS[source]
     if target.is_float:
-        return source.bits - source.is_signed <= PRECISION[target]
+        return source.bits - source.is_signed <= target.precision
     return target.min <= source.min and source.max <= target.max

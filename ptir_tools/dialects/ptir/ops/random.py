@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, RANDOM, op
@@ -22,7 +22,6 @@ else:
     np = lazy("numpy")
 
 # Significant bits of the float dtypes: a uniform number is a multiple of 2 to minus this, so that none rounds to 1.
-PRECISION = {F64: 53, F32: 24, F16: 11, BF16: 8, FP8_E4M3: 4, FP8_E5M2: 3}
 
 
 @rule
@@ -59,7 +58,7 @@ def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, contex
     DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     raw = words(prod(result.static_shape), stream, context)
-    return arrays.narrow(fractions(raw, PRECISION[dtype]).reshape(result.static_shape), dtype)
+    return arrays.narrow(fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
 
 
 @op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM)

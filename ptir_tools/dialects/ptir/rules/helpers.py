@@ -17,7 +17,6 @@ from ptir_tools.core.patterns import OpView
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import folds
-from ptir_tools.dialects.ptir.ops.numerics import PRECISION
 from ptir_tools.dialects.ptir.ops.numerics import lossless as lossless
 from ptir_tools.dialects.ptir.ops.shape import axes as axes
 from ptir_tools.dialects.ptir.ops.shape import compose as compose
@@ -231,7 +230,7 @@ def _core(extents: Shape) -> Shape:
 
 def holds(d: DType, n: int) -> bool:
     """Whether a dtype has the integers 0 to n, every one."""
-    return n <= d.max if d.is_integer else d.is_float and n <= 1 << PRECISION[d]
+    return n <= d.max if d.is_integer else d.is_float and n <= 1 << d.precision
 
 
 def saturates_alike(inner: DType, outer: DType) -> bool:
