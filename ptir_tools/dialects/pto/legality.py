@@ -22,15 +22,20 @@ _MOVES = ("tile.load", "tile.store", "tile.store.fp", "tile.extract", "tile.resh
 def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
     """Report every op of `function` that `target` does not allow."""
     tiles = infer(function, target)
+    legal: set[tuple[object, ...]] = set()  # signatures: what only looks at types is asked once
     for op in function.ops():
+        signature = (op.defn, *[tiles.get(x, x.type) for x in op.operands], *[tiles.get(v, v.type) for v in op.results])  # type: ignore[arg-type, union-attr]
         try:
             if op.defn.short.startswith("tile."):
-                _element_types(op, target)
-                _locations(op, tiles, target)
+                if signature not in legal:
+                    _element_types(op, target)
+                    _locations(op, tiles, target)
                 constraints.check(op, tiles, target)
-            for v in op.results:
-                if v in tiles:
-                    check_tile(tiles[v], target)
+            if signature not in legal:
+                for v in op.results:
+                    if v in tiles:
+                        check_tile(tiles[v], target)
+                legal.add(signature)
         except Violation as violation:
             diagnostics.violation(violation, op.loc)
 
