@@ -116,6 +116,20 @@ def test_what_a_loop_carries_lies_in_one_place():
     assert {d.code for d in found} == {"TileMoved"} and not addresses(program)
 
 
+def test_a_loop_loads_ahead_with_a_copy():
+    """What is loaded for the next step lies elsewhere than what this step still needs; a copy brings it there."""
+    ahead = f"  %z = pto.tile.load %b[0, 0] : {M}, {T}"
+    use = f"  pto.tile.store %x, %out[32, 0] : {M}, {T}"
+    _, found = bufferized(loop(ahead, use, gives="%z, %y"))
+    assert [d.message.partition(" lies")[0] for d in found] == ["%z"]
+    source = loop(ahead, use, f"  %c = pto.tile.mov.v2v %z : {T} -> {T}", gives="%c, %y")
+    program, found = bufferized(source, PIPELINE)
+    assert not found.items
+    inputs = pattern(program, {"n": 3})
+    for order in ("sequential", "adversarial"):
+        assert np.array_equal(run(program, inputs, order=order)["out"], run(source, inputs)["out"])
+
+
 def test_tiles_that_do_not_fit_are_told():
     source = (SAMPLES / "25_bad_ub_overflow_a3.pto").read_text()
     program, _ = check(source)

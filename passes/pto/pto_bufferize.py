@@ -2,8 +2,8 @@
 
 The plan takes the ops in order. Where asynchronous ops would meet in memory that their tiles share, that is a `MemoryHazard`:
 `pto-insert-events` comes after this pass, and knows the addresses. A function that binds tiles itself is left alone. What does
-not fit the target's spaces is `CapacityExceeded`; what a loop carries or a branch gives must lie in one place, since no copies
-are made: `TileMoved`.
+not fit the target's spaces is `CapacityExceeded`; what a loop carries or a branch gives must lie in one place: `TileMoved`. A
+copy takes the vector pipe's time, so it is the program's to ask for, by `pto.tile.mov.v2v`.
 """
 
 from __future__ import annotations
@@ -55,15 +55,20 @@ def _places(program: Program, function: Function, made: Plan, context: PassConte
 
 
 def _moved(function: Function, places: Places, context: PassContext) -> bool:
-    """Report tiles that would have to be copied at the edge of a block."""
+    """Report tiles that would have to be copied at the edge of a block, once for each result."""
     before = context.diagnostics.errors
     for op in function.ops():
         for v, others in _same(op):
-            if v in places and any(isinstance(x, Value) and places[x] != places[v] for x in others):
-                message = f"%{v.name} comes from tiles that lie elsewhere, and nothing copies them"
-                hint = "finish with what is carried before it is made anew"
-                context.diagnostics.error("TileMoved", message, op.loc, help=hint)
+            apart = [x for x in others if isinstance(x, Value) and v in places and places[x] != places[v]]
+            if apart:
+                x = apart[0]
+                message = f"%{x.name} lies at {places[x]}, %{v.name} for which it stands at {places[v]}, and nothing copies it"
+                at = op.loc if x.op is None else x.op.loc
+                context.diagnostics.error("TileMoved", message, at, labels=[(op.loc, f"gives %{v.name}")], help=_COPY)
     return context.diagnostics.errors > before
+
+
+_COPY = "finish with what is carried before it is made anew, or copy it with pto.tile.mov.v2v before the yield"
 
 
 def _ordered(function: Function, program: Program, places: Places, context: PassContext) -> bool:
