@@ -118,7 +118,7 @@ def test_what_a_loop_carries_lies_in_one_place():
 
 def test_a_loop_loads_ahead_with_a_copy():
     """What is loaded for the next step lies elsewhere than what this step still needs; a copy brings it there."""
-    ahead = f"  %z = pto.tile.load %b[0, 0] : {M}, {T}"
+    ahead = f"  %z = pto.tile.load %a[32, 0] : {M}, {T}"
     use = f"  pto.tile.store %x, %out[32, 0] : {M}, {T}"
     _, found = bufferized(loop(ahead, use, gives="%z, %y"))
     assert [d.message.partition(" lies")[0] for d in found] == ["%z"]
