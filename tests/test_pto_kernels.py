@@ -148,6 +148,8 @@ WIDER = {
     "one row": product((1, 40), (40, 6), (1, 6), contract_lhs=[1], contract_rhs=[0]),
     "one column": product((5, 40), (40, 1), (5, 1), contract_lhs=[1], contract_rhs=[0]),
     "a vector": product((40,), (40, 6), (6,), contract_lhs=[0], contract_rhs=[0]),
+    "extents of 1 behind": product((5, 7, 1), (7, 6, 1), (5, 1, 6, 1), contract_lhs=[1], contract_rhs=[0]),
+    "extents of 1 between": product((5, 7, 1), (7, 1, 6), (5, 6), contract_lhs=[1, 2], contract_rhs=[0, 1]),
     "an outer product": product((5, 1), (1, 6), (5, 6), contract_lhs=[1], contract_rhs=[0]),
 }
 

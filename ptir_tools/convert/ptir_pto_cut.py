@@ -161,7 +161,8 @@ class Cut:
             x, dims = op.operands[i], shapes.reads[op, i].memory
             places = [d for d, axes in enumerate(dims) if set(axes) & set(outer) or not (axes or outer)]
             inner = [d for d, axes in enumerate(dims) if product.inner and product.inner[-1] in axes]
-            good = places and inner and (min(places) < inner[0] if i == 0 else inner[0] < max(places))
+            last = len(dims) - 1
+            good = places and inner and (min(places) < inner[0] == last if i == 0 else inner[0] < max(places) == last)
             if not good and isinstance(x, Value) and x.op is not None and source(x, self.where)[1]:
                 self.place(x.op)
 

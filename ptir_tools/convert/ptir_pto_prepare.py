@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from math import prod
 from typing import Any
 
@@ -158,9 +158,19 @@ class _Prepare:
         if not rows or min(extents[1:]) == 1:
             right = self.transposed(b, [*batch_b, *columns, *inner_b])
             return self.sum_of_products(op, left, right, (len(lead), len(rows), len(columns)))
+        left, right = self.without(left, range(rank - n, rank)), self.without(right, range(len(lead), _tensor(right).rank))
+        rank, n = _tensor(left).rank, sum(_tensor(a).shape[d] != 1 for d in inner_a)
         attrs: dict[str, Any] = {"accum_dtype": op.attr("accum_dtype"), "out_dtype": op.attr("out_dtype")}
         attrs |= {"contract_lhs": tuple(range(rank - n, rank)), "contract_rhs": tuple(range(len(lead), len(lead) + n))}
-        return self.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
+        made = self.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
+        whole = _tensor(op.result).static_shape
+        return made if _tensor(made).shape == whole else self.b.op("reshape", made, new_shape=whole, name=op.result.name)
+
+    def without(self, x: Operand, axes: Container[int]) -> Operand:
+        """`x` without those of `axes` that have an extent of 1: what a matrix unit loads ends in what it multiplies."""
+        shape = _tensor(x).static_shape
+        kept = tuple(n for d, n in enumerate(shape) if n != 1 or d not in axes)
+        return x if kept == shape else self.b.op("reshape", x, new_shape=kept)
 
     def sum_of_products(self, op: Op, a: Operand, b: Operand, counts: tuple[int, int, int]) -> Value:
         """[batch, M, K] times [batch, N, K], element by element, summed over K: what has one row or column is no matrix."""
