@@ -162,6 +162,17 @@ TABLES = {
 }
 
 
+@pytest.mark.parametrize("columns", ["0", "1", "20", "x"])
+def test_a_narrow_terminal_hides_nothing(columns: str) -> None:
+    status, shown = on_terminal("opt", "--timing", "testdata/opt/default.ptir", COLUMNS=columns)
+    assert status == 0 and "--verify-each" in shown and "canonicalize" in shown
+
+
+def test_help_without_docstrings() -> None:
+    for args in (["--help"], ["opt", "--help"], ["opt", "--list-passes"]):
+        assert ptir(*args, env=os.environ | {"PYTHONOPTIMIZE": "2"}).returncode == 0
+
+
 @pytest.mark.parametrize("line", TABLES)
 def test_tables_are_drawn_on_a_terminal_only(line: str) -> None:
     status, shown = on_terminal(*line.split(), NO_COLOR="1")

@@ -42,7 +42,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _SENTENCE.split(c.help)[0]) for name, c in commands if c and c.help])
+            formatter.write_dl([(name, _SENTENCE.split(c.help or "")[0]) for name, c in commands if c])  # python -OO: no help
         with formatter.section("Exit codes"):
             formatter.write_dl(exits.meanings())
 

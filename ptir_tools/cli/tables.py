@@ -10,6 +10,8 @@ from rich import box, table
 from rich.console import Console
 from rich.text import Text
 
+_NARROWEST = 60
+
 
 @dataclass(slots=True, frozen=True)
 class Table:
@@ -22,8 +24,9 @@ class Table:
 
 
 def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
-    """Draw the tables on `stream`, a terminal, as wide as it is."""
+    """Draw the tables on `stream`, a terminal, as wide as it is; one that is too narrow breaks lines."""
     screen = Console(file=stream, color_system="auto" if color else None, highlight=False, emoji=False, markup=False)
+    screen.width = max(screen.width, _NARROWEST)
     for each in tables:
         if each.title:
             screen.print(Text(each.title, style="bold"))
