@@ -20,6 +20,13 @@ def numbered(program: Program, number: int) -> Region:
     return next(block for i, block in enumerate(program.blocks()) if i == number)
 
 
+def _around(program: Program, block: Region) -> Region:
+    """The function or shared region that `block` is, or is nested in."""
+    if block.isolated:
+        return block
+    return next(top for top in (*program.functions, *program.regions) if any(block in op.regions for op in top.ops()))
+
+
 def without_functions(span: range) -> Edit:
     """Drop the functions and shared regions with those numbers, the entry excepted; what refers to one is wrong then."""
 
@@ -107,7 +114,7 @@ def without_ops(number: int, replace: Replace, span: range) -> Edit:
 
     def edit(program: Program) -> bool:
         block, changed = numbered(program, number), False
-        with Rewriter(block, program.dialect) as rw:
+        with Rewriter(_around(program, block), program.dialect) as rw:
             for op in reversed([op for i, op in enumerate(block.body) if i in span]):
                 try:
                     changed |= _drop(rw, op, replace)

@@ -90,8 +90,6 @@ def _on_constants(op: Op) -> bool:
 class _Driver:
     def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
         self.rw = rw
-        self.entries = rw.uses_of.entries
-        self.alive = rw.order.slots
         self.patterns = patterns
         effects = Effect.RANGE, config.effect  # of integers and of floats
         self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
@@ -106,7 +104,7 @@ class _Driver:
         self.dead: list[Op] = []  # what has lost its last use
         self.left = 0  # how many more rewrites and folds there may be
         self.recent: deque[str] = deque(maxlen=16)
-        self.fewest = len(rw.order.slots)  # ops that there ever were
+        self.fewest = rw.order.count  # ops that there ever were
         self.again: dict[Loc, int] = {}  # rewrites per place in the source since there were so few
         self.watch = Watch(rw, config.expensive_checks, config.log) if config.expensive_checks or config.log else None
         self.random = None if config.seed is None else random.Random(config.seed)
@@ -114,7 +112,7 @@ class _Driver:
     def run(self) -> GreedyStats:
         rw, config = self.rw, self.config
         who = (self.patterns, config.effect, config.enable_constant_fold, config.enable_dce, config.limits)
-        allowed = config.limits.rewrites_per_op * max(len(rw.order.slots), 64)
+        allowed = config.limits.rewrites_per_op * max(rw.order.count, 64)
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         self.left = allowed
@@ -139,7 +137,7 @@ class _Driver:
 
     def check_fixpoint(self) -> None:
         """Try everything once more. Raises BrokenPattern: what matches now looks deeper than its `depth` or its looks say."""
-        for op in list(self.rw.order.slots):
+        for op in list(self.rw.order.standing()):
             if self.rw.alive(op):
                 found = self.patterns.candidates(op)
                 floats = has_floats(op)
@@ -165,12 +163,12 @@ class _Driver:
                 self.sweep()
             self.seeds = len(rw.order.ops)
         else:
-            self.stack = [op for op in rw.order.slots if not op.defn.is_constant]
+            self.stack = [op for op in rw.order.standing() if not op.defn.is_constant]
             self.queued = dict.fromkeys(self.stack, _SEED)
 
     def fold_constants(self) -> None:
         """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
-        ready = [op for op in self.rw.order.slots if _on_constants(op)]
+        ready = [op for op in self.rw.order.standing() if _on_constants(op)]
         while ready and self.left > 0:
             folded = [op for op, found in fold_each(ready, self.rw, self.config.limits) if self.take(op, found)]
             users = dict.fromkeys(user for op in folded for user in self.rw.users_of(op.results[0]))
@@ -186,7 +184,7 @@ class _Driver:
     def go_on(self, touched: list[Op]) -> None:
         """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
         rw = self.rw
-        with_regions = [op for op in rw.order.slots if op.regions]
+        with_regions = [op for op in rw.order.standing() if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
                 self.touched(op, FREED if op.defn.is_constant or rw.unused(op) else CHANGED)
@@ -196,7 +194,7 @@ class _Driver:
         """The rewriter inserted `op`, changed it, or took away a use of its results, and few are left."""
         if event is FREED:
             for v in op.results:
-                if self.entries.get(v):
+                if v.users:
                     return self.requeue_users(op, 1, -1, uses=True)
             return self.dead.append(op)
         if self.watch is not None:
@@ -209,7 +207,7 @@ class _Driver:
     def queue(self, op: Op, distance: int) -> None:
         """Put `op` on the worklist: what is `distance` below it has changed."""
         before = self.queued.get(op)
-        if before is None and self.alive.get(op, -1) < self.seeds:  # it is still to be visited, or gone
+        if before is None and op.slot < self.seeds:  # it is still to be visited, or gone
             before = _SEED
         if before is None:
             (self.later if len(op.operands) > _WIDE else self.stack).append(op)
@@ -226,7 +224,7 @@ class _Driver:
         for v in op.results:
             if not (watchers := watching[FLOATS[v.type]][op.defn]):
                 continue
-            for user in self.entries.get(v, ()):
+            for user in v.users:
                 if user.__class__ is Op and (at := watchers.get(user.defn, 0) & levels):
                     if at & 1:
                         self.queue(user, distance)
@@ -236,7 +234,7 @@ class _Driver:
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
         stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
-        alive, candidates, unused = self.alive, self.patterns.candidates, self.rw.unused
+        candidates, unused = self.patterns.candidates, self.rw.unused
         while self.left > 0:
             if stack:
                 op = self.popped() if self.random is not None else stack.pop()
@@ -252,12 +250,12 @@ class _Driver:
                 continue
             else:
                 break
-            if op not in alive:
+            if not op.slot:
                 continue
             if distance == _NEW and unused(op):
                 dead.append(op)
                 self.sweep()
-                if op not in alive:
+                if not op.slot:
                     continue
             found = candidates(op)
             if found.positions and distance < found.depth:
@@ -280,7 +278,7 @@ class _Driver:
         dead, erase, dce = self.dead, self.rw.erase_unused, self.config.enable_dce
         while dead:
             op = dead.pop()
-            if dce and op in self.rw.order.slots and erase(op):
+            if dce and op.slot and erase(op):
                 self.stats.erased += 1
                 if self.watch is not None:
                     self.watch.swept([op])
@@ -349,7 +347,7 @@ class _Driver:
         """Count a rewrite at `op`. Raises LimitExceeded when one place is rewritten over and over and no op becomes fewer."""
         self.left -= 1
         self.recent.append(name)
-        ops, loc = len(self.rw.order.slots), op.loc
+        ops, loc = self.rw.order.count, op.loc
         if ops < self.fewest:
             self.fewest = ops
             self.again.clear()

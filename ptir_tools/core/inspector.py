@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.ir import NOBODY, Op, Operand, Region, Value
 from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.order import Order
 from ptir_tools.core.types import UNTYPED, Type
@@ -31,22 +31,29 @@ class Inspector:
         self._versions: Counter[User] = Counter()
         self._changes: list[User] = []  # that `_versions` do not count yet
         self.left_out = self._take_in(block, live)
-        self.uses_of.turn()  # they were entered last to first
 
     def _take_in(self, block: Region, live: bool = False) -> set[Op]:
         """Build the tables of `block`; `live`: without ops that have no effects and no users, which are returned."""
+        _forget_users(block)
         dead = self.uses_of.enter(block, live)
+        for op in dead:
+            op.slot = 0
         stack = [block]
         while stack:
             b = stack.pop()
             body = [op for op in b.body if op not in dead] if dead else b.body
             self.order.add_block(b, body)
             for op in body:
+                for v in op.results:
+                    if len(v.users) > 1:
+                        v.users.reverse()  # they were entered last to first
                 if op.regions:
                     for r in op.regions:
                         if not r.isolated:
                             self.owner[r] = op
                             stack.append(r)
+            for v in b.params:
+                v.users = v.users[::-1]
         return dead
 
     def op(self, v: Value) -> Op | None:
@@ -69,7 +76,7 @@ class Inspector:
 
     def alive(self, op: Op) -> bool:
         """Whether `op` stands in the program."""
-        return op in self.order.slots
+        return op.slot > 0
 
     def version(self, op: Op) -> int:
         """How often the operands or attributes of `op` have changed."""
@@ -83,9 +90,8 @@ class Inspector:
 
     def unused(self, op: Op) -> bool:
         """Whether nothing uses any result of `op`."""
-        entries = self.uses_of.entries
         for v in op.results:  # noqa: SIM110  (asked for every op, several times)
-            if entries.get(v):
+            if v.users:
                 return False
         return True
 
@@ -117,7 +123,7 @@ class Inspector:
         """Whether `v` is defined wherever `op` stands: before it, or before an op that contains it."""
         if v.op is None:
             return True
-        if v.op not in self.order:
+        if not v.op.slot:
             return False
         home, at = self.block_of(v.op), op
         while (block := self.block_of(at)) is not home:
@@ -140,8 +146,8 @@ class Inspector:
 
     def accepts(self, v: Value, by: Operand) -> bool:
         """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
-        for u in self.uses_of.entries.get(v, ()):
-            if u.__class__ is Op and u.defn.check is not None and u in self.order.slots and not _legal(u, v, by):
+        for u in v.users:  # noqa: SIM110  (asked at every rewrite)
+            if u.__class__ is Op and u.defn.check is not None and u.slot and not _legal(u, v, by):
                 return False
         return True
 
@@ -172,9 +178,22 @@ class Inspector:
             for x in (*(x for op in self.order.body(b) for x in op.operands), *b.results):
                 if (v := value_named(x)) is not None:
                     counted[v] += 1
-        wrong = [v for v in {*counted, *self.uses_of.entries} if self.uses(v) != counted.get(v, 0)]
+        there = {v for b in self.order.heads for op in self.order.body(b) for v in op.results}
+        wrong = [v for v in {*counted, *there} if self.uses(v) != counted.get(v, 0)]
         faults += [f"%{v.name} has {counted.get(v, 0)} uses, the table says {self.uses(v)}" for v in wrong]
         return faults
+
+
+def _forget_users(block: Region) -> None:
+    """Forget what a rewriter before said of what `block`, and the blocks nested in it that capture values, define."""
+    for v in block.params:
+        v.users = NOBODY
+    for op in block.body:
+        for v in op.results:
+            v.users = NOBODY
+        for r in op.regions:
+            if not r.isolated:
+                _forget_users(r)
 
 
 def _legal(user: Op, v: Value, by: Operand) -> bool:

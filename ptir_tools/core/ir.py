@@ -1,4 +1,4 @@
-"""The IR: values, ops, regions, functions, programs. Identity is equality; uses are not stored (the rewriter builds them)."""
+"""The IR: values, ops, regions, functions, programs. Identity is equality; uses are known while a rewriter serves a block."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ if TYPE_CHECKING:
     from ptir_tools.core.opdef import OpDef
 
 
+NOBODY: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
+
+
 @dataclass(slots=True, eq=False)
 class Value:
-    """An SSA value. `type` UNTYPED is left to inference; `op` is None for parameters."""
+    """An SSA value. `type` UNTYPED is left to inference; `op` is None for parameters.
+
+    `users` is the rewriter's (`core.uses`): who uses it, once per use. Nothing else may read it.
+    """
 
     type: Type
     name: str = ""
     op: Op | None = None
+    users: list[Op | Region] = field(default=NOBODY, init=False)
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
@@ -66,7 +73,10 @@ Operand = Value | Element | Literal
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation. `attrs` are the values of `defn.attrs`, in that order, defaults filled in."""
+    """One operation. `attrs` are the values of `defn.attrs`, in that order, defaults filled in.
+
+    `slot` is the rewriter's (`core.order`): its place, 0 for an op that does not stand in a block. Nothing else may read it.
+    """
 
     defn: OpDef
     operands: tuple[Operand, ...] = ()
@@ -74,6 +84,7 @@ class Op:
     results: tuple[Value, ...] = ()
     regions: tuple[Region, ...] = ()
     loc: Loc = 0
+    slot: int = field(default=0, init=False)
 
     @property
     def name(self) -> str:
@@ -117,7 +128,7 @@ class Region:
     isolated: bool = True
     loc: Loc = 0
     return_loc: Loc = field(default=0, kw_only=True)
-    edition: int = field(default=0, kw_only=True)  # how often a rewriter has written it
+    edition: int = field(default=0, kw_only=True)  # grows when a rewriter comes, and when one writes
 
     def ops(self) -> Iterator[Op]:
         """Its ops and, depth first, those of the non-isolated regions inside."""

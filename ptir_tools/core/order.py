@@ -1,7 +1,7 @@
 """The order of the ops of several blocks, under insertion, removal and comparison in constant time.
 
-Each op has a slot; slots are linked. Once somebody asks for it they carry sparse labels, so that "before" is a comparison of
-two integers.
+Each op has a slot, whose number it carries; slots are linked. Once somebody asks for it they carry sparse labels, so that
+"before" is a comparison of two integers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ _GAP = 1 << 32
 
 
 class Order:
-    """Doubly linked slots. Slot `heads[block]` is that block's sentinel: the one before its first and after its last op."""
+    """Doubly linked slots. Slot `heads[block]` is that block's sentinel: the one before its first and after its last op.
 
-    __slots__ = ("_labels", "blocks", "heads", "next", "ops", "prev", "slots")
+    `ops` has the op of each slot, None for a sentinel; one whose `slot` is 0 is gone. `count`: how many are there.
+    """
+
+    __slots__ = ("_labels", "blocks", "count", "heads", "next", "ops", "prev")
 
     def __init__(self) -> None:
-        self.slots: dict[Op, int] = {}
+        self.count = 0
         self.heads: dict[Region, int] = {}
         self.ops: list[Op | None] = []
         self.blocks: list[Region] = []
@@ -34,7 +37,9 @@ class Order:
         self.ops.append(None)
         self.ops.extend(body)
         self.blocks.extend([block] * (n + 1))
-        self.slots.update(zip(body, range(head + 1, head + n + 1), strict=True))
+        for slot, op in enumerate(body, head + 1):
+            op.slot = slot
+        self.count += n
         self.next.extend(range(head + 1, head + n + 1))
         self.next.append(head)
         self.prev.append(head + n)
@@ -42,12 +47,13 @@ class Order:
         if self._labels is not None:
             self._labels.extend(range(0, (n + 1) * _GAP, _GAP))
 
-    def __contains__(self, op: Op) -> bool:
-        return op in self.slots
+    def standing(self) -> Iterator[Op]:
+        """The ops of all blocks, those that were there from the start in order."""
+        return (op for slot, op in enumerate(self.ops) if op is not None and op.slot == slot)
 
     def block_of(self, op: Op) -> Region:
         """The block in which `op` stands."""
-        return self.blocks[self.slots[op]]
+        return self.blocks[op.slot]
 
     def before(self, a: Op, b: Op) -> bool:
         """Whether `a` stands before `b`; both are in one block."""
@@ -62,11 +68,11 @@ class Order:
                 while at != head:
                     labels[at] = label
                     at, label = self.next[at], label + _GAP
-        return labels[self.slots[op]]
+        return labels[op.slot]
 
     def following(self, op: Op) -> Op | None:
         """The op after `op` in its block; None after the last."""
-        return self.ops[self.next[self.slots[op]]]
+        return self.ops[self.next[op.slot]]
 
     def body(self, block: Region) -> list[Op]:
         """The ops of `block` in order."""
@@ -87,12 +93,13 @@ class Order:
 
     def insert(self, op: Op, block: Region, before: Op | None) -> None:
         """Put `op` before `before`, or at the end of `block`."""
-        at = self.heads[block] if before is None else self.slots[before]
+        at = self.heads[block] if before is None else before.slot
         left = self.prev[at]
         slot = len(self.ops)
         self.ops.append(op)
         self.blocks.append(block)
-        self.slots[op] = slot
+        op.slot = slot
+        self.count += 1
         self.next.append(at)
         self.prev.append(left)
         if self._labels is not None:
@@ -102,7 +109,8 @@ class Order:
 
     def remove(self, op: Op) -> None:
         """Take `op` out."""
-        slot = self.slots.pop(op)
+        slot, op.slot = op.slot, 0
+        self.count -= 1
         left, right = self.prev[slot], self.next[slot]
         self.next[left] = right
         self.prev[right] = left

@@ -1,8 +1,8 @@
 """The only way to change a program inside a pass: edits that keep users, order, results, hints and names right.
 
 A rewriter serves one function or isolated region together with the regions nested in it that capture values. It builds its
-tables in one sweep; an edit costs what it touches; `finish` writes the bodies back, and the rewriter may go on. Specification:
-PTIR rewrite system, "Program rewriter".
+tables in one sweep; an edit costs what it touches; `finish` writes the bodies back, and the rewriter may go on until there is
+another of the same block. Specification: PTIR rewrite system, "Program rewriter".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.hints import HintTable
 from ptir_tools.core.inspector import Inspector
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import NOBODY, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.uses import User, value_named
@@ -44,6 +44,7 @@ class Rewriter(Inspector):
         self.edits = 0  # how many changes there were since it was made or has resumed
         self._earlier = 0  # how many before that
         self._written = 0  # how many of `edits` the bodies show
+        block.edition += 1  # what ops and values say of themselves is from now on said by this rewriter
         self._edition = block.edition
         self._new: set[Value] = set()
         self._journal: list[Op] | None = None  # what was changed since somebody settled
@@ -75,7 +76,7 @@ class Rewriter(Inspector):
         """Let everything that uses the result of `op` use `by`, and take `op` out. Raises as those two do."""
         v = op.results[0]
         self._put(v, by)
-        if self.uses_of.entries[v]:
+        if v.users:
             raise ValueError(f"{op.name} %{v.name} is replaced by what uses it")
         self._forget(op)
 
@@ -208,9 +209,8 @@ class Rewriter(Inspector):
         """Take `op` out when it has no effect and no user; whether it has gone."""
         if not op.defn.is_pure:
             return False
-        entries = self.uses_of.entries
         for v in op.results:
-            if entries.get(v):
+            if v.users:
                 return False
         self.edits += 1
         self._forget(op)
@@ -233,13 +233,13 @@ class Rewriter(Inspector):
         return erased
 
     def _sweep(self) -> int:
-        before, entries = self.edits, self.uses_of.entries
+        before = self.edits
         for block in self.blocks():
             if block is self.block or block in self.owner:  # else it went with its op
                 for op in self.order.backward(block):
                     if op.defn.is_pure:
                         for v in op.results:
-                            if entries.get(v):
+                            if v.users:
                                 break
                         else:
                             self.edits += 1
@@ -263,6 +263,8 @@ class Rewriter(Inspector):
     def _insert(self, op: Op, block: Region, before: Op | None, loc: int) -> Value:
         op.loc = op.loc or loc
         self.order.insert(op, block, before)
+        for v in op.results:
+            v.users = NOBODY
         self.uses_of.add(op, op.operands)
         for r in op.regions:
             if not r.isolated:
@@ -305,16 +307,15 @@ class Rewriter(Inspector):
         listen, journal = self.listen, self._journal
         if not rare or (listen is None and journal is None):
             return
-        slots = self.order.slots
         for v in rare:
-            if (op := v.op) is not None and op in slots:
+            if (op := v.op) is not None and op.slot:
                 if listen is not None:
                     listen(op, FREED)
                 if journal is not None:
                     journal.append(op)
 
     def _all_lost(self, v: Value) -> None:
-        if (op := v.op) is not None and op in self.order.slots:
+        if (op := v.op) is not None and op.slot:
             self._tell(op, FREED)
 
     def _tell(self, op: Op, event: Event) -> None:
@@ -338,7 +339,7 @@ class Rewriter(Inspector):
         if (found := self._settled.get(who)) is None or self._journal is None:
             return None
         touched = self._journal[found[1] :]
-        return touched if len(touched) < len(self.order.slots) else None
+        return touched if len(touched) < self.order.count else None
 
     # Writing back
 
@@ -366,7 +367,7 @@ class Rewriter(Inspector):
         self._edition = self.block.edition
 
     def resume(self) -> bool:
-        """Go on after `finish`; False when another rewriter has edited the block since, and a new one is needed."""
+        """Go on after `finish`; False when there was another rewriter of the block since, and a new one is needed."""
         if self.block.edition != self._edition or self.edits != self._written:
             return False
         self._earlier += self.edits

@@ -1,7 +1,7 @@
-"""Who uses which value: a table built in one sweep and kept by edits that cost what they touch.
+"""Who uses which value: entries built in one sweep and kept by edits that cost what they touch.
 
-A value used a few times has its entries removed at once. Of one used often, a removal is only counted, and the entries that
-are gone are dropped together when its users are next asked for.
+They stand at the values (`Value.users`), once per use. A value used a few times has its entries removed at once. Of one used
+often, a removal is only counted, and the entries that are gone are dropped together when its users are next asked for.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ _FEW = 2  # uses, perhaps those of one user, or of two that are equal: what asks
 
 
 class Uses:
-    """The uses of the ops and blocks in `order`. `entries[v]` names the users of `v`, once per use; empty: `v` is unused."""
+    """The uses of the ops and blocks in `order`."""
 
-    __slots__ = ("_order", "_stale", "_wide", "entries")
+    __slots__ = ("_order", "_stale", "_wide")
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self.entries: defaultdict[Value, list[User]] = defaultdict(list)
         self._stale: dict[Value, int] = {}  # how many entries of a value used often are gone
         self._wide: dict[User, defaultdict[Value, list[int]]] = {}
 
@@ -36,50 +35,46 @@ class Uses:
         `live`: not those of ops without effects that nothing uses; these ops, which are left out.
         """
         dead: set[Op] = set()
-        entries = self.entries
         self.add(block, block.results)
         for op in reversed(block.body):
             if live and op.defn.is_pure:
                 for v in op.results:
-                    if v in entries:
+                    if v.users:
                         break
                 else:
                     dead.add(op)
                     continue
             for x in op.operands:
-                if x.__class__ is Value:
-                    entries[x].append(op)
-                elif isinstance(x, Element):
-                    entries[x.value].append(op)
+                if x.__class__ is not Value:
+                    self.add(op, (x,))
+                elif x.users:
+                    x.users.append(op)
+                else:
+                    x.users = [op]
             for r in op.regions:
                 if not r.isolated:
                     dead |= self.enter(r, live)
         return dead
 
-    def turn(self) -> None:
-        """Put the users of each value in the other order."""
-        for users in self.entries.values():
-            if len(users) > 1:
-                users.reverse()
-
     def add(self, user: User, operands: Iterable[Operand]) -> None:
         """Enter the uses of `operands` by `user`."""
-        entries = self.entries
-        for x in operands:
-            if isinstance(x, Value):
-                entries[x].append(user)
-            elif isinstance(x, Element):
-                entries[x.value].append(user)
-
-    def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
-        """Take out one use by `user` of each of `operands`; the values of which few uses are left."""
-        rare: list[Value] = []
-        table = self.entries
         for x in operands:
             v = x if x.__class__ is Value else value_named(x)
             if v is None:
                 continue
-            entries = table[v]
+            if v.users:
+                v.users.append(user)
+            else:
+                v.users = [user]
+
+    def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
+        """Take out one use by `user` of each of `operands`; the values of which few uses are left."""
+        rare: list[Value] = []
+        for x in operands:
+            v = x if x.__class__ is Value else value_named(x)
+            if v is None:
+                continue
+            entries = v.users
             left = len(entries) - 1
             if left < _OFTEN:
                 entries.remove(user)
@@ -99,12 +94,12 @@ class Uses:
 
     def count(self, v: Value) -> int:
         """How many times `v` is used."""
-        n = len(self.entries.get(v, ()))
+        n = len(v.users)
         return n if n <= _OFTEN else n - self._stale.get(v, 0)
 
     def ops(self, v: Value) -> list[Op]:
         """The ops that use `v`, each once."""
-        users = self.entries.get(v, ())
+        users = v.users
         return [u for u in (users if len(users) < 2 else self.of(v)) if u.__class__ is Op]
 
     def of(self, v: Value) -> dict[User, None]:
@@ -113,15 +108,13 @@ class Uses:
 
     def _live(self, v: Value) -> list[User]:
         """The entries of `v`; those that are gone are dropped."""
-        users = self.entries.get(v)
-        if users is None:
-            return []
+        users = v.users
         if self._stale and self._stale.pop(v, 0):
             users[:] = [u for u in dict.fromkeys(users) for _ in range(self._uses_by(u, v))]
         return users
 
     def _uses_by(self, user: User, v: Value) -> int:
-        alive = user in self._order.slots if isinstance(user, Op) else user in self._order.heads
+        alive = user.slot if isinstance(user, Op) else user in self._order.heads
         return len(self.places(user, v)) if alive else 0
 
     def places(self, user: User, v: Value) -> list[int]:
@@ -138,7 +131,7 @@ class Uses:
 
     def replace(self, v: Value, by: Operand, keep: Op | None) -> Iterable[User]:
         """Put `by` in the place of `v`, of which no element is used, in every user but `keep`; who was changed."""
-        entries = self._live(v) if self._stale else self.entries[v]
+        entries = self._live(v) if self._stale else v.users
         users: Iterable[User] = entries if len(entries) == 1 else dict.fromkeys(entries)
         stay: list[User] = []
         if keep is not None and keep in users:
@@ -157,9 +150,12 @@ class Uses:
                 user.operands = tuple([by if x is v else x for x in operands])
             else:
                 user.results[:] = [by if x is v else x for x in operands]
-        self.entries[v] = stay
+        v.users = stay
         if (target := by if by.__class__ is Value else value_named(by)) is not None:
-            self.entries[target] += entries
+            if target.users:
+                target.users += entries
+            else:
+                target.users = [*entries]
         return users
 
     def rewrite(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> Iterable[User]:
@@ -170,7 +166,7 @@ class Uses:
             changed = [new(operands[i]) for i in places]
             self._put(user, places, changed)
             self.add(user, changed)
-        self.entries[v] = [keep] * self._uses_by(keep, v) if keep is not None else []
+        v.users = [keep] * self._uses_by(keep, v) if keep is not None else []
         return users
 
     def _put(self, user: User, places: Sequence[int], changed: Sequence[Operand]) -> None:
