@@ -92,7 +92,7 @@ class Merger:
                 operands = frozenset(operands)
         if op.regions or len(op.results) != 1:
             return (d, d.key(op.attrs), operands, op.regions, tuple([v.type for v in op.results]))
-        return (d, d.key(op.attrs) if op.attrs else (), operands, op.results[0].type)
+        return (d, op.results[0].type, operands, d.key(op.attrs)) if op.attrs else (d, op.results[0].type, operands)
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""

@@ -26,7 +26,8 @@ def element_of(literal: Literal | None) -> bytes | None:
     """The bytes of the one element that a constant consists of, or repeats; None when there is no such."""
     if literal is None or literal.data is None:
         return None
-    return literal.data if literal.splat or (literal.type.is_static and literal.type.count == 1) else None
+    one = literal.splat or not (t := literal.type).shape or (t.is_static and t.count == 1)
+    return literal.data if one else None
 
 
 def scalar_of(x: Operand) -> Any:

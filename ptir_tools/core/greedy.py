@@ -168,11 +168,11 @@ class _Driver:
 
     def fold_constants(self) -> None:
         """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
-        ready = [op for op in self.rw.order.standing() if _on_constants(op)]
-        while ready and self.left > 0:
-            folded = [op for op, found in fold_each(ready, self.rw, self.config.limits) if self.take(op, found)]
-            users = dict.fromkeys(user for op in folded for user in self.rw.users_of(op.results[0]))
+        constants = [op for op in self.rw.order.standing() if op.defn.is_constant]
+        while constants and self.left > 0:
+            users = dict.fromkeys([user for op in constants for user in self.rw.users_of(op.results[0])])
             ready = [op for op in users if _on_constants(op)]
+            constants = [op for op, found in fold_each(ready, self.rw, self.config.limits) if self.take(op, found)]
 
     def freed(self, op: Op, event: Event) -> None:
         """What is heard before there is a worklist."""
@@ -350,7 +350,8 @@ class _Driver:
         ops, loc = self.rw.order.count, op.loc
         if ops < self.fewest:
             self.fewest = ops
-            self.again.clear()
+            if self.again:
+                self.again.clear()
         elif loc:  # new ops stand at the place of what they replace
             self.again[loc] = n = self.again.get(loc, 0) + 1
             if n > _AGAIN + ops:

@@ -236,7 +236,7 @@ class Rewriter(Inspector):
         before = self.edits
         for block in self.blocks():
             if block is self.block or block in self.owner:  # else it went with its op
-                for op in self.order.backward(block):
+                for op in reversed(self.body(block)):
                     if op.defn.is_pure:
                         for v in op.results:
                             if v.users:
@@ -340,6 +340,10 @@ class Rewriter(Inspector):
             return None
         touched = self._journal[found[1] :]
         return touched if len(touched) < self.order.count else None
+
+    def body(self, block: Region | None = None) -> list[Op]:
+        block = block or self.block
+        return self.order.body(block) if self.edits != self._written else [*block.body]
 
     # Writing back
 

@@ -62,7 +62,7 @@ def _split(text: str) -> list[str]:
 
 
 class _Compiler:
-    """Compiles one rule; a commutative op with two different operands gives two patterns."""
+    """Compiles one rule; the orders of commutative ops that look different from the root give a pattern each."""
 
     def __init__(self, name: str, dialect: Dialect, helpers: Mapping[str, Any], splat: Splat) -> None:
         self.name = name
@@ -82,19 +82,22 @@ class _Compiler:
         right, condition = _parse(m["right"]), m["cond"] or ""
         effect = Effect[(m["effect"] or "exact").upper().replace("-", "_")]
         constants, asked = _calls(condition)
+        alike: dict[Any, list[ast.Call]] = {}
         for call in self.orders(left):
-            self.bound = {"root", "rw"}
+            wants = tuple(self.constants() if _name(a) in constants else self.wanted(a) for a in call.args)
+            alike.setdefault((wants, tuple(_numbers(call))), []).append(call)
+        for (wants, numbers), calls in alike.items():
             self.known = _READING | self.helpers
-            text = self.left(call, condition)
+            text = " or ".join(self.left(call, condition) for call in calls)
+            call = calls[0]
             roots = tuple(d.name for d in self.defns(call))
-            wants = [self.constants() if _name(a) in constants else self.wanted(a) for a in call.args]
             build, stands = self.right(right, top=True), _name(right)
-            looks, further = list(self.looks(call)), list(self.further_looks(call, bool(constants)))
+            looks, further = [x for c in calls for x in self.looks(c)], list(self.further_looks(call, bool(constants)))
             uses = [*(looks if asked else ()), *(further if asked & constants else ())]
             yield RulePattern(
                 name=self.name, roots=roots, benefit=benefit, depth=max(_depth(call), 2 * bool(further)), effect=effect,
-                wants=wants, numbers=tuple(_numbers(call)),
-                looks=[*looks, *further], uses=uses, same=_same(call), text=text, known=self.known, build=build, stands=stands,
+                wants=wants, numbers=numbers, looks=[*looks, *further], uses=uses, same=_same(call),
+                text=f"lambda root, rw: {text}", known=self.known, build=build, stands=stands,
             )  # fmt: skip
 
     # Left sides
@@ -147,9 +150,10 @@ class _Compiler:
 
     def left(self, call: ast.Call, condition: str) -> str:
         """The text of the match: tests joined by `and`, the last of which is what they bound."""
+        self.bound = {"root", "rw"}
         tests = [*self.op(call, "root"), *([f"({condition})"] if condition else [])]
         names = ", ".join(f"{n!r}: {n}" for n in sorted(self.bound))
-        return f"lambda root, rw: {' and '.join(tests)} and {{{names}}}"
+        return f"{' and '.join(tests)} and {{{names}}}"
 
     def know(self, value: Any) -> str:
         """How the text calls `value`."""
