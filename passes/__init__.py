@@ -26,6 +26,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.passcontext import Floats, Hook, PassContext, PassFailure, innermost_first
 from ptir_tools.core.pipeline import Step, parse, point
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects import DIALECTS
 
 if TYPE_CHECKING:
     import difflib
@@ -111,7 +112,7 @@ def _check_step(step: Step, text: str, dialect: str, known: list[str]) -> None:
 
 
 def _unknown(name: str, dialect: str, known: list[str]) -> str:
-    if others := [other for other in ("ptir", "pto", "mind", "tiny") if name in names(other)]:
+    if others := [other for other in DIALECTS if name in names(other)]:
         return f"pass `{name}` is for {' and '.join(others)} programs, this one is {dialect}{_nearest(name, known)}"
     return f"unknown pass `{name}`{_nearest(name, known) or ' (`ptir opt --list-passes` lists them)'}"
 

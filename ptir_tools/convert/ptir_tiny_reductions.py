@@ -10,6 +10,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 
@@ -35,8 +36,7 @@ def _reduce(op: str) -> Rule:
 
 def _dot_general(emit: Emit) -> Value:
     """Both sides as [batch, free of lhs, free of rhs, contracted], multiplied and summed."""
-    names = ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")
-    batch_l, batch_r, contract_l, contract_r = (emit.op.attr(n) for n in names)
+    batch_l, batch_r, contract_l, contract_r = (emit.op.attr(n) for n in DIMENSION_NUMBERS)
     sides = [_side(emit, 0, batch_l, contract_l), _side(emit, 1, batch_r, contract_r)]
     (lhs, b, m, k), (rhs, _, n, _) = sides
     accum = accumulator(emit, lhs.type.dtype)  # type: ignore[attr-defined]

@@ -11,7 +11,25 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import narrow, numpy_dtype, widen
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import (
+    BF16,
+    CF32,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+)  # fmt: skip
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -31,11 +49,12 @@ else:
 SUFFIXES = (".npy", ".npz", ".safetensors")
 _HEADER = 100_000  # bytes of a .npy header that are read
 _ALIGNED = 8  # the length of a .safetensors header is so many bytes, and data begin at a multiple of it
-_SAFE_DTYPES = {
-    "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
-    "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64",
-    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+# What .safetensors calls the dtypes that it has.
+SAFETENSORS = {
+    I1: "BOOL", SI8: "I8", SI16: "I16", SI32: "I32", SI64: "I64", UI8: "U8", UI16: "U16", UI32: "U32", UI64: "U64",
+    FP8_E4M3: "F8_E4M3", FP8_E5M2: "F8_E5M2", BF16: "BF16", F16: "F16", F32: "F32", F64: "F64", CF32: "C64",
 }  # fmt: skip
+_SAFE_DTYPES = {name: dtype.numpy for dtype, name in SAFETENSORS.items()}
 # What .npy has no name for, and the dtype that holds all its values.
 _WIDER = {
     "bfloat16": "float32", "float8_e4m3fn": "float32", "float8_e5m2": "float32", "int4": "int8", "uint4": "uint8",

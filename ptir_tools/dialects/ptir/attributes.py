@@ -19,7 +19,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import Attr
 from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir import scalars
-from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS
 from ptir_tools.dialects.ptir.scalars import Scalar
 from ptir_tools.dialects.ptir.spelling import SYMBOL, WORD, nearest, read_dtype, read_extent, read_symbol
 
@@ -237,18 +237,17 @@ def _items(attr: Attr, values: list[Any]) -> Any:
     return tuple(sorted(entries.items()))
 
 
-_SCALAR_KINDS: dict[type, str] = {int: "I64", float: "F64", bool: "Bool", str: "String"}
 _SAID = {None: "I64Array", "i64": "I64Array", "f64": "F64Array", "bool": "BoolArray", "string": "StringArray"}
 
 
 def _item(attr: Attr, key: str, value: Any, said: str | None) -> tuple[str, Any]:
     if not isinstance(value, list):
         value = _plain(attr, key, value)
-        return _SCALAR_KINDS[type(value)], value
+        return SCALAR_KINDS[type(value)], value
     elements = [_plain(attr, key, v) for v in value]
     if said not in _SAID:
         raise _wrong(attr, "arrays of i64, f64, bool or string")
-    kinds = {_SCALAR_KINDS[type(v)] + "Array" for v in elements} or {_SAID[said]}
+    kinds = {SCALAR_KINDS[type(v)] + "Array" for v in elements} or {_SAID[said]}
     if kinds == {"I64Array", "F64Array"} or (kinds == {"I64Array"} and said == "f64"):
         kinds, elements = {"F64Array"}, [float(v) for v in elements]
     if len(kinds) != 1 or (said is not None and _SAID[said] not in kinds):
@@ -261,7 +260,7 @@ def _plain(attr: Attr, key: str, value: Any) -> Any:
         return value == "true"
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise _wrong(attr, f"integers of 64 bits, `{key}` has {value}")
-    if type(value) in _SCALAR_KINDS:
+    if type(value) in SCALAR_KINDS:
         return value
     raise _wrong(attr, f"integers, floats, booleans and strings, `{key}` is none of them")
 

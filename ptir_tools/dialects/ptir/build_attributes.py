@@ -14,7 +14,7 @@ from ptir_tools.core.ir import Literal, Operand
 from ptir_tools.core.opdef import Attr, operand_type
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym
 from ptir_tools.dialects.ptir import scalars
-from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs
 
 DTYPES = {d.name: d for d in PTIR_DTYPES}
 Number = bool | int | float | complex
@@ -32,7 +32,6 @@ _WORDS = {
     "Attrs": "a dict of numbers, flags, texts and lists of one of them",
     **{kind: " or ".join(known) for kind, known in ENUMERATIONS.items()},
 }
-_CUSTOM_KINDS = {bool: "Bool", int: "I64", float: "F64", str: "String"}
 
 
 def attribute(attr: Attr, x: Any, operands: Sequence[Any]) -> Any:
@@ -146,11 +145,11 @@ def _custom(value: Any) -> tuple[str, Any]:
     """An attribute of a custom call with its kind; an empty list is an I64Array."""
     value = plain(value)
     if isinstance(value, (list, tuple)):
-        kinds = {_CUSTOM_KINDS[type(v)] for v in value} or {"I64"}
+        kinds = {SCALAR_KINDS[type(v)] for v in value} or {"I64"}
         if len(kinds) > 1:
             raise TypeError(value)
         return kinds.pop() + "Array", tuple(value)
-    return _CUSTOM_KINDS[type(value)], value
+    return SCALAR_KINDS[type(value)], value
 
 
 _FROM_PYTHON: dict[str, Callable[[Any], Any]] = {

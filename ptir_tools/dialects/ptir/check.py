@@ -10,7 +10,8 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.uses import value_named
 from ptir_tools.dialects.ptir.ops.kinds import AttrValue
-from ptir_tools.dialects.ptir.targets import NODES
+from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.targets import COLUMNS, NODES
 
 PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}
 KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
@@ -173,7 +174,7 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
 
     A node's operand `i` is input `i`, or node `i - inputs`; -1 is none. Broadcasts are looked through.
     """
-    columns = [integers(attrs, key) for key in ("ops_kind", "ops_code", "lhs", "rhs")]
+    columns = [integers(attrs, key) for key in COLUMNS]
     kinds, codes, lhs, rhs = columns
     sized = len({len(c) for c in columns}) == 1 and len(kinds) > 0
     require(sized, MISMATCH, f"hint {hint.id}: ops_kind, ops_code, lhs and rhs are not lists of one length")
@@ -233,7 +234,7 @@ def check_dot(hint: Hint, attrs: dict[str, AttrValue]) -> None:
     dot = next((op for op in hint.body if op.defn.short == "dot_general"), None)
     if dot is None:
         raise Violation(MISMATCH, f"hint {hint.id}: a dot payload, and no dot_general in the body")
-    for name in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs"):
+    for name in DIMENSION_NUMBERS:
         said, found = integers(attrs, f"dot_{name}"), dot.attr(name)
         message = f"hint {hint.id}: dot_{name} is {list(said)}, the body's dot_general has {list(found)}"
         require(said == found, MISMATCH, message, at=f"dot_{name}")

@@ -13,9 +13,10 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.rules.decompose import Emitter
-from ptir_tools.dialects.ptir.targets import NODES, values_of
+from ptir_tools.dialects.ptir.targets import COLUMNS, NODES, values_of
 
 Values = dict[str, Any]
 
@@ -195,7 +196,7 @@ def elementwise(call: Call) -> Value:
     """A node an op; an input is broadcast where it is smaller."""
     shape: Shape = call.result.shape
     found = [x if helpers.shape(x) == shape else call.spread(x, shape) for x in call.operands]
-    columns = (call.values[key] for key in ("ops_kind", "ops_code", "lhs", "rhs"))
+    columns = (call.values[key] for key in COLUMNS)
     for kind, code, lhs, rhs in zip(*columns, strict=True):
         operands = [found[lhs]] if kind == 0 else [found[lhs], found[rhs]]
         found.append(call(NODES[kind][code], *operands))
@@ -207,7 +208,7 @@ def elementwise(call: Call) -> Value:
 def dot_bias(call: Call) -> Value:
     """The contraction and the addition."""
     lhs, rhs, bias = call.operands
-    axes = {name: call.values[f"dot_{name}"] for name in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")}
+    axes = {name: call.values[f"dot_{name}"] for name in DIMENSION_NUMBERS}
     product = call.op("dot_general", lhs, rhs, **axes)
     return call(
         "add", product, bias if helpers.shape(bias) == helpers.shape(product) else call.spread(bias, helpers.shape(product))

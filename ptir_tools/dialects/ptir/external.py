@@ -10,8 +10,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrayfiles import SAFETENSORS
 from ptir_tools.core.diagnostics import UsageError, Violation, require
-from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
@@ -25,11 +25,6 @@ else:
     np = lazy("numpy")
 
 SMALL = 16  # longer constants are written into the file of weights when there is one
-
-_SAFETENSORS = {
-    I1: "BOOL", SI8: "I8", SI16: "I16", SI32: "I32", SI64: "I64", UI8: "U8", UI16: "U16", UI32: "U32", UI64: "U64",
-    FP8_E4M3: "F8_E4M3", FP8_E5M2: "F8_E5M2", BF16: "BF16", F16: "F16", F32: "F32", F64: "F64", CF32: "C64",
-}  # fmt: skip
 
 
 def load(reference: str, t: TensorType, folder: str) -> bytes:
@@ -63,7 +58,7 @@ def _safetensors(path: str, key: str, t: TensorType) -> bytes:
         entry: Any = json.loads(file.read(size)).get(key)
         if not isinstance(entry, dict):
             raise ValueError(f"there is no array `{key}`")
-        _fits(entry["dtype"], _SAFETENSORS.get(t.dtype), key, "dtype")
+        _fits(entry["dtype"], SAFETENSORS.get(t.dtype), key, "dtype")
         _fits(tuple(entry["shape"]), t.static_shape, key, "shape")
         start, end = entry["data_offsets"]
         file.seek(8 + size + start)
@@ -97,7 +92,7 @@ def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, 
     keys: dict[object, str] = {}
     for op in (op for block in program.blocks() for op in block.body if op.defn.is_constant):
         x = op.attr("value")
-        if x.data is None or x.splat or x.type.count <= SMALL or x.type.dtype not in _SAFETENSORS:
+        if x.data is None or x.splat or x.type.count <= SMALL or x.type.dtype not in SAFETENSORS:
             continue
         if x.key not in keys:
             keys[x.key] = key = _free(op.result.name, found)

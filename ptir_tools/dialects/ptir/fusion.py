@@ -18,6 +18,7 @@ from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.kinds import Attrs, AttrValue
+from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.targets import NODES
 
 CODES = {f"ptir.{name}": (kind, code) for kind, names in NODES.items() for code, name in enumerate(names)}
@@ -151,6 +152,5 @@ def dot_groups(rw: Rewriter, may: May) -> Iterator[Group]:
 
 
 def _dot_payload(dot: Op) -> Attrs:
-    names = ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")
-    numbers: dict[str, tuple[str, AttrValue]] = {f"dot_{name}": ("I64Array", dot.attr(name)) for name in names}
+    numbers: dict[str, tuple[str, AttrValue]] = {f"dot_{name}": ("I64Array", dot.attr(name)) for name in DIMENSION_NUMBERS}
     return attrs(**numbers, dot_add_input=("I64", 2))

@@ -22,6 +22,7 @@ ATTR_KINDS: dict[str, type] = {
     "I64": int, "F64": float, "Bool": bool, "String": str,
     "I64Array": int, "F64Array": float, "BoolArray": bool, "StringArray": str,
 }  # fmt: skip
+SCALAR_KINDS = {t: kind for kind, t in ATTR_KINDS.items() if not kind.endswith("Array")}
 
 # Enumerations are strings; the annotation is one of these names, and the table says which strings it has.
 ScatterKind = str

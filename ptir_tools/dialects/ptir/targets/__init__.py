@@ -14,8 +14,10 @@ from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import Attrs, AttrValue
+from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
 from ptir_tools.dialects.ptir.targets import convolution, fused, kernels
+from ptir_tools.dialects.ptir.targets.fused import COLUMNS as COLUMNS
 from ptir_tools.dialects.ptir.targets.fused import NODES as NODES
 from ptir_tools.dialects.ptir.targets.fused import inputs_broadcast as inputs_broadcast
 
@@ -80,10 +82,10 @@ def call(target: str, xs: tuple[Array, ...], attrs: Attrs, result: TensorType) -
 
 _CONV = {"window": "I64Array", "strides": "I64Array", "dilation": "I64Array", "padding": "I64Array"}
 _STATIC = {"static_operands": "I64Array"}
-_NODE = {"ops_kind": "I64Array", "ops_code": "I64Array", "lhs": "I64Array", "rhs": "I64Array"}
+_NODE = dict.fromkeys(COLUMNS, "I64Array")
 _FUSION = {"fusion_version": "I64", "fusion_kind": "String"}
 _MADE = {"fusion_generated": "Bool", "fusion_score": "I64"}
-_DOT = {f"dot_{k}": "I64Array" for k in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")}
+_DOT = {f"dot_{k}": "I64Array" for k in DIMENSION_NUMBERS}
 _EPILOGUE = _FUSION | _MADE | {"dot_add_input": "I64"}
 _NORM = {"axis": "I64", "eps": "F64"}
 

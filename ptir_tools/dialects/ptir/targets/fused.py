@@ -23,6 +23,8 @@ else:
     np = lazy("numpy")
 
 Values = dict[str, Any]
+# What gpt.rs says of each node of a fused elementwise kernel: which op it is, and what it reads.
+COLUMNS = ("ops_kind", "ops_code", "lhs", "rhs")
 # How gpt.rs numbers the nodes of a fused elementwise kernel, by (ops_kind, ops_code).
 UNARY_CODES = ("neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal")
 BINARY_CODES = ("add", "sub", "mul", "div", "maximum", "minimum")
@@ -40,7 +42,7 @@ def inputs_broadcast(op: Op) -> None:
 
 def elementwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
     """Nodes in order; the declaration says the shape, to which the inputs broadcast."""
-    columns = [values[k] for k in ("ops_kind", "ops_code", "lhs", "rhs")]
+    columns = [values[k] for k in COLUMNS]
     attribute(
         len({len(c) for c in columns}) == 1 and columns[0], "ops_kind, ops_code, lhs and rhs are not of one length", "ops_code"
     )
@@ -57,7 +59,7 @@ def elementwise(xs: tuple[Array, ...], values: Values, result: TensorType) -> Ar
     for x in xs:
         shape.broadcast(result.with_shape(x.shape), result_shape=result.shape)
     found = list(xs)
-    for kind, code, lhs, rhs in zip(*(values[k] for k in ("ops_kind", "ops_code", "lhs", "rhs")), strict=True):
+    for kind, code, lhs, rhs in zip(*(values[k] for k in COLUMNS), strict=True):
         function = functions()[NODES[kind][code]]
         exact = function(found[lhs]) if kind == 0 else function(found[lhs], found[rhs])
         found.append(arrays.widen(arrays.narrow(np.asarray(exact), F32)))
@@ -74,7 +76,7 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def _axes(values: Values) -> dict[str, Any]:
-    return {k: values[f"dot_{k}"] for k in ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")}
+    return {k: values[f"dot_{k}"] for k in linalg.DIMENSION_NUMBERS}
 
 
 def dot_bias_type(types: tuple[TensorType, ...], values: Values) -> Type:
