@@ -184,6 +184,16 @@ def test_refused_at_every_op_and_once() -> None:
     assert found[1:] == ["MIND has no `erf`", "MIND has no `tanh`", "MIND has no `maximum`"] and "bf16" in found[0]
 
 
+def test_what_no_result_needs_is_not_translated() -> None:
+    def body(b: Builder, x: Any) -> Any:
+        b.op("erf", b.op("exp", x))
+        return b.op("neg", x)
+
+    after, diagnostics = to_mind(program(body))
+    assert after is not None and not diagnostics.items
+    assert [op.defn.short for op in after.main.body] == ["Neg"]
+
+
 def test_parameters_that_mind_does_not_have() -> None:
     assert "bf16" in to_mind(program(lambda b, x: x, BF16))[1].items[0].message
     assert "--bind" in to_mind(program(lambda b, x: x, F32, (sym("N"), 2)))[1].items[0].message

@@ -79,12 +79,12 @@ class Translation:
         self.program.main.attrs["input_names"] = list(names)
 
     def body(self) -> None:
-        """Plan from the last op to the first, so that what a pattern absorbs is not asked for; then build in order."""
-        used = {v for op in self.function.body for v in op.values()} | _named(self.function.results)
+        """Plan from the last op to the first, so that what no result needs or a pattern absorbs is not asked for; then build
+        in order."""
         wanted = _named(self.function.results)
         planned: dict[Op, Match | None] = {}
         for op in reversed(self.function.body):
-            if any(v in used for v in op.results) and not any(v in wanted for v in op.results):
+            if not any(v in wanted for v in op.results):
                 continue
             planned[op] = match = next((m for p in PATTERNS.get(op.defn.short, ()) if (m := p(op, self.options))), None)
             wanted |= _named(match.needs if match else op.operands)
