@@ -24,7 +24,7 @@ COMMANDS = (
 )  # fmt: skip
 _SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
-_COLLECTED = 50_000  # new objects between two collections: loading modules makes many, and nearly all of them stay
+_COLLECTED = 100_000  # new objects between two collections: loading modules makes many, and nearly all of them stay
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 

@@ -4,19 +4,25 @@ it does not take goes to the grammar, up to the next line that certainly begins 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value, collector_paused
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Derived, OpDef, operand_type
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
 from ptir_tools.dialects.jsonc import blank_comments
-from ptir_tools.dialects.ptir import structure
 from ptir_tools.dialects.ptir.assembly import Assembly
 from ptir_tools.dialects.ptir.attributes import FROM_RESULT, Payload, flat_values
 from ptir_tools.dialects.ptir.literals import read_payload
 from ptir_tools.dialects.ptir.spelling import NAME, WORD, nearest, read_extent, read_tensor
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.ptir import structure
+else:
+    structure = lazy("ptir_tools.dialects.ptir.structure")
 
 _B = r"[ \t]*+"
 _SKIP = r"(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*+"
