@@ -223,6 +223,24 @@ def test_every_error_of_a_file_is_told_once():
     assert Options().hazards
 
 
+@pytest.mark.parametrize("part", ["eid = -1", "eid = x", "scope = #pto.scope<outer>"])
+def test_an_event_type_in_error_is_told_once(part):
+    t = f"!pto.event<producer = #pto.op<TLOAD>, {part}>"
+    assert codes(module(f"%a: {M}", f"%t, %e = pto.tile.load %a[%c0, %c0] : {M}, {T}, {t}", "pto.sync wait(%e)")) == [
+        "ParseError"
+    ]
+
+
+@pytest.mark.parametrize("key", ["foo", "to", "event", "segments"])
+def test_unknown_attributes_name_those_that_there_are(key):
+    found = check(module(f"%a: {M}", f"%t = pto.tile.load %a[%c0, %c0] {{{key} = 5}} : {M}, {T}"))[1]
+    assert [(d.code, d.message) for d in found] == [
+        ("UnknownAttribute", f"tile.load has no attribute `{key}` (it has: loc, layout, valid)")
+    ]
+    for line in (f"%x = pto.constant 3 {{{key} = 3}} : index", f"pto.sync.op #pto.op<TADD> {{{key} = 3}}"):
+        assert codes(module("", line)) == ["UnknownAttribute"]
+
+
 def nested(depth):
     return module(
         "%n: index",

@@ -31,13 +31,21 @@ def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any
     entries = r.entries(s)
     _clauses(r, s, d, groups, entries)
     _types(r, s, d, form, groups, attrs, entries)
+    kinds = {a.name: a.kind for a in d.attrs if a.name not in ELSEWHERE}
     for key, e in entries.items():
-        if key not in ("loc", "layout", "valid") or (key != "valid" and "to" not in d.attr_index):
-            known = next((a for a in d.attrs if a.name == key and key not in ELSEWHERE), None)
-            attrs[key] = e if known is None else literals.typed(known.kind, e)
+        if key in kinds:
+            attrs[key] = literals.typed(kinds[key], e)
+        elif key not in (known := _of_every_op(d)):
+            names = ", ".join((*known, *kinds)) or "none"
+            raise Violation("UnknownAttribute", f"{d.short} has no attribute `{key}` (it has: {names})", at=key)
     if SEGMENTS in d.attr_index:
         attrs[SEGMENTS] = tuple(len(groups.get(g.name, [])) for g in d.groups)
     return [x for g in d.groups for x in groups.get(g.name, [])], attrs
+
+
+def _of_every_op(d: OpDef) -> tuple[str, ...]:
+    """The attributes that say something of any result, and of any region."""
+    return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
 def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any]) -> Groups:
@@ -103,14 +111,15 @@ def _types(
             agree(f"operand `{shown(groups[name][i])}`", groups[name][i], t)
 
 
-def _event(s: Statement, d: OpDef, listed: list[Type]) -> EventType | None:
-    """Take the event type off the list; it is there when, and only when, there is one more result than the op makes."""
+def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
+    """Take the event type off the list; it is there when, and only when, there is one more result than the op makes. A type that
+    could not be read, and has been reported, may be one."""
     t = listed[-1] if listed else None
     plain = _plain_results(d, len(s.operands))
     wants = len(s.results) == plain + 1
     good = len(s.results) in (plain, plain + 1)
     require(good, "TypeMismatch", f"{d.short} has {plain} results, or {plain + 1} with its event; {len(s.results)} are named")
-    if not isinstance(t, EventType):
+    if not isinstance(t, EventType) and not (wants and t is POISON):
         require(
             not wants,
             "TypeMismatch",

@@ -84,6 +84,8 @@ class Reader(Scope):
         short = short_name(name)
         special = _SPECIAL.get(short)
         if special is not None:
+            for key in self.entries(s):
+                raise Violation("UnknownAttribute", f"{short} has no attribute `{key}`", at=key)
             return special(self, s)
         defn = OPS.get(f"pto.{short}")
         if defn is None or not name.startswith(("pto.", "arith.")):
