@@ -7,7 +7,6 @@ from math import copysign
 from typing import Any
 
 from ptir_tools.convert.naming import Names
-from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -20,7 +19,6 @@ from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.scalars import Scalar
 from ptir_tools.dialects.tiny.args import AXIS
 from ptir_tools.dialects.tiny.expressions import parse
-from ptir_tools.dialects.tiny.immediates import as_array
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.pieces import Pieces
 
@@ -226,11 +224,6 @@ def _spelled(name: str) -> bool:
         return AXIS.fullmatch(name) is not None or str(parse(name)) == name
     except Violation:
         return False
-
-
-def immediate(value: float, dtype: DType) -> Literal:
-    """A number as an operand."""
-    return Literal(tensor(dtype), pack(as_array(value, dtype), dtype))
 
 
 def number(scalar: Scalar, dtype: DType) -> int | float | bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ptir_tools.convert.ptir_tiny_emit import NOT_TRANSLATABLE, Data, Emit, Rule, constant, immediate, read, relu_operand
+from ptir_tools.convert.ptir_tiny_emit import NOT_TRANSLATABLE, Data, Emit, Rule, constant, read, relu_operand
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.dialects.tiny.immediates import immediate
 
 
 def same(uop: str) -> Callable[[Emit], Value]:

@@ -13,15 +13,14 @@ from typing import Any
 from ptir_tools.convert.legality import rule_of
 from ptir_tools.convert.naming import Names, spelled
 from ptir_tools.convert.tiny_views import numbers, rounded, view
-from ptir_tools.core.arrays import pack
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value, clone
-from ptir_tools.core.types import Dim, Shape, TensorType, tensor
+from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.tiny.immediates import as_array
+from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols
 
@@ -118,12 +117,7 @@ class Emit:
 
     def filled(self, value: float, dtype: DType) -> Value:
         """A tensor of the node's shape whose elements are all `value`."""
-        return self.full(literal(value, dtype))
-
-
-def literal(value: float, dtype: DType) -> Literal:
-    """A rank-0 literal."""
-    return Literal(tensor(dtype), pack(as_array(value, dtype), dtype))
+        return self.full(immediate(value, dtype))
 
 
 def same(short: str) -> Callable[..., Value]:
@@ -161,7 +155,7 @@ def _natural(op: Op) -> Value | None:
         return None
     values = [v for v in x.op.operands if isinstance(v, Value)]
     constants = [v for v in x.op.operands if isinstance(v, Literal)]
-    log2e = literal(math.log2(math.e), F32)
+    log2e = immediate(math.log2(math.e), F32)
     return values[0] if len(values) == len(constants) == 1 and constants[0].same(log2e) else None
 
 
@@ -249,19 +243,19 @@ def _shrink_axes(emit: Emit, shape: Shape, lo: Shape, hi: Shape, step: Shape) ->
         if (a, b, s) != (0, d, 1):
             start, _, stride = numbers("SHRINK", (a, b, s))
             entries[i] = f"{start}+{stride}*@{i}"
-    return view(emit, tuple(entries), (), 0, literal)
+    return view(emit, tuple(entries), (), 0)
 
 
 def flip(emit: Emit, axes: tuple[int, ...]) -> Value:
     """A VIEW that counts down along `axes`."""
     shape = dict(zip(axes, numbers("FLIP", [emit.shape[a] for a in axes]), strict=True))
     entries = tuple(f"{shape[i] - 1}-@{i}" if i in shape else f"@{i}" for i in range(len(emit.shape)))
-    return view(emit, entries, (), 0, literal)
+    return view(emit, entries, (), 0)
 
 
 def general_view(emit: Emit, result_shape: Shape, map: Shape, guard: Shape, fill: float) -> Value:
     """See `tiny_views`."""
-    return view(emit, tuple(_text(d) for d in map), tuple(_text(d) for d in guard), fill, literal)
+    return view(emit, tuple(_text(d) for d in map), tuple(_text(d) for d in guard), fill)
 
 
 def _text(d: Dim) -> str:
@@ -272,7 +266,7 @@ def pool(emit: Emit, kernel: Shape, stride: Shape | None, dilation: Shape | None
     """The VIEW that it stands for."""
     ones = (1,) * len(kernel)
     entries = pool_map(len(emit.shape) - len(kernel), stride or ones, dilation or ones)
-    return view(emit, tuple(map(_text, entries)), (), 0, literal)
+    return view(emit, tuple(map(_text, entries)), (), 0)
 
 
 RULES: dict[str, Callable[..., Value]] = {

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.expressions import Poly, constant, names, parse
-from ptir_tools.dialects.tiny.immediates import as_array
+from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ class Emitter(Protocol):
     def last(self, short: str, *operands: Operand, **attrs: Any) -> Value: ...
 
 
-MakeLiteral = Callable[[float, DType], Literal]
-
-
-def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill: float, literal: MakeLiteral) -> Value:
+def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill: float) -> Value:
     """The instructions for a VIEW with these expressions over the result's axes `@k`.
 
     Raises Violation("UnboundSymbol") where a number is needed: everywhere but on axes that are passed on whole.
@@ -54,7 +51,7 @@ def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill:
         if missing := names(str(p)):
             raise unbound(missing, "the index map")
     if 0 in x.type.shape and 0 not in emit.type.shape:
-        return emit.last("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
+        return emit.last("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.type.shape)
     used = [a for p in maps for a in axes_of(p)]
     read = _by_axis if len(used) == len(set(used)) else _flat
     if conditions and read is _by_axis and (widths := _widths(emit, maps, conditions)) is not None:
@@ -64,7 +61,7 @@ def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill:
     if not conditions:
         return read(emit, x, maps, emit.last)
     inside = read(emit, x, maps, emit)
-    outside = emit("broadcast_to", literal(fill, emit.type.dtype), result_shape=emit.type.shape)
+    outside = emit("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.type.shape)
     return emit.last("select", _mask(emit, conditions), inside, outside)
 
 

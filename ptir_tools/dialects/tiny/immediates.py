@@ -51,6 +51,11 @@ def as_array(value: Scalar, dtype: DType) -> Array:
     return np.asarray(value).astype(arrays.numpy_dtype(dtype))
 
 
+def immediate(value: Scalar, dtype: DType) -> Literal:
+    """A number that fits `dtype` as an operand of rank 0, rounded once."""
+    return Literal(tensor(dtype), arrays.pack(as_array(value, dtype), dtype))
+
+
 def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeMismatch") -> None:
     """`value` can be one of `dtype`: bool only for bool (0 and 1 too), whole numbers for i32, no overflow.
 
@@ -114,4 +119,4 @@ def typed(x: Literal, dtype: DType) -> Literal:
     if dtype is I1:
         require(isinstance(value, bool), "DtypeMismatch", f"the immediate {_shown(value)} is not a bool")
     require_fits(value, dtype, "the immediate")
-    return Literal(tensor(dtype), arrays.pack(as_array(value, dtype), dtype))
+    return immediate(value, dtype)

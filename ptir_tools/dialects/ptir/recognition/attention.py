@@ -75,7 +75,7 @@ def _keeps_digits(found: Found, q: Operand) -> bool:
 def _mask(found: Found, scale: float) -> tuple[list[Operand], dict[str, Number]]:
     """The mask as the call wants it, and what it puts where an i1 mask says no."""
     inputs = found.match.inputs
-    masks = [_before_broadcast(inputs[name]) for name in ("mask", "hidden", "bias") if name in inputs]
+    masks = [helpers.source(inputs[name]) for name in ("mask", "hidden", "bias") if name in inputs]
     if len(masks) > 1:
         masks = [found.build("add", inputs["bias"], inputs["mask"])]
     if "hidden" in inputs:
@@ -97,9 +97,3 @@ def _shared(found: Found, x: Operand, at: int, count: int) -> Operand:
     """`x` with `count` axes of extent 1 from `at` on."""
     shape = helpers.shape(x)
     return found.build("reshape", x, new_shape=(*shape[:at], *[1] * count, *shape[at:])) if count else x
-
-
-def _before_broadcast(x: Operand) -> Operand:
-    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
-        x = x.op.operands[0]
-    return x
