@@ -21,7 +21,7 @@ class BuildTables(build_py):
 
 # No -march=native: a wheel runs anywhere, and the kernels choose their instructions when they are loaded. The floating-point
 # flags give up errno and exception flags, never a value.
-UNIX = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fno-math-errno", "-fno-trapping-math"]
+UNIX = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fwrapv", "-fno-math-errno", "-fno-trapping-math"]
 FLAGS = ["/O2", "/std:c11"] if sys.platform == "win32" else UNIX
 
 setup(
@@ -29,8 +29,8 @@ setup(
     ext_modules=[
         Extension(
             "ptir_tools._native",
-            sources=[f"ptir_tools/native/{name}.c" for name in ("module", "kernels", "gemm", "moves", "placement", "fit")],
-            depends=[f"ptir_tools/native/{name}.h" for name in ("kernels", "common", "functions", "turn", "placement")],
+            sources=[f"ptir_tools/native/{name}.c" for name in ("module", "checks", "kernels", "chain", "phases", "gemm", "moves", "placement", "fit")],
+            depends=[f"ptir_tools/native/{name}.h" for name in ("kernels", "chain", "common", "functions", "narrow", "phases", "quick", "turn", "placement")],
             include_dirs=["ptir_tools/native"],
             extra_compile_args=FLAGS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

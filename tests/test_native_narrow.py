@@ -22,11 +22,13 @@ KINDS = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
 def through(name, x, out, kind=None):
-    """One instruction of one operand, and rounding in place if a kind is given."""
-    code = bytes([kernels().OPS.index(name), 1, 0, 0, 0, 0])
-    code += bytes([kernels().OPS.index(f"nearest_{kind}"), 1, 1, 0, 0, 0]) if kind else b""
-    room = np.empty(2 * kernels().tile_floats(*x.shape, False), np.float32)
-    kernels().tiles(code, (bits(x), bits(out)), 1, 2, *x.shape, False, room)
+    """One instruction of one operand, and rounding if a kind is given."""
+    lib = kernels()
+    rounding = [f"nearest_{kind}"] if kind else []
+    steps = [("on_elements", 0), ("load", 0), (name, 0), *((r, 0) for r in rounding), ("store", 1)]
+    code, kinds = bytes(b for step, a in steps for b in (lib.OPS.index(step), a, 0)), bytes([lib.FULL] * 2)
+    room = np.empty(lib.tile_floats(kinds, *x.shape, False), np.float32)
+    lib.tiles(code, kinds, (bits(x), bits(out)), 1, *x.shape, False, room)
     return out
 
 

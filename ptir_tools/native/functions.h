@@ -1,74 +1,79 @@
-/* Elementary functions without branches, so that loops over them become vector code. Coefficients are fits of this project;
- * errors are at most 2 units in the last place for exp and log, 7 for tanh and erf. No sum is of two products, which a compiler
- * may fuse in two ways: every copy of a function gives the same bits. */
+/* Elementary functions on eight floats at once, without branches. Coefficients are fits of this project; errors are at most 2
+ * units in the last place for exp and log, 7 for tanh and erf. No sum is of two products, which a compiler may fuse in two ways:
+ * every copy of a function gives the same bits. */
 #ifndef PTIR_FUNCTIONS_H
 #define PTIR_FUNCTIONS_H
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 #include "common.h"
 
-PTIR_INLINE float from_bits(uint32_t i)
-{
-    float f;
-    memcpy(&f, &i, sizeof f);
-    return f;
-}
-
-PTIR_INLINE uint32_t to_bits(float f)
-{
-    uint32_t i;
-    memcpy(&i, &f, sizeof i);
-    return i;
-}
+enum { WIDTH = 8 };
+typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
 
 enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* where the exponent begins; the bits of 1 */
+enum { MAGNITUDE = 0x7fffffff, QUIET = 0x400000 };
+
+PTIR_INLINE floats all(float x) { return (floats){x, x, x, x, x, x, x, x}; }
+PTIR_INLINE ints all_ints(int32_t x) { return (ints){x, x, x, x, x, x, x, x}; }
+
+/* a where `mask` is set, b elsewhere. */
+PTIR_INLINE floats pick(ints mask, floats a, floats b) { return (floats)((mask & (ints)a) | (~mask & (ints)b)); }
+PTIR_INLINE floats one_where(ints mask) { return (floats)(mask & ONE); }
+PTIR_INLINE floats absolute(floats x) { return (floats)((ints)x & MAGNITUDE); }
+
+PTIR_INLINE int is_any(ints mask)
+{
+    mask |= __builtin_shufflevector(mask, mask, 4, 5, 6, 7, 4, 5, 6, 7);
+    mask |= __builtin_shufflevector(mask, mask, 2, 3, 2, 3, 2, 3, 2, 3);
+    return (mask | __builtin_shufflevector(mask, mask, 1, 1, 1, 1, 1, 1, 1, 1))[0];
+}
 
 /* 2 to the power n, for n in [-126, 127]. */
-PTIR_INLINE float power_of_two(int32_t n) { return from_bits(ONE + ((uint32_t)n << EXPONENT)); }
+PTIR_INLINE floats power_of_two(ints n) { return (floats)(ONE + (n << EXPONENT)); }
 
-/* The bits of 1.5 * 2^23: a small number added to it is rounded to an integer, which is in the lowest bits. */
-enum { SHIFT = 0x4b400000 };
+/* 1.5 * 2^23: a small number added to it is rounded to an integer, which is in the lowest bits. */
+#define SHIFT 0x1.8p23f
+enum { SHIFT_BITS = 0x4b400000 };
 
 /* e^r for x = n ln 2 + r, |r| <= ln 2 / 2; n is in the lowest bits of `shifted`. */
-PTIR_INLINE float reduced_exp(float x, uint32_t *shifted)
+PTIR_INLINE floats reduced_exp(floats x, ints *shifted)
 {
-    float rounded = x * 1.44269504f + from_bits(SHIFT), whole = rounded - from_bits(SHIFT);
-    float r = x - whole * 0.693359375f;
+    floats rounded = x * 1.44269504f + SHIFT, whole = rounded - SHIFT;
+    floats r = x - whole * 0.693359375f;
     r = r + whole * 2.12194440e-4f;
-    float square = r * r;
-    float p = square * (1.381458389e-3f * r + 8.368724096e-3f) + (4.166838874e-2f * r + 1.666652057e-1f);
-    *shifted = to_bits(rounded);
+    floats square = r * r;
+    floats p = square * (1.381458389e-3f * r + 8.368724096e-3f) + (4.166838874e-2f * r + 1.666652057e-1f);
+    *shifted = (ints)rounded;
     return (p * r + 4.999999344e-1f) * square + r + 1.0f;
 }
 
 /* e^x where the result and all on the way are normal. */
-PTIR_INLINE int is_near(float x) { return fabsf(x) <= 87.0f; }
-PTIR_INLINE float near_exp(float x)
+PTIR_INLINE ints is_near(floats x) { return absolute(x) <= 87.0f; }
+PTIR_INLINE floats near_exp(floats x)
 {
-    uint32_t n;
-    float p = reduced_exp(x, &n);
-    return from_bits(to_bits(p) + (n << EXPONENT));
+    ints n;
+    floats p = reduced_exp(x, &n);
+    return (floats)((ints)p + (n << EXPONENT));
 }
 
 /* e^x for any x; the power of two is applied in two steps, so that the ends of the range come out right. */
-PTIR_INLINE float fast_exp(float x)
+PTIR_INLINE floats any_exp(floats x)
 {
-    uint32_t shifted;
-    float y = x < -105.0f ? -105.0f : x;
-    float p = reduced_exp(y > 90.0f ? 90.0f : y, &shifted);
-    int32_t n = (int32_t)(shifted - SHIFT), half = n >> 1;
+    ints shifted;
+    floats y = pick(x < -105.0f, all(-105.0f), x);
+    floats p = reduced_exp(pick(y > 90.0f, all(90.0f), y), &shifted);
+    ints n = shifted - SHIFT_BITS, half = n >> 1;
     return p * power_of_two(half) * power_of_two(n - half);
 }
 
 /* log x = e ln 2 + log(1 + f) for a normal x, sqrt(1/2) <= 1 + f < sqrt 2; `bias` is added to e. */
-PTIR_INLINE float normal_log(float x, float bias)
+PTIR_INLINE floats normal_log(floats x, floats bias)
 {
-    const uint32_t low = 0x3f3504f3; /* sqrt(1/2) */
-    int32_t e = (int32_t)(to_bits(x) - low) >> EXPONENT;
-    float f = from_bits(to_bits(x) - ((uint32_t)e << EXPONENT)) - 1.0f;
-    float exponent = (float)e + bias;
-    float p = 6.746608080e-2f;
+    const int32_t low = 0x3f3504f3; /* sqrt(1/2) */
+    ints e = ((ints)x - low) >> EXPONENT;
+    floats f = (floats)((ints)x - (e << EXPONENT)) - 1.0f;
+    floats exponent = __builtin_convertvector(e, floats) + bias;
+    floats p = all(6.746608080e-2f);
     p = p * f + -1.167564144e-1f;
     p = p * f + 1.188817160e-1f;
     p = p * f + -1.240559128e-1f;
@@ -77,41 +82,35 @@ PTIR_INLINE float normal_log(float x, float bias)
     p = p * f + 2.000211871e-1f;
     p = p * f + -2.500000960e-1f;
     p = p * f + 3.333331260e-1f;
-    float y = f + (p * f - 0.5f) * (f * f);
+    floats y = f + (p * f - 0.5f) * (f * f);
     y = y - exponent * 2.12194440e-4f;
     return y + exponent * 0.693359375f;
 }
 
-PTIR_INLINE int is_normal(float x) { return x >= 1.17549435e-38f && x < INFINITY; }
-PTIR_INLINE float near_log(float x) { return normal_log(x, 0.0f); }
+#define SMALLEST 0x1p-126f /* normal number */
+PTIR_INLINE ints is_normal(floats x) { return (x >= SMALLEST) & (x < INFINITY); }
+PTIR_INLINE floats near_log(floats x) { return normal_log(x, all(0.0f)); }
 
 /* log x for any x. */
-PTIR_INLINE float fast_log(float x)
+PTIR_INLINE floats any_log(floats x)
 {
-    int denormal = x < 1.17549435e-38f;
-    float y = normal_log(denormal ? x * 8388608.0f : x, denormal ? -23.0f : 0.0f);
-    y = x == 0.0f ? -INFINITY : y;
-    y = x == INFINITY ? x : y;
-    return x >= 0.0f ? y : NAN;
+    ints denormal = x < SMALLEST;
+    floats y = normal_log(pick(denormal, x * 0x1p23f, x), pick(denormal, all(-23.0f), all(0.0f)));
+    y = pick(x == 0.0f, all(-INFINITY), y);
+    y = pick(x == INFINITY, x, y);
+    return pick(x >= 0.0f, y, all(NAN));
 }
 
-/* Limits as data: where the compiler knows both sides, it makes six instructions of the two that clipping needs. */
-typedef struct {
-    float one, tanh, erf;
-} ptir_limits;
-extern ptir_limits ptir_limit;
-
-PTIR_INLINE float clipped(float x, float limit)
+/* y, and 1 with the sign of x where x is beyond the limit; up to there y is at most 1. */
+PTIR_INLINE floats bounded(floats x, floats y, float limit)
 {
-    float y = x < -limit ? -limit : x;
-    return y > limit ? limit : y;
+    return pick(absolute(x) > limit, (floats)(((ints)x & ~MAGNITUDE) | ONE), y);
 }
 
-PTIR_INLINE float fast_tanh(float x)
+PTIR_INLINE floats quick_tanh(floats x)
 {
-    float y = clipped(x, ptir_limit.tanh);
-    float t = y * y;
-    float p = 3.683617833e-11f, q = 2.956608308e-09f;
+    floats t = x * x;
+    floats p = all(3.683617833e-11f), q = all(2.956608308e-09f);
     p = p * t + 1.113220897e-07f;
     p = p * t + 4.229904046e-05f;
     p = p * t + 4.426928195e-03f;
@@ -122,14 +121,13 @@ PTIR_INLINE float fast_tanh(float x)
     q = q * t + 2.920451903e-02f;
     q = q * t + 4.743327704e-01f;
     q = q * t + 1.0f;
-    return clipped(y * (p / q), ptir_limit.one);
+    return bounded(x, x * (p / q), 7.9f);
 }
 
-PTIR_INLINE float fast_erf(float x)
+PTIR_INLINE floats quick_erf(floats x)
 {
-    float y = clipped(x, ptir_limit.erf);
-    float t = y * y;
-    float p = 1.9867809e-06f, q = 3.7420167e-05f;
+    floats t = x * x;
+    floats p = all(1.9867809e-06f), q = all(3.7420167e-05f);
     p = p * t + 2.8456606e-04f;
     p = p * t + 3.8833523e-03f;
     p = p * t + 5.3101775e-02f;
@@ -140,46 +138,34 @@ PTIR_INLINE float fast_erf(float x)
     q = q * t + 1.1535008e-01f;
     q = q * t + 5.0485758e-01f;
     q = q * t + 1.0f;
-    return clipped(y * (p / q), ptir_limit.one);
+    return bounded(x, x * (p / q), 3.64f);
 }
 
-/* Narrow floats: 16 bits to f32, the nearest in f32, and what is one in f32 to 16 bits. A NaN stays one. */
-PTIR_INLINE float from_bf16(uint16_t h) { return from_bits((uint32_t)h << 16); }
-PTIR_INLINE uint16_t to_bf16(float x) { return (uint16_t)(to_bits(x) >> 16); }
-
-PTIR_INLINE float nearest_bf16(float x)
+PTIR_INLINE floats inverse_root(floats x)
 {
-    uint32_t u = to_bits(x), near = u + 0x7fff + (u >> 16 & 1);
-    return from_bits((x == x ? near : u | 0x400000) & 0xffff0000);
+    for (int i = 0; i < WIDTH; i++)
+        x[i] = sqrtf(x[i]);
+    return 1.0f / x;
 }
 
-enum { F16_SPECIAL = 0x7c00, SIGN = 0x8000 };
-
-PTIR_INLINE float from_f16(uint16_t h)
+/* The nearest bf16. A NaN stays one. */
+PTIR_INLINE floats nearest_bf16(floats x)
 {
-    uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & SIGN) << 16;
-    uint32_t scaled = to_bits(from_bits(magnitude) * 0x1p112f);
-    return from_bits(((h & F16_SPECIAL) == F16_SPECIAL ? magnitude | 0x7f800000 : scaled) | sign);
+    ints u = (ints)x, near = u + 0x7fff + (u >> 16 & 1);
+    return (floats)((ints)pick(x == x, (floats)near, (floats)(u | QUIET)) & ~0xffff);
 }
 
-PTIR_INLINE uint16_t to_f16(float x)
+/* The nearest f16: eleven bits; below 2^-14 multiples of 2^-24, which adding 1/2 leaves; from 65520 on infinity. */
+PTIR_INLINE floats nearest_f16(floats x)
 {
-    uint32_t magnitude = to_bits(x) & 0x7fffffff, sign = to_bits(x) >> 16 & SIGN;
-    uint32_t scaled = to_bits(from_bits(magnitude) * 0x1p-112f) >> 13, special = magnitude >> 13 & 0x3ff;
-    return (uint16_t)((magnitude >= 0x7f800000 ? F16_SPECIAL | special : scaled) | sign);
-}
-
-/* Eleven bits; below 2^-14 multiples of 2^-24, which adding 1/2 leaves; from 65520 on infinity. */
-PTIR_INLINE float nearest_f16(float x)
-{
-    uint32_t u = to_bits(x) & 0x7fffffff, sign = to_bits(x) & 0x80000000;
-    float normal = from_bits((u + 0xfff + (u >> 13 & 1)) & 0xffffe000), small = from_bits(u) + 0.5f - 0.5f;
-    float near = from_bits(u) < 0x1p-14f ? small : normal;
-    near = near > 65504.0f ? INFINITY : near;
-    return from_bits((x == x ? to_bits(near) : (u | 0x400000) & 0xffffe000) | sign);
+    ints u = (ints)x & MAGNITUDE, sign = (ints)x & ~MAGNITUDE;
+    floats normal = (floats)((u + 0xfff + (u >> 13 & 1)) & ~0x1fff), small = (floats)u + 0.5f - 0.5f;
+    floats near = pick((floats)u < 0x1p-14f, small, normal);
+    near = pick(near > 65504.0f, all(INFINITY), near);
+    return (floats)((ints)pick(x == x, near, (floats)((u | QUIET) & ~0x1fff)) | sign);
 }
 
 /* The larger and the smaller; NaN when either is NaN. */
-PTIR_INLINE float larger(float a, float b) { return a > b || a != a ? a : b; }
-PTIR_INLINE float smaller(float a, float b) { return a < b || a != a ? a : b; }
+PTIR_INLINE floats larger(floats a, floats b) { return pick((a > b) | (a != a), a, b); }
+PTIR_INLINE floats smaller(floats a, floats b) { return pick((a < b) | (a != a), a, b); }
 #endif

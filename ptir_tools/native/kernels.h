@@ -40,43 +40,68 @@ typedef struct {
 /* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
 void ptir_turn(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
 
-/* A tile program: instructions over registers, run for every tile of a rows x columns domain.
- * A register holds a tile, or one float per row of it (`scalar`). Registers 0 .. arrays-1 are the arrays; inputs are loaded when a
- * tile begins, outputs stored when it ends, so that an output may be the very memory of an input. */
+/* A tile program, run for every tile of a rows x columns domain: instructions on an accumulator, and registers in memory.
+ *
+ * A register is FULL (a float for each element of the tile), has one float for each of its ROWS, or is LOCAL: it holds what the
+ * next instructions need of the elements in work. Registers 0 .. array_count-1 are the arrays; inputs are loaded when a tile
+ * begins, outputs stored when it ends, so that an output may be the very memory of an input.
+ *
+ * A program is in phases. A phase runs from its first to its last instruction for some elements, then for the next. One on
+ * elements goes through the tile row by row; what it reduces can be used in the phases that follow. One on rows computes with
+ * what there is once per row. An instruction changes the accumulator, by itself or by registers a and b; `store` sets register
+ * a to it, a reduction reduces it over the row into register a, and has a number b of its own. */
 typedef struct {
-    uint8_t op, dst, a, b, c, scalars; /* bits of `scalars`: dst, a, b, c hold one float per row */
+    uint8_t op, a, b;
 } ptir_instruction;
+
+enum { PTIR_FULL, PTIR_ROWS, PTIR_LOCAL };
 
 enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };
 typedef struct {
     void *data;
     ptrdiff_t rows, columns; /* strides; columns 0 is one element per row */
     uint8_t kind, is_output;
-    uint8_t is_apart; /* of an output: it overlaps no other array */
+    uint8_t is_direct; /* of an output: may be written while the program runs */
 } ptir_array;
 
-enum { PTIR_REGISTERS = 64, PTIR_TILE = 2048 };
+enum { PTIR_REGISTERS = 64, PTIR_REDUCTIONS = 24, PTIR_LONGEST = 128, PTIR_PHASES = 64, PTIR_TILE = 4096 };
 
 typedef struct {
     const ptir_instruction *code;
     size_t length;
+    const uint8_t *kinds; /* of the registers */
     const ptir_array *arrays;
     size_t array_count, register_count;
     size_t rows, columns;
     int whole_rows; /* some instruction reduces a row: tiles are whole rows */
 } ptir_program;
 
-/* Rows and columns of a full tile of `p`. */
-void ptir_tile_shape(const ptir_program *p, size_t *rows, size_t *columns);
+/* Whether the kinds of the registers are such, and arrays not LOCAL; whether the code, with so many arrays that are only read,
+ * keeps to them. Which outputs are direct is said by `ptir_find_direct`, once the arrays are there. */
+int ptir_checks_kinds(const ptir_program *p);
+int ptir_checks_code(const ptir_program *p, size_t inputs);
+void ptir_find_direct(const ptir_program *p, ptir_array *arrays);
 
-/* Run rows [first, last) of `p`; `scratch` has register_count * rows * columns floats of a full tile. */
+/* The floats of scratch that `p` needs: a place for every register. */
+size_t ptir_scratch(const ptir_program *p);
+
+/* Run rows [first, last) of `p`. */
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch);
 
 /* Instructions by number; the names are the engine's and are given to it by the module. */
 #define PTIR_OPS(X)                                                                                                    \
-    X(neg) X(abs) X(exp) X(log) X(tanh) X(erf) X(rsqrt) X(reciprocal) X(add) X(sub) X(mul) X(div) X(maximum)           \
-    X(minimum) X(compare_lt) X(compare_le) X(compare_eq) X(compare_ge) X(compare_gt) X(compare_ne) X(select) X(clamp)  \
-    X(splat) X(reduce_sum) X(reduce_max) X(reduce_min) X(nearest_f16) X(nearest_bf16)
+    X(load) X(add) X(sub) X(mul) X(div) X(reverse_sub) X(reverse_div) X(maximum) X(minimum) X(compare_lt)              \
+    X(compare_le) X(compare_eq) X(compare_ge) X(compare_gt) X(compare_ne) X(neg) X(abs) X(exp) X(log) X(tanh) X(erf)   \
+    X(rsqrt) X(reciprocal) X(nearest_f16) X(nearest_bf16) X(select) X(clamp) X(store) X(reduce_sum) X(reduce_max)      \
+    X(reduce_min) X(on_elements) X(on_rows)
 #define PTIR_ENUM(name) PTIR_##name,
 enum { PTIR_OPS(PTIR_ENUM) PTIR_OP_COUNT };
+
+static inline int ptir_is_reduction(unsigned op) { return op >= PTIR_reduce_sum && op <= PTIR_reduce_min; }
+
+/* How many registers an instruction names. */
+static inline int ptir_registers_of(unsigned op)
+{
+    return op == PTIR_select || op == PTIR_clamp ? 2 : op <= PTIR_compare_ne || op == PTIR_store || ptir_is_reduction(op);
+}
 #endif

@@ -124,58 +124,28 @@ static PyObject *py_pack(PyObject *self, PyObject *const *args, Py_ssize_t count
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
-/* Every instruction names an operation and registers that exist. */
-static int checks_code(const ptir_program *p)
-{
-    for (size_t i = 0; i < p->length; i++) {
-        const ptir_instruction *in = &p->code[i];
-        size_t n = p->register_count;
-        if (in->op >= PTIR_OP_COUNT || in->dst >= n || in->a >= n || in->b >= n || in->c >= n)
-            return fail("an instruction is out of range");
-    }
-    return 1;
-}
-
-static int checks_array(const Py_buffer *view, const ptir_program *p)
+static int checks_array(const Py_buffer *view, const ptir_program *p, uint8_t kind)
 {
     size_t rows = (size_t)view->shape[0], columns = (size_t)view->shape[1];
-    if (rows != p->rows || (columns != p->columns && columns != 1))
+    if (rows != p->rows || columns != (kind == PTIR_ROWS ? 1 : p->columns))
         return fail("an array does not have the shape of the domain");
     return 1;
 }
 
-static ptir_array array(const Py_buffer *view, int is_output)
+static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 {
     static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H'};
     Py_ssize_t size = view->itemsize;
     uint8_t kind = PTIR_FLOAT;
     while (formats[kind] != view->format[0])
         kind++;
-    return (ptir_array){view->buf, view->strides[0] / size, view->shape[1] == 1 ? 0 : view->strides[1] / size, kind,
+    return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind,
                         (uint8_t)is_output, 0};
-}
-
-/* Whether the dense array `at` shares no byte with any other. */
-static int is_apart(const Py_buffer *view, Py_ssize_t at, Py_ssize_t count)
-{
-    const char *start = view[at].buf, *end = start + view[at].len;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        const char *low = view[i].buf, *high = low + view[i].itemsize;
-        for (int a = 0; a < 2; a++) {
-            Py_ssize_t reach = (view[i].shape[a] - 1) * view[i].strides[a];
-            *(reach < 0 ? &low : &high) += reach;
-        }
-        if (i != at && low < end && start < high)
-            return 0;
-    }
-    return 1;
 }
 
 static int run_tiles(ptir_program *p, Py_buffer *scratch)
 {
-    size_t tall, wide;
-    ptir_tile_shape(p, &tall, &wide);
-    if (!is_dense(scratch) || (size_t)scratch->len < p->register_count * tall * wide * sizeof(float))
+    if (!is_dense(scratch) || (size_t)scratch->len < ptir_scratch(p) * sizeof(float))
         return fail("scratch is too small");
     PyThreadState *saved = PyEval_SaveThread();
     ptir_watch watch = {is_interrupted, &saved, 0, 0};
@@ -215,57 +185,61 @@ static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
-PyDoc_STRVAR(tiles_doc, "tiles(code, arrays, inputs, registers, rows, columns, whole_rows, scratch): run a tile program. `arrays` are\n"
-                        "[rows, columns] or [rows, 1] of f32, bool, f16 or the bits of bf16; the first `inputs` are read, the rest written.");
+PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch): run a tile program. `arrays`, the\n"
+                        "first registers, are [rows, columns], or [rows, 1] where their kind is ROWS, of f32, bool, f16 or the\n"
+                        "bits of bf16; the first `inputs` are read, the rest written.");
 
 static PyObject *py_tiles(PyObject *self, PyObject *args)
 {
-    Py_buffer code, scratch, view[MAX_ARRAYS];
+    Py_buffer code, kinds, scratch, view[MAX_ARRAYS];
     PyObject *arrays, *room;
-    Py_ssize_t inputs, registers, rows, columns, held = 0;
-    int whole_rows, good;
+    Py_ssize_t inputs, rows, columns, held = 0;
+    int whole_rows;
     ptir_array made[MAX_ARRAYS];
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*O!nnnnpO", &code, &PyTuple_Type, &arrays, &inputs, &registers, &rows, &columns, &whole_rows,
-                          &room))
+    if (!PyArg_ParseTuple(args, "y*y*O!nnnpO", &code, &kinds, &PyTuple_Type, &arrays, &inputs, &rows, &columns, &whole_rows, &room))
         return NULL;
     Py_ssize_t count = PyTuple_Size(arrays);
-    ptir_program p = {code.buf, (size_t)code.len / sizeof(ptir_instruction), made, (size_t)count, (size_t)registers,
+    ptir_program p = {code.buf, (size_t)code.len / sizeof(ptir_instruction), kinds.buf, made, (size_t)count, (size_t)kinds.len,
                       (size_t)rows, (size_t)columns, whole_rows};
-    good = (count <= MAX_ARRAYS && count <= registers && registers <= PTIR_REGISTERS && rows >= 0 && columns >= 0) ||
-           fail("too many arrays or registers");
-    good = good && checks_code(&p);
+    int good = (count <= MAX_ARRAYS && count <= kinds.len && inputs >= 0 && rows >= 0 && columns >= 0 && ptir_checks_kinds(&p)) ||
+               fail("too many arrays or registers");
+    good = good && (ptir_checks_code(&p, (size_t)inputs) || fail("an instruction is out of range"));
     for (; good && held < count; held++) {
         if (!(good = take(PyTuple_GetItem(arrays, held), &view[held], 2, "f?eH", held >= inputs)))
             break;
-        made[held] = array(&view[held], held >= inputs);
-        good = checks_array(&view[held], &p) && (held < inputs || is_dense(&view[held]) || fail("an output is not dense"));
+        made[held] = array(&view[held], p.kinds[held], held >= inputs);
+        good = checks_array(&view[held], &p, p.kinds[held]) &&
+               (held < inputs || is_dense(&view[held]) || fail("an output is not dense"));
     }
-    for (Py_ssize_t i = inputs; good && i < held; i++)
-        made[i].is_apart = (uint8_t)is_apart(view, i, held);
+    if (good)
+        ptir_find_direct(&p, made);
     if (good && (good = take(room, &scratch, 1, "f", 1))) {
         good = run_tiles(&p, &scratch);
         PyBuffer_Release(&scratch);
     }
     while (held)
         PyBuffer_Release(&view[--held]);
+    PyBuffer_Release(&kinds);
     PyBuffer_Release(&code);
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
-PyDoc_STRVAR(tile_floats_doc, "tile_floats(rows, columns, whole_rows): the floats of one register.");
+PyDoc_STRVAR(tile_floats_doc, "tile_floats(kinds, rows, columns, whole_rows): the floats of scratch that registers of these kinds take.");
 
 static PyObject *py_tile_floats(PyObject *self, PyObject *args)
 {
+    Py_buffer kinds;
     Py_ssize_t rows, columns;
     int whole_rows;
-    size_t tall, wide;
     (void)self;
-    if (!PyArg_ParseTuple(args, "nnp", &rows, &columns, &whole_rows))
+    if (!PyArg_ParseTuple(args, "y*nnp", &kinds, &rows, &columns, &whole_rows))
         return NULL;
-    ptir_program p = {.rows = (size_t)rows, .columns = (size_t)columns, .whole_rows = whole_rows};
-    ptir_tile_shape(&p, &tall, &wide);
-    return PyLong_FromSize_t(tall * wide);
+    ptir_program p = {.kinds = kinds.buf, .register_count = (size_t)kinds.len, .rows = (size_t)rows, .columns = (size_t)columns,
+                      .whole_rows = whole_rows};
+    size_t floats = ptir_scratch(&p);
+    PyBuffer_Release(&kinds);
+    return PyLong_FromSize_t(floats);
 }
 
 PyDoc_STRVAR(place_doc, "place(lower, upper, size, rank, capacity, steps, offsets): search offsets for buffers; all arrays are of\n"
@@ -371,7 +345,8 @@ PyMODINIT_FUNC PyInit__native(void)
     if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_gemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_packed_floats(1, 1)) < 0 ||
-        PyModule_AddIntConstant(made, "REGISTERS", PTIR_REGISTERS) < 0) {
+        PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
+        PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0) {
         Py_XDECREF(names);
         Py_XDECREF(made);
         return NULL;

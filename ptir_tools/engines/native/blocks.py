@@ -13,7 +13,8 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.native import clusters, threads
 from ptir_tools.engines.native.causal import LANES, causal
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.tiles import bits, lowered
+from ptir_tools.engines.native.lowering import lowered
+from ptir_tools.engines.native.tiles import bits, register_kinds
 from ptir_tools.engines.numpy.linalg import axes_of, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
@@ -101,19 +102,20 @@ class _Blocks:
         self.batch = cluster.shape[:-2]
         self.arrays: list[Any] = [None if v in made else _spread(data(v), cluster.shape) for v in cluster.inputs]
         result = next(op.result for op in reversed(ops[:-1]) if op.result in cluster.kinds)
-        scalar = [a is not None and a.shape[-1] == 1 for a in self.arrays]
-        self.code, self.registers = lowered(cluster, [result], [*scalar, False])
         assert result.op is not None
         self.causal = causal(result.op)
-        if self.causal is not None:
-            self.told, self.more = lowered(cluster, [result, self.causal.top], [*scalar, False, True])
+        self.whole = self.lowered([result])
+        self.told = self.whole if self.causal is None else self.lowered([result, self.causal.top])
+
+    def lowered(self, outs: list[Value]) -> tuple[bytes, bytes]:
+        """The code that makes `outs`, and the kinds of its registers."""
+        return lowered(self.cluster, outs, register_kinds(self.cluster, self.arrays, outs))
 
     def room(self, rows: int, shop: Workshop) -> tuple[Array, Array, Array, Array]:
         """Scratch for what is between, for the cluster's registers, for the products, and for the largest of the rows."""
         widths = [self.columns] if self.causal is None else [self.columns, *range(LANES, self.columns, LANES)]
-        floats = max(kernels().tile_floats(rows, width, True) for width in widths)
-        count = self.registers if self.causal is None else max(self.registers, self.more)
-        sizes = (rows * self.columns, count * floats, kernels().GEMM_SCRATCH, rows)
+        floats = max(kernels().tile_floats(kinds, rows, width, True) for width in widths for _, kinds in (self.whole, self.told))
+        sizes = (rows * self.columns, floats, kernels().GEMM_SCRATCH, rows)
         between, registers, packed, top = (shop.scratch((n,), F32) for n in sizes)
         return between, registers, packed, top
 
@@ -146,11 +148,11 @@ class _Blocks:
         scores = between[: height * width].reshape(height, width)
         at = np.unravel_index(b, self.batch)
         arrays = [scores if a is None else _block(a, at, rows)[:, :width] for a in self.arrays]
-        code, outs, count = self.code, [scores], self.registers
+        program, outs = self.whole, [scores]
         if width < self.columns:
-            code, outs, count = self.told, [scores, top[:height, None]], self.more
+            program, outs = self.told, [scores, top[:height, None]]
         kernel = kernels()
-        call = (code, (*arrays, *outs), len(arrays), count, height, width, True, registers)
+        call = (*program, (*arrays, *outs), len(arrays), height, width, True, registers)
         return [
             (kernel.gemm, (scores[None], left, right[:, :, :width], packed)),
             (kernel.tiles, call),

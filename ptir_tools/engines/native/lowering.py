@@ -1,0 +1,182 @@
+"""Clusters as tile programs: phases of instructions on one accumulator, and registers for what it cannot hold.
+
+A phase on elements ends where something is needed that it reduces; then comes a phase on what there is once per row, then the
+next on elements. In a phase, an op whose operand has just been computed takes it from the accumulator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+from ptir_tools.core.dtypes import BF16, F16
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.types import TensorType
+from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native.library import kernels
+
+INSTRUCTION = 3  # bytes
+ROUNDING = {F16: "nearest_f16", BF16: "nearest_bf16"}
+_EXACT = ("neg", "abs", "maximum", "minimum", "select", "clamp", "reduce_max", "reduce_min")  # nothing to round
+_RENAMES = ("ptir.reshape", "ptir.broadcast_to")
+# The instruction with its operands exchanged.
+_TURNED = {
+    "add": "add", "mul": "mul", "sub": "reverse_sub", "div": "reverse_div",
+    "compare_eq": "compare_eq", "compare_ne": "compare_ne",
+    "compare_lt": "compare_gt", "compare_le": "compare_ge", "compare_gt": "compare_lt", "compare_ge": "compare_le",
+}  # fmt: skip
+
+
+class Assembler:
+    """A tile program under construction: its code, and the kinds of its registers, those of the arrays first."""
+
+    def __init__(self, kinds: Sequence[int]) -> None:
+        self.numbers = {name: i for i, name in enumerate(kernels().OPS)}
+        self.kinds = bytearray(kinds)
+        self.code = bytearray()
+
+    def register(self, kind: int) -> int:
+        """A new register."""
+        self.kinds.append(kind)
+        return len(self.kinds) - 1
+
+    def emit(self, name: str, a: int = 0, b: int = 0) -> None:
+        """One instruction."""
+        self.code += bytes((self.numbers[name], a, b))
+
+
+class _Node(NamedTuple):
+    """What gives one value, named by `result`: an instruction, or none, on the operands, and a rounding."""
+
+    name: str | None
+    operands: list[Hashable]
+    result: Hashable
+    rounding: str | None
+    level: int  # its phase: even ones are on elements, odd ones on rows
+
+    @property
+    def reduces(self) -> bool:
+        return self.name is not None and self.name.startswith("reduce_")
+
+
+def lowered(cluster: clusters.Cluster, outs: Sequence[Value], kinds: Sequence[int]) -> tuple[bytes, bytes]:
+    """The code of a cluster and the kinds of its registers; `kinds` are those of its arrays: the inputs, then `outs`."""
+    program = _Phases(Assembler(kinds), list(_nodes(cluster, outs)), [*cluster.inputs], outs)
+    return program.run()
+
+
+def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
+    """The ops of a cluster with their phases. Another shape of what there is once per row is that itself, or an output's copy."""
+    same = {op.result: op.operands[0] for op in cluster.ops if op.name in _RENAMES}
+    levels: dict[Hashable, int] = dict.fromkeys(cluster.inputs, 0)
+
+    def node(name: str | None, operands: list[Hashable], result: Hashable, rounding: str | None, rows: bool) -> _Node:
+        first = max(levels[v] for v in operands)
+        made = _Node(name, operands, result, rounding, first + (first % 2 != rows))
+        levels[result] = made.level + made.reduces
+        return made
+
+    for op in cluster.ops:
+        rows = cluster.kinds[op.result] == clusters.ROWS
+        if op.result in same:
+            if op.result in outs:
+                yield node(None, [_root(op.result, same)], op.result, None, rows)
+            else:
+                levels[op.result] = levels[_root(op.result, same)]
+            continue
+        operands: list[Hashable] = [_root(v, same) for v in op.values()]
+        rounding = _rounding(op)
+        if op.name not in clusters.REDUCTIONS:
+            yield node(None if op.name == "ptir.cast" else op.defn.short, operands, op.result, rounding, rows)
+        elif rounding is None:
+            yield node(op.defn.short, operands, op.result, None, False)
+        else:
+            yield node(op.defn.short, operands, (op, "exact"), None, False)
+            yield node(None, [(op, "exact")], op.result, rounding, True)
+
+
+def _root(v: object, same: dict[Value, object]) -> Hashable:
+    while v in same:
+        v = same[v]
+    return v
+
+
+def _rounding(op: Op) -> str | None:
+    """The instruction that rounds the result of `op` to its dtype."""
+    t = op.result.type
+    assert isinstance(t, TensorType)
+    return None if op.defn.short in _EXACT else ROUNDING.get(t.dtype)
+
+
+class _Phases:
+    """Nodes to instructions. `held` is in the accumulator; `home` is the register of what is in memory."""
+
+    def __init__(self, program: Assembler, nodes: list[_Node], inputs: Sequence[Value], outs: Sequence[Value]) -> None:
+        self.program = program
+        self.nodes = nodes
+        self.home: dict[Hashable, int] = {v: i for i, v in enumerate(inputs)}
+        self.outs: dict[Hashable, int] = {v: len(inputs) + i for i, v in enumerate(outs)}
+        self.uses = Counter(v for n in nodes for v in n.operands)
+        self.last = {v: n.level for n in nodes for v in n.operands}
+        for n in nodes:
+            self.last.update((v, max(n.level, self.last[v])) for v in n.operands)
+        self.depth: Counter[Hashable] = Counter()  # how long the longest chain of nodes from a value on is
+        for n in reversed(nodes):
+            self.depth.update({v: max(0, self.depth[n.result] + 1 - self.depth[v]) for v in n.operands})
+        self.held: Hashable = None
+        self.level = 0
+        self.reductions = 0
+
+    def run(self) -> tuple[bytes, bytes]:
+        for level in sorted({n.level for n in self.nodes}):
+            self.level = level
+            self.program.emit("on_rows" if self.level % 2 else "on_elements")
+            self.held = None
+            self.phase([n for n in self.nodes if n.level == self.level])
+            self.keep()
+        return bytes(self.program.code), bytes(self.program.kinds)
+
+    def phase(self, left: list[_Node]) -> None:
+        """All nodes of a phase: if possible what uses the accumulator, else what most others wait for, one after the other."""
+        while left:
+            missing = {n.result for n in left}
+            ready = [n for n in left if missing.isdisjoint(n.operands)]
+            n = next((n for n in ready if self.held in n.operands), max(ready, key=lambda n: self.depth[n.result]))
+            left.remove(n)
+            self.compute(n)
+
+    def compute(self, n: _Node) -> None:
+        name, (first, *rest) = n.name, n.operands
+        if self.held is not first and rest == [self.held] and name in _TURNED:
+            name, first, rest = _TURNED[name], self.held, [first]
+        self.uses.subtract(n.operands)
+        self.keep(wanted=self.held in rest)
+        if self.held is not first:
+            self.program.emit("load", self.home[first])
+            self.held = first
+        if n.reduces and name is not None:
+            self.home[n.result] = self.outs[n.result] if n.result in self.outs else self.program.register(kernels().ROWS)
+            self.program.emit(name, self.home[n.result], self.reductions)
+            self.reductions += 1
+            return
+        if name is not None:
+            self.program.emit(name, *(self.home[v] for v in rest))
+        if n.rounding is not None:
+            self.program.emit(n.rounding)
+        self.held = n.result
+
+    def keep(self, wanted: bool = False) -> None:
+        """Store what is in the accumulator if it is needed again, or `wanted`, and is not in memory."""
+        v = self.held
+        if v is None or v in self.home or not (wanted or self.uses[v] or v in self.outs):
+            return
+        self.home[v] = self.outs[v] if v in self.outs else self.program.register(self.kind(v))
+        self.program.emit("store", self.home[v])
+
+    def kind(self, v: Hashable) -> int:
+        """The kind of register for a value of this phase: LOCAL when no later one uses it."""
+        kernel = kernels()
+        if self.last[v] == self.level:
+            return int(kernel.LOCAL)
+        return int(kernel.ROWS if self.level % 2 else kernel.FULL)

@@ -1,0 +1,199 @@
+/* One row of a tile program. An accumulator of 64 floats stays in vector registers from one instruction to the next. */
+#include <string.h>
+#include "chain.h"
+#include "functions.h"
+#include "quick.h"
+
+/* The accumulator is eight variables, so that it needs no memory. */
+#define EACH(value)                                                                                                    \
+    {                                                                                                                  \
+        ONE_OF(0, value) ONE_OF(1, value) ONE_OF(2, value) ONE_OF(3, value)                                            \
+        ONE_OF(4, value) ONE_OF(5, value) ONE_OF(6, value) ONE_OF(7, value)                                            \
+    }
+#define ONE_OF(k, value)                                                                                               \
+    {                                                                                                                  \
+        floats x = a##k;                                                                                               \
+        (void)x;                                                                                                       \
+        a##k = (value);                                                                                                \
+    }
+
+#define UNARY(name, value)                                                                                             \
+    case PTIR_##name: EACH(value) break;
+
+/* Quick where all arguments are usual, whole where one is not. */
+#define GUARDED(name, usual, quick, whole)                                                                             \
+    case PTIR_##name: {                                                                                                \
+        ints all_usual = usual(a0);                                                                                    \
+        EACH((all_usual &= usual(x), x))                                                                               \
+        if (is_any(~all_usual))                                                                                            \
+            EACH(whole(x))                                                                                             \
+        else                                                                                                           \
+            EACH(quick(x))                                                                                             \
+        break;                                                                                                         \
+    }
+
+/* The second operand is a row, or one float. */
+#define BINARY(name, value)                                                                                            \
+    case PTIR_##name: {                                                                                                \
+        const float *p = along(&in->first, at, n, spare[0]);                                                           \
+        PAIR(0, value) PAIR(1, value) PAIR(2, value) PAIR(3, value)                                                    \
+        PAIR(4, value) PAIR(5, value) PAIR(6, value) PAIR(7, value)                                                    \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    case PTIR_##name + REPEATED: {                                                                                     \
+        floats y = all(*in->first.at);                                                                                 \
+        EACH(value)                                                                                                    \
+        break;                                                                                                         \
+    }
+#define PAIR(k, value)                                                                                                 \
+    {                                                                                                                  \
+        floats x = a##k, y = EIGHT(p, k);                                                                              \
+        (void)x;                                                                                                       \
+        a##k = (value);                                                                                                \
+    }
+
+#define TERNARY(name, value)                                                                                           \
+    case PTIR_##name: {                                                                                                \
+        const float *p = along(&in->first, at, n, spare[0]), *q = along(&in->second, at, n, spare[1]);                 \
+        THREE(0, value) THREE(1, value) THREE(2, value) THREE(3, value)                                                \
+        THREE(4, value) THREE(5, value) THREE(6, value) THREE(7, value)                                                \
+        break;                                                                                                         \
+    }
+#define THREE(k, value)                                                                                                \
+    {                                                                                                                  \
+        floats x = a##k, y = in->first.is_one ? all(*p) : EIGHT(p, k), z = in->second.is_one ? all(*q) : EIGHT(q, k);  \
+        a##k = (value);                                                                                                \
+    }
+
+/* The accumulator to memory. */
+#define PUT(p)                                                                                                         \
+    {                                                                                                                  \
+        floats *to = (floats *)(p);                                                                                    \
+        to[0] = a0, to[1] = a1, to[2] = a2, to[3] = a3, to[4] = a4, to[5] = a5, to[6] = a6, to[7] = a7;                \
+    }
+
+/* Two halves, then what was there; beyond the row stands what changes nothing. */
+#define REDUCE(op)                                                                                                     \
+    case op: {                                                                                                         \
+        floats *s = (floats *)in->second.at;                                                                           \
+        if (n < LANES) {                                                                                               \
+            PUT(spare[0])                                                                                              \
+            for (size_t i = n; i < LANES; i++)                                                                         \
+                spare[0][i] = nothing(op);                                                                             \
+            for (int i = 0; i < SUMS / WIDTH; i++)                                                                     \
+                s[i] = joined(op, s[i], joined(op, EIGHT(spare[0], i), EIGHT(spare[0] + SUMS, i)));                    \
+        } else {                                                                                                       \
+            s[0] = joined(op, s[0], joined(op, a0, a4));                                                               \
+            s[1] = joined(op, s[1], joined(op, a1, a5));                                                               \
+            s[2] = joined(op, s[2], joined(op, a2, a6));                                                               \
+            s[3] = joined(op, s[3], joined(op, a3, a7));                                                               \
+        }                                                                                                              \
+        break;                                                                                                         \
+    }
+
+/* An operand from column `at` on: in place, or, where fewer than LANES are left, a copy that zeros follow. */
+PTIR_INLINE const float *along(const ptir_operand *x, size_t at, size_t n, float *spare)
+{
+    const float *p = x->at + (at & x->moves);
+    if (__builtin_expect(n < LANES && x->moves, 0)) {
+        for (int i = 0; i < LANES / WIDTH; i++)
+            ((floats *)spare)[i] = all(0.0f);
+        memcpy(spare, p, n * sizeof *p);
+        return spare;
+    }
+    return p;
+}
+
+/* What a reduction has found in its SUMS floats: one half with the other, until one is left. */
+PTIR_INLINE float reduced(unsigned op, const float *s)
+{
+    floats v = joined(op, joined(op, EIGHT(s, 0), EIGHT(s, 2)), joined(op, EIGHT(s, 1), EIGHT(s, 3)));
+    v = joined(op, v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7));
+    v = joined(op, v, __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3));
+    return joined(op, v, __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1))[0];
+}
+
+/* Before a row reductions have found nothing. */
+PTIR_INLINE void begin(const ptir_ready *code, size_t length)
+{
+    for (const ptir_ready *in = code; in < code + length; in++)
+        for (int i = 0; ptir_is_reduction(in->op) && i < SUMS / WIDTH; i++)
+            ((floats *)in->second.at)[i] = all(nothing(in->op));
+}
+
+/* After it their results are there, and operands stand at the next. */
+PTIR_INLINE void finish(ptir_ready *code, size_t length)
+{
+    for (ptir_ready *in = code; in < code + length; in++) {
+        switch (in->op) {
+        case PTIR_reduce_sum: *in->first.at = reduced(PTIR_reduce_sum, in->second.at); break;
+        case PTIR_reduce_max: *in->first.at = reduced(PTIR_reduce_max, in->second.at); break;
+        case PTIR_reduce_min: *in->first.at = reduced(PTIR_reduce_min, in->second.at); break;
+        }
+        in->first.at += in->first.next;
+        in->second.at += in->second.next;
+    }
+}
+
+/* Columns [from, columns) of one row. */
+PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t columns)
+{
+    float spare[2][LANES];
+    floats a0 = {0}, a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0;
+    for (size_t at = from; at < columns; at += LANES) {
+        size_t n = smallest(LANES, columns - at);
+        for (const ptir_ready *in = code; in < code + length; in++)
+            switch (in->op) {
+                BINARY(load, y)
+                BINARY(add, x + y)
+                BINARY(sub, x - y)
+                BINARY(mul, x * y)
+                BINARY(div, x / y)
+                BINARY(reverse_sub, y - x)
+                BINARY(reverse_div, y / x)
+                BINARY(maximum, larger(x, y))
+                BINARY(minimum, smaller(x, y))
+                BINARY(compare_lt, one_where(x < y))
+                BINARY(compare_le, one_where(x <= y))
+                BINARY(compare_eq, one_where(x == y))
+                BINARY(compare_ge, one_where(x >= y))
+                BINARY(compare_gt, one_where(x > y))
+                BINARY(compare_ne, one_where(x != y))
+                UNARY(neg, -x)
+                UNARY(abs, absolute(x))
+                UNARY(tanh, quick_tanh(x))
+                UNARY(erf, quick_erf(x))
+                UNARY(reciprocal, 1.0f / x)
+                UNARY(rsqrt, inverse_root(x))
+                UNARY(nearest_f16, nearest_f16(x))
+                UNARY(nearest_bf16, nearest_bf16(x))
+                GUARDED(exp, is_near, near_exp, any_exp)
+                GUARDED(log, is_normal, near_log, any_log)
+                TERNARY(select, pick(x != 0.0f, y, z))
+                TERNARY(clamp, smaller(larger(x, y), z))
+                REDUCE(PTIR_reduce_sum)
+                REDUCE(PTIR_reduce_max)
+                REDUCE(PTIR_reduce_min)
+            case PTIR_store:
+                if (n < LANES && in->first.moves) {
+                    PUT(spare[0])
+                    memcpy(in->first.at + at, spare[0], n * sizeof(float));
+                } else
+                    PUT(in->first.at + (at & in->first.moves))
+                break;
+            default: __builtin_unreachable();
+            }
+    }
+}
+
+CLONES void ptir_chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns)
+{
+    for (size_t row = 0; row < rows; row++) {
+        begin(code, length);
+        size_t done = known == UNKNOWN ? 0 : columns / LANES * LANES;
+        quickly(known, code, done);
+        if (done < columns)
+            run(code, length, done, columns);
+        finish(code, length);
+    }
+}

@@ -1,0 +1,26 @@
+/* Instructions of a tile program on one row, made ready: operands found. */
+#ifndef PTIR_CHAIN_H
+#define PTIR_CHAIN_H
+#include "common.h"
+
+enum { LANES = 64, SUMS = 32 }; /* floats of the accumulator; partial results of a reduction */
+
+typedef struct {
+    float *at;      /* where the row begins */
+    ptrdiff_t next; /* from row to row */
+    size_t moves;   /* all bits set when it goes along the row, none when the same floats serve all of it */
+    int is_one;     /* it is one float for all of the row */
+} ptir_operand;
+
+/* One instruction. A binary operation on one float has the number of the operation and REPEATED. A reduction has SUMS floats
+ * at `second` and puts its result at `first`. */
+typedef struct {
+    unsigned op;
+    ptir_operand first, second;
+} ptir_ready;
+
+enum { REPEATED = PTIR_OP_COUNT };
+
+/* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
+void ptir_chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
+#endif

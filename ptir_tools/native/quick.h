@@ -1,0 +1,113 @@
+/* Phases that come often, as loops: what their instructions give one by one, to the bit, for whole blocks of a row. */
+#ifndef PTIR_QUICK_H
+#define PTIR_QUICK_H
+#include "chain.h"
+#include "functions.h"
+#include "phases.h"
+
+#define EIGHT(p, k) (*(const floats *)((p) + WIDTH * (k)))
+
+/* A product that no sum takes in: it is rounded. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define ROUNDED(x) __builtin_assoc_barrier(x)
+#else
+#define ROUNDED(x) (x)
+#endif
+
+PTIR_INLINE float nothing(unsigned op) { return op == PTIR_reduce_sum ? 0.0f : op == PTIR_reduce_max ? -INFINITY : INFINITY; }
+
+PTIR_INLINE floats joined(unsigned op, floats a, floats b)
+{
+    if (op == PTIR_reduce_sum)
+        return a + b;
+    return op == PTIR_reduce_max ? larger(a, b) : smaller(a, b);
+}
+
+/* For every block of `columns`: `value` of eight floats at column i, and with `op` its reduction. */
+#define BLOCKS(op, sums, value)                                                                                        \
+    {                                                                                                                  \
+        floats *s = (floats *)(sums), s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];                                      \
+        for (size_t at = 0; at < columns; at += LANES) {                                                               \
+            HALVES(op, s0, at, value)                                                                                  \
+            HALVES(op, s1, at + WIDTH, value)                                                                          \
+            HALVES(op, s2, at + 2 * WIDTH, value)                                                                      \
+            HALVES(op, s3, at + 3 * WIDTH, value)                                                                      \
+        }                                                                                                              \
+        s[0] = s0, s[1] = s1, s[2] = s2, s[3] = s3;                                                                    \
+    }
+#define HALVES(op, s, first, value)                                                                                    \
+    {                                                                                                                  \
+        size_t i = first;                                                                                              \
+        floats low = (value);                                                                                          \
+        i += SUMS;                                                                                                     \
+        floats high = (value);                                                                                         \
+        s = joined(op, s, joined(op, low, high));                                                                      \
+    }
+
+PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, EIGHT(x + i, 0))
+
+PTIR_INLINE floats square(floats x) { return ROUNDED(x * x); }
+PTIR_INLINE floats put(float *to, floats x) { return *(floats *)to = x; }
+
+PTIR_INLINE void quick_squares(float *sums, const float *x, size_t columns)
+    BLOCKS(PTIR_reduce_sum, sums, square(EIGHT(x + i, 0)))
+
+PTIR_INLINE void quick_deviation(float *sums, float *out, const float *x, float y, size_t columns)
+    BLOCKS(PTIR_reduce_sum, sums, square(put(out + i, EIGHT(x + i, 0) - y)))
+
+/* Block by block: quick where all arguments are near 0, whole where one is not. */
+PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, size_t all_columns)
+{
+    const size_t columns = LANES;
+    for (size_t done = 0; done < all_columns; done += LANES, x += LANES, out += LANES) {
+        ints near = is_near(EIGHT(x, 0) - y);
+        for (size_t i = WIDTH; i < LANES; i += WIDTH)
+            near &= is_near(EIGHT(x + i, 0) - y);
+        if (is_any(~near))
+            BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(EIGHT(x + i, 0) - y)))
+        else
+            BLOCKS(PTIR_reduce_sum, sums, put(out + i, near_exp(EIGHT(x + i, 0) - y)))
+    }
+}
+
+/* Elementwise: `value` of x for every eight. */
+#define EVERY(name, value, ...)                                                                                        \
+    PTIR_INLINE void name(float *out, const float *from, size_t columns, __VA_ARGS__)                                  \
+    {                                                                                                                  \
+        for (size_t i = 0; i < columns; i += WIDTH) {                                                                  \
+            floats x = EIGHT(from + i, 0);                                                                             \
+            put(out + i, value);                                                                                       \
+        }                                                                                                              \
+    }
+
+EVERY(quick_divided, x / r, float r)
+EVERY(quick_scaled, ROUNDED(x * r) * EIGHT(g + i, 0), float r, const float *g)
+EVERY(quick_scaled_shifted, ROUNDED(ROUNDED(x * r) * EIGHT(g + i, 0)) + EIGHT(c + i, 0), float r, const float *g, const float *c)
+EVERY(quick_erf_gelu, ROUNDED(x * half) * (quick_erf(ROUNDED(x * k)) + one), float k, float one, float half)
+EVERY(quick_tanh_gelu,
+      ROUNDED(x * half) * (quick_tanh(ROUNDED((ROUNDED(ROUNDED(square(x) * x) * c) + x) * k)) + one),
+      float c, float k, float one, float half)
+
+/* Columns [0, columns) of a row, a multiple of LANES. */
+PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t columns)
+{
+#define ROW_OF(k) in[k].first.at
+#define FLOAT_OF(k) *in[k].first.at
+#define SUMS_OF(k) in[k].second.at
+    switch (known) {
+    case SUM: quick_reduce(PTIR_reduce_sum, SUMS_OF(1), ROW_OF(0), columns); break;
+    case MAX: quick_reduce(PTIR_reduce_max, SUMS_OF(1), ROW_OF(0), columns); break;
+    case MIN: quick_reduce(PTIR_reduce_min, SUMS_OF(1), ROW_OF(0), columns); break;
+    case SQUARES: quick_squares(SUMS_OF(2), ROW_OF(0), columns); break;
+    case DEVIATION: quick_deviation(SUMS_OF(4), ROW_OF(2), ROW_OF(0), FLOAT_OF(1), columns); break;
+    case EXP: quick_exp(SUMS_OF(4), ROW_OF(3), ROW_OF(0), FLOAT_OF(1), columns); break;
+    case DIVIDED: quick_divided(ROW_OF(2), ROW_OF(0), columns, FLOAT_OF(1)); break;
+    case SCALED: quick_scaled(ROW_OF(3), ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2)); break;
+    case SHIFTED: quick_scaled_shifted(ROW_OF(4), ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2), ROW_OF(3)); break;
+    case ERF_GELU: quick_erf_gelu(ROW_OF(8), ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(3), FLOAT_OF(6)); break;
+    case TANH_GELU:
+        quick_tanh_gelu(ROW_OF(12), ROW_OF(0), columns, FLOAT_OF(3), FLOAT_OF(5), FLOAT_OF(7), FLOAT_OF(10));
+        break;
+    }
+}
+#endif

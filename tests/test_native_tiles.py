@@ -1,0 +1,238 @@
+"""Tile programs against NumPy, one instruction by one, and the phases that have a loop of their own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ptir_tools.engines import native
+from ptir_tools.engines.native.library import kernels
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
+ERF = np.vectorize(math.erf, otypes=[float])
+
+
+def tiles(name, arrays, out, whole_rows=False):
+    """One instruction over arrays of [rows, columns] or [rows, 1]."""
+    lib, n = kernels(), len(arrays)
+    rows, columns = (max(sizes) for sizes in zip(*(a.shape for a in (*arrays, out)), strict=True))
+    kinds = bytes(lib.ROWS if a.shape[1] == 1 and columns > 1 else lib.FULL for a in (*arrays, out))
+    number = lib.OPS.index
+    on_rows = columns > 1 and out.shape[1] == 1 and not name.startswith("reduce")
+    begin = [number("on_rows" if on_rows else "on_elements"), 0, 0, number("load"), 0, 0]
+    if name.startswith("reduce"):
+        kinds = kinds[:-1] + bytes([lib.ROWS])
+        code = bytes([*begin, number(name), n, 0])
+    else:
+        code = bytes([*begin, number(name), *([*range(1, n), 0, 0][:2]), number("store"), n, 0])
+    room = np.empty(lib.tile_floats(kinds, rows, columns, whole_rows), np.float32)
+    lib.tiles(code, kinds, (*arrays, out), n, rows, columns, whole_rows, room)
+    return out
+
+
+def units(actual, exact):
+    """The largest error in units in the last place, where the exact value is a finite float."""
+    near = exact.astype(np.float32)
+    use = np.isfinite(near) & (np.abs(near) >= np.finfo(np.float32).tiny)
+    return float(np.max(np.abs(actual[use] - exact[use]) / np.spacing(np.abs(near[use])).astype(float), initial=0))
+
+
+def test_a_row_repeated_over_all_rows_is_read_once_and_outputs_may_be_inputs():
+    rng = np.random.default_rng(0)
+    x, row = rng.standard_normal((5000, 3)).astype(np.float32), rng.standard_normal(3).astype(np.float32)
+    exact = x * row
+    repeated = np.broadcast_to(row, x.shape)
+    np.testing.assert_array_equal(tiles("mul", [x, repeated], np.empty_like(x)), exact)
+    np.testing.assert_array_equal(tiles("mul", [x, repeated], x), exact)
+
+
+def test_an_input_is_read_before_an_output_in_its_place_is_written():
+    lib, x = kernels(), np.arange(600, dtype=np.float32).reshape(3, 200)
+    before, other = x.copy(), np.empty_like(x)
+    steps = [("on_elements", 0), ("load", 0), ("neg", 0), ("store", 1), ("load", 0), ("store", 2)]
+    code, kinds = bytes(b for name, r in steps for b in (lib.OPS.index(name), r, 0)), bytes([lib.FULL] * 3)
+    room = np.empty(lib.tile_floats(kinds, 3, 200, False), np.float32)
+    lib.tiles(code, kinds, (x, x, other), 1, 3, 200, False, room)
+    np.testing.assert_array_equal(x, -before)
+    np.testing.assert_array_equal(other, before)
+
+
+UNARY = {
+    "neg": (np.negative, 0),
+    "abs": (np.abs, 0),
+    "exp": (np.exp, 2),
+    "log": (np.log, 2),
+    "tanh": (np.tanh, 7),
+    "erf": (ERF, 7),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 2),
+    "reciprocal": (lambda x: 1 / x, 1),
+}
+
+
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-45,
+    -1e-45,
+    1e-39,
+    1.2e-38,
+    3.4e38,
+    -3.4e38,
+    88.72,
+    88.73,
+    -87.4,
+    -103.9,
+    -104.1,
+]
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_are_within_their_error(name):
+    exact, limit = UNARY[name]
+    grid = [np.linspace(-110, 110, 20001), np.linspace(-1, 1, 20001), np.logspace(-38, 38, 5001), SPECIAL]
+    x = np.concatenate(grid).astype(np.float32)[None]
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype(float))
+        actual = tiles(name, [x], np.empty_like(x))
+        assert units(actual, wanted) <= limit
+        rounded = wanted.astype(np.float32)
+        extreme = ~np.isfinite(rounded)
+        np.testing.assert_array_equal(actual[extreme], rounded[extreme])
+        tiny = np.abs(rounded) < np.finfo(np.float32).tiny
+        assert (np.abs(actual[tiny] - wanted[tiny]) <= 2**-148).all()
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_give_the_same_bits_wherever_an_element_stands(name):
+    """Between any neighbors, in any place of a tile, in the last elements."""
+    x = np.concatenate([np.linspace(-12, 12, 1000), np.logspace(-38, 3, 1000)]).astype(np.float32)
+    alone = np.concatenate([tiles(name, [v[None, None]], np.empty((1, 1), np.float32)) for v in x], axis=1)[0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        order, some = rng.permutation(len(x)), x.copy()
+        some[rng.integers(0, len(x), 5)] = SPECIAL[:5]
+        found = tiles(name, [some[order][None]], np.empty((1, len(x)), np.float32))[0]
+        same = some[order] == x[order]
+        np.testing.assert_array_equal(found[same].view(np.int32), alone[order][same].view(np.int32))
+
+
+BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "compare_lt": np.less,
+    "compare_le": np.less_equal,
+    "compare_eq": np.equal,
+    "compare_ge": np.greater_equal,
+    "compare_gt": np.greater,
+    "compare_ne": np.not_equal,
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("left,right", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("rows,columns", [(16, 16), (3, 5000), (300, 7)])
+def test_binary_instructions_with_values_per_row(name, left, right, rows, columns):
+    rng = np.random.default_rng(1)
+    x, y = (rng.choice(np.array([*SPECIAL, 1.5, -2.5], np.float32), (rows, 1 if one else columns)) for one in (left, right))
+    out = np.empty((rows, 1 if left and right else columns), np.float32)
+    with np.errstate(all="ignore"):
+        wanted = np.broadcast_to(BINARY[name](x, y), out.shape).astype(np.float32)
+    np.testing.assert_array_equal(tiles(name, [x, y], out), wanted)
+
+
+KNOWN = {
+    "squares": "load 0; mul 0; reduce_sum 5 0",
+    "deviation": "load 0; sub 2; store 6; mul 6; reduce_sum 5 0",
+    "softmax": "load 0; sub 2; exp; store 6; reduce_sum 5 0",
+    "divided": "load 0; div 2; store 6",
+    "scaled": "load 0; mul 2; mul 1; store 6",
+    "shifted": "load 0; mul 2; mul 1; add 0; store 6",
+    "erf gelu": "load 0; mul 2; erf; add 3; store 7; load 0; mul 4; mul 7; store 6",
+    "tanh gelu": "load 0; mul 0; mul 0; mul 2; add 0; mul 3; tanh; add 3; store 7; load 0; mul 4; mul 7; store 6",
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("rows,columns", [(1, 64), (3, 63), (40, 65), (7, 1000), (2, 5000)])
+def test_known_phases_give_the_bits_of_their_instructions(name, rows, columns):
+    """A phase that is a loop of its own, and the same with an instruction more, which is not."""
+    lib, rng = kernels(), np.random.default_rng(3)
+    x, y = (rng.standard_normal((rows, columns)).astype(np.float32) * 3 for _ in range(2))
+    x[rng.random(x.shape) < 0.01] = 200
+    x[rng.random(x.shape) < 0.01] = rng.choice(np.array(SPECIAL, np.float32))
+    scalars = [rng.standard_normal((rows, 1)).astype(np.float32) for _ in range(3)]
+    kinds = bytes([lib.FULL] * 2 + [lib.ROWS] * 4 + [lib.FULL, lib.LOCAL])
+    found = []
+    for more in ("", "; load 0"):
+        steps = [["on_elements"], *(s.split() for s in (KNOWN[name] + more).split("; "))]
+        code = bytes(b for s, *r in steps for b in (lib.OPS.index(s), *(*map(int, r), 0, 0)[:2]))
+        outs = np.zeros((rows, 1), np.float32), np.zeros((rows, columns), np.float32)
+        room = np.empty(lib.tile_floats(kinds, rows, columns, True), np.float32)
+        lib.tiles(code, kinds, (x, y, *scalars, *outs), 5, rows, columns, True, room)
+        found.append(outs)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@pytest.mark.parametrize("rows,columns", [(1, 1), (5, 31), (7, 32), (3, 33), (40, 100), (2, 5000)])
+def test_row_reductions(rows, columns):
+    x = np.random.default_rng(2).standard_normal((rows, columns)).astype(np.float32)
+    out = [tiles(f"reduce_{k}", [x], np.empty((rows, 1), np.float32), True) for k in ("sum", "max", "min")]
+    np.testing.assert_allclose(out[0], x.astype(float).sum(1, keepdims=True), rtol=0, atol=columns * 1e-7)
+    np.testing.assert_array_equal(out[1], x.max(1, keepdims=True))
+    np.testing.assert_array_equal(out[2], x.min(1, keepdims=True))
+    x[0, -1] = np.nan
+    for kind in ("sum", "max", "min"):
+        found = tiles(f"reduce_{kind}", [x], np.empty((rows, 1), np.float32), True)
+        assert np.isnan(found[0, 0]) and not np.isnan(found[1:]).any()
+
+
+def test_arrays_of_any_strides_and_flags():
+    x = np.arange(60, dtype=np.float32).reshape(10, 6)
+    np.testing.assert_array_equal(tiles("neg", [x.T[:, ::2]], np.empty((6, 5), np.float32)), -x.T[:, ::2])
+    row = np.broadcast_to(x[0], (10, 6))
+    np.testing.assert_array_equal(tiles("add", [x, row], np.empty_like(x)), x + row)
+    flags = np.empty((10, 6), np.bool_)
+    np.testing.assert_array_equal(tiles("compare_gt", [x, row], flags), x > row)
+    np.testing.assert_array_equal(tiles("select", [flags, x, row], np.empty_like(x)), np.where(flags, x, row))
+
+
+@pytest.mark.parametrize(
+    "steps,kinds,arrays,match",
+    [
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "xo", "too small"),
+        ([("on_elements", 0), ("load", 9), ("store", 1)], "FF", "xo", "out of range"),
+        ([("load", 0), ("store", 1)], "FF", "xo", "out of range"),
+        ([("on_elements", 0), ("load", 0), ("store", 0)], "FF", "xo", "out of range"),
+        ([("on_rows", 0), ("load", 0), ("store", 2)], "FRR", "xoo", "out of range"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "FR", "xo", "out of range"),
+        ([("on_elements", 0), ("load", 0), ("reduce_sum", 1)], "FR", "xr", "out of range"),
+        ([("on_elements", 0)] * 65, "FF", "xo", "out of range"),
+        ([("on_elements", 0), *[("load", 0)] * 129], "FF", "xo", "out of range"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "no", "shape of the domain"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "xn", "shape of the domain"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "LF", "xo", "too many"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "F", "xo", "too many"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "F" * 65, "xo", "too many"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "xf", "read-only"),
+    ],
+)
+def test_tile_programs_that_do_not_fit_are_refused(steps, kinds, arrays, match):
+    lib, x = kernels(), np.zeros((4, 4), np.float32)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    given = {"x": x, "o": x.copy(), "r": x[:, :1].copy(), "n": x[:, :2].copy(), "f": frozen}
+    code = bytes(b for name, register in steps for b in (lib.OPS.index(name), register, 0))
+    numbers = bytes({"F": lib.FULL, "R": lib.ROWS, "L": lib.LOCAL}[k] for k in kinds)
+    room = np.empty(8 if match == "too small" else 4096, np.float32)
+    with pytest.raises((ValueError, BufferError), match=match):
+        lib.tiles(code, numbers, tuple(given[a] for a in arrays), 1, 4, 4, False, room)
