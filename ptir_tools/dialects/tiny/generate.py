@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
 
-from ptir_tools.core import arrays
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices, Grow, Growing, some
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
-from ptir_tools.core.ir import Literal, Program, Value
+from ptir_tools.core.ir import Program, Value
 from ptir_tools.core.types import Dim, TensorType, tensor
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import expressions as ex
-from ptir_tools.dialects.tiny.immediates import as_array
+from ptir_tools.dialects.tiny.immediates import immediate
 
 DTYPES = (F32, F32, F16, BF16, SI32, I1)
 _ELEMENTS = 4096  # no value has more
@@ -49,10 +48,6 @@ def _shape(v: Value) -> tuple[int, ...]:
     return _type(v).static_shape
 
 
-def _literal(number: float, dtype: DType) -> Literal:
-    return Literal(tensor(dtype), arrays.pack(as_array(number, dtype), dtype))
-
-
 def _number(g: Growing, dtype: DType) -> Any:
     """An immediate, a pad or a fill of `dtype`."""
     if dtype is I1:
@@ -77,7 +72,7 @@ def _rsqrt(g: Growing, x: Value) -> Value | None:
 
 def exponential(g: Growing, x: Value) -> Value | None:
     """e to the power x, as softmax has it."""
-    return g.b.op("EXP2", g.b.op("MUL", x, _literal(1.4426950408889634, F32))) if _type(x).dtype is F32 else None
+    return g.b.op("EXP2", g.b.op("MUL", x, immediate(1.4426950408889634, F32))) if _type(x).dtype is F32 else None
 
 
 def _binary(g: Growing, x: Value) -> Value | None:
@@ -86,13 +81,13 @@ def _binary(g: Growing, x: Value) -> Value | None:
         return None
     uop = g.choices.one(("ADD", "SUB", "MUL", "MAX", "MIN") + (("FDIV",) if dtype.is_float else ()))
     same = [v for v in g.values if v.type is x.type]
-    y = g.choices.one(same) if g.choices.flag() else _literal(_number(g, dtype), dtype)
+    y = g.choices.one(same) if g.choices.flag() else immediate(_number(g, dtype), dtype)
     return g.b.op(uop, x, y) if g.choices.flag() else g.b.op(uop, y, x)
 
 
 def _where(g: Growing, x: Value) -> Value:
     flag = g.b.op("CAST", g.choices.one([v for v in g.values if _shape(v) == _shape(x)]), to=I1)
-    y = _literal(_number(g, _type(x).dtype), _type(x).dtype)
+    y = immediate(_number(g, _type(x).dtype), _type(x).dtype)
     return g.b.op("WHERE", flag, x, y) if g.choices.flag() else g.b.op("WHERE", flag, y, x)
 
 
