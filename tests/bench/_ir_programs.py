@@ -10,10 +10,10 @@ ARITH = {"add": "addi", "mul": "muli", "sub": "subi"}
 Line = tuple[str, str, tuple[int, ...]]  # op, what it needs beside, operands: numbers of values, two parameters first
 
 
-def mixed(n: int, kind: str) -> list[Line]:
+def mixed(n: int, kind: str, number: int = 0) -> list[Line]:
     """About `n` ops: 15 % constants, 10 % exact duplicates, 15 % foldable, 10 % chains that come to nothing, 20 % dead, the rest
-    a live chain. Of `si32` scalars, or of `f32` 8x8."""
-    draw = random.Random(n)
+    a live chain. Of `si32` scalars, or of `f32` 8x8. Each `number` is another program."""
+    draw = random.Random(n + number)
     lines: list[Line] = []
     live, constants, acc, last = [0, 1], list[int](), 0, ("add", "", (0, 1))
 

@@ -2,8 +2,8 @@
 per op, against xdsl and MLIR (jaxlib's bindings) on the same dataflow.
 
 A peer is looked for in this environment, then in the interpreter that XDSL_PYTHON or MLIR_PYTHON names. Each measurement is a
-process of its own; another program goes first, so that what is loaded and compiled once does not count. `exponent` is that of
-the fit of time over size.
+process of its own; another program goes first, so that what is loaded and compiled once does not count, and small programs are
+measured ten thousand ops together. `exponent` is that of the fit of time over size.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import fmean, median
 
-from tests.bench._ir_programs import PATHOLOGICAL, as_arith, as_ptir, mixed
+from tests.bench._ir_programs import PATHOLOGICAL, Line, as_arith, as_ptir, mixed
 
 WARM = 5_000  # ops of the program that goes first
+TOGETHER = 10_000  # ops that are measured at least
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 PEER_LIMITS = {"xdsl": 10_000, "mlir": 100_000}  # ops that a peer is given at most: it takes long, or memory
 PATHOLOGICAL_SIZES = (1_000, 10_000, 100_000)
@@ -27,11 +29,13 @@ STEPS = ("read", "verify", "print", "canonicalize,cse,dce")
 
 TIMED = """
 import json, sys, time
-warm, text = json.load(sys.stdin)
+warm, texts = json.load(sys.stdin)
 def timed(action):
     start = time.process_time()
     result = action()
     return time.process_time() - start, result
+def mean(rounds):
+    return [sum(column) / len(rounds) for column in zip(*rounds)]
 """
 OURS = """
 import resource
@@ -50,9 +54,11 @@ def measure(text, pipeline, each):
     passes, _ = timed(lambda: run_pipeline(program, pipeline, PassContext(verify_each=each)))
     return [read, verified, printed, passes]
 measure(warm, "canonicalize,cse,dce", False)
-times = measure(text, "canonicalize,cse,dce", False)
+def measure_all(pipeline, each):
+    return mean([measure(text, pipeline, each) for text in texts])
+times = measure_all("canonicalize,cse,dce", False)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-more = [measure(text, p, each)[3] for p, each in [("canonicalize,cse,dce", True), ("fixpoint(canonicalize,cse,dce)", False)]]
+more = [measure_all(p, each)[3] for p, each in [("canonicalize,cse,dce", True), ("fixpoint(canonicalize,cse,dce)", False)]]
 print(json.dumps([*times, peak, *more]))
 """
 XDSL = """
@@ -76,7 +82,7 @@ def measure(text):
     passes = [CanonicalizePass(), CommonSubexpressionElimination(), DeadCodeElimination()]
     return [read, verified, printed, timed(lambda: [p.apply(context, module) for p in passes])[0]]
 measure(warm)
-print(json.dumps(measure(text)))
+print(json.dumps(mean([measure(text) for text in texts])))
 """
 MLIR = """
 import jax._src.interpreters.mlir as mlir
@@ -91,7 +97,7 @@ def measure(text):
     return [read, verified, printed, timed(lambda: passes.run(module.operation))[0]]
 with mlir.make_ir_context():
     measure(warm)
-    print(json.dumps(measure(text)))
+    print(json.dumps(mean([measure(text) for text in texts])))
 """
 PEERS = {"xdsl": ("xdsl", XDSL), "mlir": ("jaxlib", MLIR)}
 
@@ -104,11 +110,17 @@ def _python(peer: str) -> str | None:
     return None
 
 
-def _measure(python: str, code: str, warm: str, text: str) -> list[float]:
-    given = json.dumps([warm, text])
+def _measure(python: str, code: str, warm: str, texts: Sequence[str]) -> list[float]:
+    """Seconds of each step for one of `texts`."""
+    given = json.dumps([warm, texts])
     ran = subprocess.run([python, "-P", "-c", TIMED + code], input=given, capture_output=True, text=True, check=True)
     found: list[float] = json.loads(ran.stdout)
     return found
+
+
+def _programs(n: int, kind: str, write: Callable[[list[Line]], str]) -> list[str]:
+    """Different programs of `n` ops."""
+    return [write(mixed(n, kind, number)) for number in range(max(TOGETHER // n, 1))]
 
 
 def _exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
@@ -127,7 +139,7 @@ def _against(n: int, pythons: dict[str, str]) -> dict[str, list[float]]:
     found = {}
     for peer, python in pythons.items():
         m = min(n, PEER_LIMITS[peer])
-        seconds = _measure(python, PEERS[peer][1], as_arith(mixed(WARM, "si32")), as_arith(mixed(m, "si32")))
+        seconds = _measure(python, PEERS[peer][1], as_arith(mixed(WARM, "si32")), _programs(m, "si32", as_arith))
         found[peer] = [s / m * 1e6 for s in seconds]
     return found
 
@@ -138,10 +150,10 @@ def rows() -> Iterator[Row]:
     for kind in ("si32", "f32"):
         seconds = []
         for n in SIZES:
-            text, warm = as_ptir(mixed(n, kind), kind), as_ptir(mixed(WARM, kind), kind)
+            warm, texts = as_ptir(mixed(WARM, kind), kind), _programs(n, kind, partial(as_ptir, kind=kind))
             rounds, theirs = [], []
             for _ in range(3 if n <= 100_000 else 1):  # interleaved
-                rounds.append(_measure(sys.executable, OURS, warm, text))
+                rounds.append(_measure(sys.executable, OURS, warm, texts))
                 theirs.append(_against(n, pythons) if kind == "si32" else {})
             *ours, peak, each, fixpoint = _medians(rounds)
             seconds.append(ours[3])
@@ -162,7 +174,7 @@ def _steps(what: str, ours: Sequence[float], n: int, theirs: dict[str, list[floa
 
 def _pathological() -> Iterator[Row]:
     for name, make in PATHOLOGICAL.items():
-        seconds = [_measure(sys.executable, OURS, make(WARM), make(n))[3] for n in PATHOLOGICAL_SIZES]
+        seconds = [_measure(sys.executable, OURS, make(WARM), [make(n)])[3] for n in PATHOLOGICAL_SIZES]
         for n, s in zip(PATHOLOGICAL_SIZES, seconds, strict=True):
             yield f"{name} {n}: the passes", s / n * 1e6, None, "us/op"
         yield f"{name}: exponent", _exponent(PATHOLOGICAL_SIZES, seconds), None, ""
