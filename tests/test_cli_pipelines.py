@@ -56,6 +56,25 @@ def test_crash_leaves_the_program_before_the_pass_and_a_pipeline_that_crashes_ag
     left.unlink()
 
 
+def test_reproducer_keeps_what_is_left_of_a_limit_of_steps(ptir: Ptir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def picky(program: Program, context: PassContext) -> None:
+        steps = 0
+        while steps < 9 and context.step("again", program.main.body[0]):
+            steps += 1
+        if steps == 2:
+            raise IndexError("two are too few")
+
+    monkeypatch.setattr(lookup("decompose", "ptir"), "run", picky)
+    assert ptir("opt", "-p", "cse,decompose", STEPS).status == 0
+    left = reproducer(ptir("opt", "-p", "cse,decompose", "--bisect-limit", "3", "--max-iterations", "7", STEPS))
+    text = left.read_text("utf-8")
+    assert "// pipeline: decompose\n// flags: --max-iterations 7 --bisect-limit 2\n" in text and text.count("mul(") == 1
+    again = ptir("opt", "--run-reproducer", left)
+    assert again.err.startswith("error: internal error: IndexError: two are too few\n")
+    reproducer(again).unlink()
+    left.unlink()
+
+
 def test_reproducer_of_a_mended_pass_prints_what_the_pass_makes(
     ptir: Ptir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

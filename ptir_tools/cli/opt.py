@@ -62,7 +62,7 @@ def _replay(session: Session, file: str, pipeline: str | None, flags: dict[str, 
     if file in ("", "-") or pipeline is not None:
         raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")
     asked = reproducing.read(session.opened(file))
-    flags.update({name: True for name, on in asked.flags.items() if on})
+    flags.update(asked.flags)
     if asked.max_iterations is not None:
         session.set(limits=replace(session.options.limits, iterations=asked.max_iterations))
     if asked.version != __version__:

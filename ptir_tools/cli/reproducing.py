@@ -15,7 +15,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.passes import Hook, PassContext, run_pipeline
 
 _HEADER = re.compile(r"(?://|#) (version|pipeline|flags): (.*)")
-_BOUND = re.compile(r"--max-iterations ([0-9]{1,18})\b")
+_BOUND = re.compile(r"--(max-iterations|bisect-limit) ([0-9]{1,18})\b")
 FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # what beside the pipeline decides what passes do
 
 
@@ -40,22 +40,21 @@ class Position(Hook):
 
 def describe(session: Session, source: Source, pipeline: str, position: Position, context: PassContext, flags: Any) -> str:
     """The reproducer, without what is said about the error. The program before the pass is made once more from its source."""
-    text, left = source.text, " ".join(pipeline.split())
+    text, left, limit = source.text, " ".join(pipeline.split()), context.step_limit
     program, found = session.parse(source, Diagnostics(source)), Diagnostics(source)
     if program is not None and position.step is not None and session.verify(program, found):
-        again = PassContext(
-            limits=context.limits, floats=context.floats, max_iterations=context.max_iterations, verify_each=False
-        )
+        again = PassContext(limits=context.limits, floats=context.floats, max_iterations=context.max_iterations)
+        again.verify_each, again.step_limit = False, limit
         again.hooks.append(Position(position.begun))
         try:
             run_pipeline(program, pipeline, again)
         except _Here:
             pieces = program_text(program, program.format, found, session.options)
             if not found.errors:
-                text, left = "".join(pieces), str(position.step)
+                text, left, limit = "".join(pieces), str(position.step), again.steps_left
     asked = [f"--{name.replace('_', '-')}" for name in FLAGS if getattr(flags, name)]
-    if context.max_iterations is not None:
-        asked.append(f"--max-iterations {context.max_iterations}")
+    bounds = {"--max-iterations": context.max_iterations, "--bisect-limit": limit}
+    asked += [f"{flag} {n}" for flag, n in bounds.items() if n is not None]
     head = (f"version: {__version__}", f"pipeline: {left}", f"flags: {' '.join(asked)}")
     return "".join(f"{session.reporter.comment} {line}\n" for line in head) + text
 
@@ -65,7 +64,7 @@ class Replay(NamedTuple):
 
     version: str
     pipeline: str
-    flags: dict[str, Any]
+    flags: dict[str, Any]  # those of the passes, by the names of click
     max_iterations: int | None
 
 
@@ -80,6 +79,8 @@ def read(source: Source) -> Replay:
     if "pipeline" not in head:
         raise UsageError(f"{source.name} is no reproducer: its comments name no pipeline")
     flags = head.get("flags", "")
-    words, bound = flags.split(), _BOUND.search(flags)
-    on = {name: f"--{name.replace('_', '-')}" in words for name in FLAGS}
-    return Replay(head.get("version", "?"), head["pipeline"], on, int(bound[1]) if bound else None)
+    words, bounds = flags.split(), {name: int(n) for name, n in _BOUND.findall(flags)}
+    on: dict[str, Any] = {name: True for name in FLAGS if f"--{name.replace('_', '-')}" in words}
+    if "bisect-limit" in bounds:
+        on["bisect_limit"] = bounds["bisect-limit"]
+    return Replay(head.get("version", "?"), head["pipeline"], on, bounds.get("max-iterations"))
