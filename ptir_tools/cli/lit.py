@@ -81,7 +81,7 @@ def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
     stray = source.text[: directives[0].start()] if directives else source.text
     if stray.strip() or not directives:
         diagnostics.error("SyntaxError", "expected `META:`, `EXPECTED:`, `INPUT:` or `run_test`", Span(0, 0))
-    for m, following in zip(directives, [*directives[1:], None], strict=True):
+    for m, following in zip(directives, [*directives[1:], None], strict=False):
         end = following.start() if following else len(source.text)
         if m[1] in found:
             diagnostics.error("SyntaxError", f"a second `{m[1]}:` before `run_test`", Span(*m.span()))
