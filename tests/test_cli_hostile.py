@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import TESTDATA, Ran, run_ptir
 
-SECONDS = 20  # for one hostile input, on a slow and busy machine
+SECONDS = 20  # of processor time for one hostile input, on a slow machine
 N18 = "1000000x1000000x1000000"
 FUNC = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n{}\n  return %x\n}}\n"
 
@@ -71,12 +71,12 @@ ACCEPTED = ("many-elements", "mind-ids", "chain")
 @pytest.mark.parametrize("command", ["verify", "fmt", "info"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text(name: str, command: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     ran = run_ptir(command, "-", stdin=HOSTILE[name])
     ends_well(ran, name)
     assert command != "verify" or (ran.status == 0) == (name in ACCEPTED)
     assert len(ran.err) < 100_000, "the program is not dumped into the diagnostic"
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
 
 
 @pytest.mark.parametrize("form", ["ptir", "ptir-dump", "ptir-json", "pto", "mind", "tiny"])
@@ -91,9 +91,9 @@ def test_huge_programs_cost_nothing_until_they_run() -> None:
     t = f"tensor<f32, {N18}>"
     text = f"func @f(%x: {t}) -> {t} {{\n  %y = neg(%x) -> {t}\n  return %y\n}}\n"
     for command in (["verify"], ["opt"], ["translate", "--to", "ptir-json"], ["plan"], ["info"]):
-        start = time.perf_counter()
+        start = time.process_time()
         assert run_ptir(*command, "-", stdin=text.encode()).status == 0, command
-        assert time.perf_counter() - start < 5
+        assert time.process_time() - start < 5
     ran = run_ptir("run", "-", "--random", "0", stdin=text.encode())
     assert ran.status == 3 and "--max-memory" in ran.err
 
@@ -102,9 +102,9 @@ def test_a_doubling_chain_is_linear() -> None:
     lines = [f"  %v{i + 1} = add(%v{i}, %v{i}) -> tensor<f32, 2>" for i in range(64)]
     text = "func @f(%v0: tensor<f32, 2>) -> tensor<f32, 2> {\n" + "\n".join(lines) + "\n  return %v64\n}\n"
     for command in (["verify"], ["opt"], ["plan"], ["run", "--input", "v0=1"]):
-        start = time.perf_counter()
+        start = time.process_time()
         assert run_ptir(*command, "-", stdin=text.encode()).status == 0
-        assert time.perf_counter() - start < 5
+        assert time.process_time() - start < 5
 
 
 CORPUS = sorted(f for f in TESTDATA.rglob("*") if f.suffix in (".ptir", ".ir", ".json", ".pto") and f.stat().st_size < 20_000)
