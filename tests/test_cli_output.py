@@ -156,3 +156,11 @@ def test_what_was_read_from_a_file_stays_there(tmp_path: Path, monkeypatch: pyte
     assert folded.count(b"@w.npz:k") == 1 and folded.count(b"dense<[-0.0, -1.0, -2.0") == 1
     assert run_ptir("hash", there).out.split()[0] == run_ptir("hash", "m.ptir").out.split()[0]
     assert b"w.npz" not in run_ptir("translate", there, "--to", "ptir-json").out
+
+
+def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
+    ran = run_ptir("opt", "no\x1b[31m\x07such")
+    assert ran.status == 4 and ran.err == "error: no\\x1b[31m\\x07such: no such file or directory\n"
+    (tmp_path / "loop").symlink_to("loop")
+    ran = run_ptir("opt", "testdata/verify/ok.ptir", "-o", tmp_path / "loop")
+    assert ran.status == 4 and ran.err.startswith(f"error: {tmp_path}/loop: too many levels")

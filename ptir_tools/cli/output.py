@@ -76,7 +76,8 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
     A symbolic link is followed and the mode kept; a pipe or a device is written directly.
     """
     target = os.path.realpath(path or "")
-    mode = _mode(target)
+    with named(path):
+        mode = _mode(target)
     if mode is not None and not stat.S_ISREG(mode):
         with named(path), open(target, "wb") as direct:
             yield direct

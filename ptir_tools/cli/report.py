@@ -83,7 +83,8 @@ class Reporter:
         if self.form in ("json", "sarif"):
             self._write(diagnostic)
         else:
-            self.say(f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else ""))
+            told = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
+            self.say("\n".join(map(render.clean, told.split("\n"))))
         self.finish()
 
     def place(self, loc: Loc) -> str:

@@ -49,20 +49,20 @@ class _Mark:
 def text(diagnostic: Diagnostic, *, color: bool = False) -> str:
     """The full form: message, place, source lines with carets, notes, help; without a line end."""
     d, paint = diagnostic, Painter(color)
-    lines = [paint(f"{d.severity}[{d.code}]", d.severity) + paint(f": {_clean(d.message)}", "bold")]
+    lines = [paint(f"{d.severity}[{d.code}]", d.severity) + paint(f": {clean(d.message)}", "bold")]
     if d.source is not None:
         where = d.source.name if d.span is None else "{}:{}:{}".format(*d.where)
         marks = _marks(d)
         gutter = len(str(max((m.line for m in marks), default=0)))
-        lines.append(f"{' ' * gutter}{paint('-->', 'gutter')} {_clean(where)}")
+        lines.append(f"{' ' * gutter}{paint('-->', 'gutter')} {clean(where)}")
         lines.extend(_snippet(d.source, marks, gutter, paint, d.severity))
     else:
         gutter = 1
-    lines.extend(f"{' ' * gutter} {paint('=', 'gutter')} {paint('note', 'bold')}: {_clean(n)}" for n in d.notes)
+    lines.extend(f"{' ' * gutter} {paint('=', 'gutter')} {paint('note', 'bold')}: {clean(n)}" for n in d.notes)
     if d.help:
         first, *rest = d.help.split("\n")
-        lines.append(f"{' ' * gutter} {paint('=', 'gutter')} {paint('help', 'help')}: {_clean(first)}")
-        lines.extend(f"{' ' * gutter}         {_clean(r)}" for r in rest)
+        lines.append(f"{' ' * gutter} {paint('=', 'gutter')} {paint('help', 'help')}: {clean(first)}")
+        lines.extend(f"{' ' * gutter}         {clean(r)}" for r in rest)
     return "\n".join(lines)
 
 
@@ -70,7 +70,7 @@ def short(diagnostic: Diagnostic) -> str:
     """`file:line:col: error[CODE]: message`, on one line."""
     d = diagnostic
     place = "{}:{}:{}: ".format(*d.where) if d.source else ""
-    return _clean(f"{place}{d.severity}[{d.code}]: {d.message}".replace("\n", " "))
+    return clean(f"{place}{d.severity}[{d.code}]: {d.message}".replace("\n", " "))
 
 
 def record(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _underline(raw: str, cut: tuple[int, int], mark: _Mark, paint: Painter, seve
     width = max(1, _width(raw[start:end], left))
     pad = " " * (left + (cut[0] > 0))
     line = ("^" if mark.primary else "-") * width
-    said = f" {_clean(mark.text)}" if mark.text else ""
+    said = f" {clean(mark.text)}" if mark.text else ""
     return pad + paint(line + said, severity if mark.primary else "gutter")
 
 
@@ -241,7 +241,7 @@ def _escape(c: str) -> str:
     return f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{{{ord(c):x}}}"
 
 
-def _clean(message: str) -> str:
+def clean(message: str) -> str:
     """A message that cannot drive the terminal: control characters of the program's text are shown, not sent."""
     if message.isascii() and message.isprintable():
         return message
