@@ -54,7 +54,7 @@ def _build(name: str, transformer: Any = None) -> lark.Lark:
 
 
 def tables(name: str) -> bytes:
-    """The content of `<name>.tables` as the build step writes it: Lark's own serialisation, with the version that made it."""
+    """The content of `<name>.tables` as the build step writes it: Lark's own serialization, with the version that made it."""
     data, memo = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
     return _stamp(name) + b"\n" + marshal.dumps((data, memo), 4)
 

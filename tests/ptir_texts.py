@@ -1,4 +1,4 @@
-"""Shared by the tests of PTIR's serialisations: reading, writing, sample files, mutated text."""
+"""Shared by the tests of PTIR's serializations: reading, writing, sample files, mutated text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Round trips: every serialisation of every sample and of random programs says the same program."""
+"""Round trips: every serialization of every sample and of random programs says the same program."""
 
 import json
 
@@ -57,7 +57,7 @@ def constants(program: Program) -> list[tuple[object, ...]]:
 
 @settings(max_examples=50, deadline=None)
 @given(programs())
-def test_random_programs_come_back_from_every_serialisation(program: Program) -> None:
+def test_random_programs_come_back_from_every_serialization(program: Program) -> None:
     text = write(program)
     again = clean(text)
     assert write(again) == text

@@ -54,7 +54,7 @@ def test_both_forms_of_broadcast_dimensions(shape: list, axes: list[int] | None,
         np.testing.assert_array_equal(run(program, [x, np.zeros((1, 3, 2), np.float32)], numbers)[0], expected)
 
 
-# The binary normaliser (facts 10.5)
+# The binary normalizer (facts 10.5)
 
 
 def test_both_sides_are_expanded() -> None:

@@ -70,7 +70,7 @@ class Extents(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Dialect:
-    """One IR. `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normaliser);
+    """One IR. `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normalizer);
     `check` runs after it, on programs without errors so far; `pipeline` is what `ptir opt` runs by default."""
 
     name: str
@@ -98,7 +98,7 @@ Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
 
 
 class Format(NamedTuple):
-    """A serialisation. A reader reports errors to the collector and may then return None or a partial program;
+    """A serialization. A reader reports errors to the collector and may then return None or a partial program;
     a writer yields pieces of text and reports what the format cannot say."""
 
     name: str

@@ -242,7 +242,7 @@ def op(
 
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
     `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `family` groups
-    ops that are one kind in a serialisation or a pattern root; `implemented=False` says that the body is still empty.
+    ops that are one kind in a serialization or a pattern root; `implemented=False` says that the body is still empty.
     """
 
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:

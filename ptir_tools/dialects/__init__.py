@@ -1,4 +1,4 @@
-"""The four dialects and their serialisations. Nothing here is imported before a program needs it."""
+"""The four dialects and their serializations. Nothing here is imported before a program needs it."""
 
 from typing import NamedTuple, cast
 
@@ -9,7 +9,7 @@ DIALECTS = ("ptir", "pto", "mind", "tiny")
 
 
 class Entry(NamedTuple):
-    """Where a format lives: the dialect it serialises and the module that exports it as `FORMAT`."""
+    """Where a format lives: the dialect it serializes and the module that exports it as `FORMAT`."""
 
     name: str
     dialect: str

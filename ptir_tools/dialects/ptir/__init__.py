@@ -1,4 +1,4 @@
-"""PTIR, the portable tensor IR of gpt.rs (contract ptir.v0.4): ops on whole tensors, three serialisations."""
+"""PTIR, the portable tensor IR of gpt.rs (contract ptir.v0.4): ops on whole tensors, three serializations."""
 
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.dialects.ptir import ops as ops

@@ -1,4 +1,4 @@
-"""Tiny's one serialisation: `{"uops": [node…], "outputs": [id…]?, "dims": {symbol: int}?}`, comments allowed (seed 1.1).
+"""Tiny's one serialization: `{"uops": [node…], "outputs": [id…]?, "dims": {symbol: int}?}`, comments allowed (seed 1.1).
 
 Node ids become value names, INPUT nodes the function's parameters, immediates literals that `legalize` types. Nodes may be
 listed in any order; the body is topological. A node in error becomes a poisoned parameter, so that its users stay silent.

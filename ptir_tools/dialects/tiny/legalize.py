@@ -1,4 +1,4 @@
-"""The binary normaliser and everything else that a graph leaves implicit, made explicit before the verifier looks
+"""The binary normalizer and everything else that a graph leaves implicit, made explicit before the verifier looks
 (facts 10.2, 10.3, 10.5).
 
 Names of axes become numbers, `broadcast_dimensions` are spelled out by the *written* extents, immediates get the dtype of
