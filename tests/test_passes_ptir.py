@@ -147,6 +147,7 @@ def test_hints_go_as_they_came(seed: int) -> None:
 
 STEPPING = (
     "licm", "sink", "elementwise-fusion", "decompose", "fusion-hints,lower-hints", "recognize", "canonicalize", "dce",
+    "raise-contractions", "raise-strides",
 )  # fmt: skip
 
 

@@ -51,16 +51,17 @@ class Call(Emitter):
         return x if perm == tuple(range(len(perm))) else self.op("transpose", x, perm=perm)
 
 
-def expand(op: Op, rw: Rewriter) -> bool:
-    """Let the ops that the custom call `op` stands for take its place; False for a target that is not known."""
-    expansion = EXPANSIONS.get(op.attr("target"))
-    if expansion is None or (expansion in _STATIC and not helpers.static(op, *op.operands)):
-        return False
+def expandable(op: Op) -> bool:
+    """Whether `op` is a custom call that is known, of extents that are known where its expansion needs them."""
+    expansion = EXPANSIONS.get(op.attr("target")) if op.defn.name == "ptir.custom_call" else None
+    return expansion is not None and (expansion not in _STATIC or helpers.static(op, *op.operands))
+
+
+def expand(op: Op, rw: Rewriter) -> None:
+    """Let the ops that the custom call `op`, which is expandable, stands for take its place."""
     call = Call(op, rw)
-    made = call.cast(expansion(call), call.result)
-    rw.replace_all_uses(op.result, made)
+    rw.replace_all_uses(op.result, call.cast(EXPANSIONS[op.attr("target")](call), call.result))
     rw.erase(op)
-    return True
 
 
 def _shifted(call: Call, x: Operand, axis: int) -> tuple[Value, Value, Value]:
