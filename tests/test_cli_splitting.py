@@ -148,3 +148,26 @@ def test_standard_input_is_read_once(ptir: Ptir, tmp_path: Path) -> None:
     ran = ptir("opt", "-p", "@-", path, stdin=b"cse\nxyz")
     assert ran.status == 2 and ran.err.startswith("error: <stdin>: unknown pass `xyz`")
     assert "not UTF-8" in ptir("opt", "-p", "@-", path, stdin=b"\xff").err
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "testdata/verify/ok.ptir",
+        "testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir",
+        "testdata/ptir/dump/d04_gpt2_block_prefill.json",
+        "testdata/mind/02_mlp_relu.mind.ir",
+        "testdata/tiny/04_gemm_no_permute.json",
+        "testdata/pto/01_vector_add_subview.pto",
+    ],
+)
+def test_every_format_splits(ptir: Ptir, path: str) -> None:
+    text = Path(path).read_text("utf-8")
+    mark = "#" if ".mind." in path else "//"
+    twice = f"{text}\n{mark} -----\n{text}"
+    form = {"json": "tiny" if "tiny" in path else "ptir-json", "ir": "mind", "pto": "pto"}.get(path.rpartition(".")[2], "ptir")
+    for args in (("opt",), ("canonicalize",), ("translate", "--to", form)):
+        one, both = ptir(*args, stdin=text.encode()), ptir(*args, "--split-input", stdin=twice.encode())
+        assert one.status == both.status == 0 and both.text == f"{one.text}\n{mark} -----\n\n{one.text}"
+        again = ptir(*args, "--split-input", stdin=both.out)
+        assert (again.status, again.text) == (0, ptir(*args, "--split-input", stdin=again.out).text)
