@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import cast
 
 import click
@@ -37,7 +38,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return cast(click.Command, lazy(f"ptir_tools.cli.{cmd_name}").command)
+        return cast(click.Command, import_module(f"ptir_tools.cli.{cmd_name}").command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import cast
 
 from ptir_tools.convert.legality import (
@@ -22,7 +23,6 @@ from ptir_tools.convert.legality import (
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
 
 __all__ = [
@@ -60,7 +60,7 @@ class ConversionTarget:
             diagnostics.error(NOT_TRANSLATABLE, found.message, found.loc)
         if illegal:
             return None
-        convert = lazy(self.convert).convert if isinstance(self.convert, str) else self.convert
+        convert = import_module(self.convert).convert if isinstance(self.convert, str) else self.convert
         return cast(Convert, convert)(program, diagnostics, options)
 
 

@@ -1,9 +1,9 @@
 """The four dialects and their serializations. Nothing here is imported before a program needs it."""
 
+from importlib import import_module
 from typing import NamedTuple, cast
 
 from ptir_tools.core.dialect import Dialect, Format
-from ptir_tools.core.lazy import lazy
 
 DIALECTS = ("ptir", "pto", "mind", "tiny")
 
@@ -36,11 +36,11 @@ FORMATS: dict[str, Entry] = {
 
 def load_format(name: str) -> Format:
     """The format called `name`. Raises KeyError for an unknown name."""
-    return cast(Format, lazy(FORMATS[name].module).FORMAT)
+    return cast(Format, import_module(FORMATS[name].module).FORMAT)
 
 
 def load_dialect(name: str) -> Dialect:
     """The dialect called `name`, its ops declared. Raises KeyError for an unknown name."""
     if name not in DIALECTS:
         raise KeyError(name)
-    return cast(Dialect, lazy(f"ptir_tools.dialects.{name}").DIALECT)
+    return cast(Dialect, import_module(f"ptir_tools.dialects.{name}").DIALECT)
