@@ -44,6 +44,11 @@ RULES = """
                         if constant(c) and not constant(x) and alone(rw, y, root)                          [nan-payload]
     neg-mul-constant:   neg(y := mul(x, c))                      => mul(x, neg(c))
                         if constant(c) and not constant(x) and alone(rw, y, root)                          [nan-payload]
+    div-neg-constant:   div(y := neg(x), c)                      => div(x, neg(c))
+                        if floating(x) and constant(c) and not constant(x) and alone(rw, y, root)          [nan-payload]
+    neg-div-constant:   neg(y := div(x, c))                      => div(x, neg(c))
+                        if floating(x) and constant(c) and not constant(x) and alone(rw, y, root)          [nan-payload]
+    neg-odd:            neg(y := elementwise_unary(neg(x)))      => elementwise_unary(x)   if odd(y)       [nan-payload]
 
     sub-self:           sub(x, x)                                => 0                                      [range]
     div-self:           div(x, x)                                => 1           if floating(x)             [range]
@@ -52,6 +57,14 @@ RULES = """
     add-of-sub:         add(sub(x, y), y)                        => x                                      [range]
     sub-of-adds:        sub(add(x, z), add(y, z))                => sub(x, y)                              [range]
     sub-of-sub:         sub(x, sub(x, y))                        => y                                      [range]
+    sub-of-sub-left:    sub(sub(x, y), x)                        => neg(y)                                 [range]
+    sub-of-subs:        sub(sub(x, z), sub(y, z))                => sub(x, y)                              [range]
+    sub-of-subs-from:   sub(sub(z, x), sub(z, y))                => sub(y, x)                              [range]
+    add-of-subs:        add(sub(x, y), sub(y, z))                => sub(x, z)                              [range]
+    add-factor:         add(p := mul(x, z), q := mul(y, z))      => mul(add(x, y), z)
+                        if alone(rw, p, root) and alone(rw, q, root)                                       [range]
+    sub-factor:         sub(p := mul(x, z), q := mul(y, z))      => mul(sub(x, y), z)
+                        if alone(rw, p, root) and alone(rw, q, root)                                       [range]
     mul-of-div:         mul(div(x, y), y)                        => x           if floating(x)             [range]
     div-of-mul:         div(mul(x, y), y)                        => x           if floating(x)             [range]
 
@@ -90,6 +103,16 @@ RULES = """
     minimum-highest:    minimum(x, c)                            => x           if constant(c) and highest(c)
     maximum-highest:    maximum(x, c)                            => c           if constant(c) and highest(c)  [range]
     minimum-lowest:     minimum(x, c)                            => c           if constant(c) and lowest(c)   [range]
+    maximum-exp:        maximum(y := exp(_), 0)                  => y                                      [nan-payload]
+    maximum-abs:        maximum(y := abs(x), 0)                  => y           if floating(x)             [nan-payload]
+    abs-maximum:        abs(y := maximum(_, 0))                  => y                                      [nan-payload]
+    maximum-in-range:   maximum(y := minimum(maximum(_, a), b), a) => y
+                        if constant(a) and constant(b) and ordered(a, b)                                   [nan-payload]
+    minimum-in-range:   minimum(y := maximum(minimum(_, b), a), b) => y
+                        if constant(a) and constant(b) and ordered(a, b)                                   [nan-payload]
+    maximum-of-clamp:   maximum(y := clamp(_, a, b), a)          => y
+                        if constant(a) and constant(b) and ordered(a, b)                                   [nan-payload]
+    minimum-of-clamp:   minimum(y := clamp(_, _, b), b)          => y                                      [nan-payload]
 
     clamp-at-lower:     clamp(x, x, y)                           => minimum(x, y)
     clamp-at-upper:     clamp(x, _, x)                           => x                                      [range]
@@ -100,6 +123,12 @@ RULES = """
 
     maximum-neg:        maximum(x, neg(x))                       => abs(x)                                 [nan-payload]
 
+    # Powers are captured as exp(p * log(x)), square roots as reciprocal(rsqrt(x)).
+    square:             exp(mul(log(x), 2))                      => mul(x, x)   if floating(x)             [range]
+    square-root:        exp(y := mul(log(x), 0.5))               => reciprocal(rsqrt(x))   if alone(rw, y, root)  [range]
+    one-over-root:      exp(mul(log(x), -0.5))                   => rsqrt(x)                               [range]
+    one-over:           exp(neg(log(x)))                         => reciprocal(x)                          [range]
+    root-squared:       mul(reciprocal(rsqrt(x)), reciprocal(rsqrt(x)))  => x                              [range]
     reciprocal-twice:   reciprocal(reciprocal(x))                => x                                      [range]
     reciprocal-div:     reciprocal(div(x, y))                    => div(y, x)                              [range]
     mul-reciprocal:     mul(x, reciprocal(y))                    => div(x, y)   if not constant(y)         [range]

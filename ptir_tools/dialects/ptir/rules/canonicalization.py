@@ -4,6 +4,7 @@ from ptir_tools.core.patterns import named
 from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
 from ptir_tools.dialects.ptir.rules.algebra import ALGEBRA
 from ptir_tools.dialects.ptir.rules.axes import AXES
+from ptir_tools.dialects.ptir.rules.choices import CHOICES
 from ptir_tools.dialects.ptir.rules.control import CONTROL
 from ptir_tools.dialects.ptir.rules.dots import DOTS
 from ptir_tools.dialects.ptir.rules.indexing import INDEXING
@@ -15,7 +16,7 @@ from ptir_tools.dialects.ptir.rules.movement import MOVEMENT
 from ptir_tools.dialects.ptir.rules.reductions import REDUCTIONS
 from ptir_tools.dialects.ptir.rules.uniform import UNIFORM
 
-_ALL = (*AXES, *UNIFORM, *ALGEBRA, *LOGIC, *MOVEMENT, *MOTION, *JOINS, *INDEXING, *REDUCTIONS, *DOTS, *CONTROL, *LOOPS)
+_ALL = (*AXES, *UNIFORM, *ALGEBRA, *LOGIC, *CHOICES, *MOVEMENT, *MOTION, *JOINS, *INDEXING, *REDUCTIONS, *DOTS, *CONTROL, *LOOPS)
 
 
 def populate_canonicalization(patterns: PatternSet, *ops: str) -> PatternSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,32 @@ def _is_end(c: Operand, sign: int) -> bool:
     return d.is_float and found is not None and bool(found == sign * (448.0 if d is FP8_E4M3 else inf))
 
 
+def ordered(a: Operand, b: Operand) -> bool:
+    """Whether the constants `a` and `b` are one number each, the first not greater."""
+    x, y = scalar_of(a), scalar_of(b)
+    return x is not None and y is not None and bool(x <= y)
+
+
+def fits(c: Operand, d: DType) -> bool:
+    """Whether the one number that the constant `c` is, no NaN, is one of the dtype `d`, too."""
+    found = scalar_of(c)
+    if found is None or isinstance(found, complex) or d.is_complex or found != found:
+        return False
+    if d.is_float:
+        return bool(float(arrays.narrow(np.asarray(float(found)), d)) == found)
+    return bool(found in (0, 1) if d is I1 else d.min <= found <= d.max and found == int(found))
+
+
+def compares(kind: str, a: Any, b: Any) -> bool:
+    """What a comparison of that kind (`compare_lt`) says of two numbers."""
+    return bool(getattr(operator, kind.removeprefix("compare_"))(a, b))
+
+
+def odd(y: Operand) -> bool:
+    """Whether `y` is made by an op f of which f(-x) is -f(x)."""
+    return isinstance(y, Value) and y.op is not None and y.op.defn.short in ("tanh", "erf", "reciprocal")
+
+
 def power_of_two(c: Operand) -> bool:
     """Whether all elements of a float constant are one power of two whose reciprocal the dtype has, too."""
     found = scalar_of(c) if floating(c) else None
@@ -155,7 +182,7 @@ def constant(x: Operand) -> bool:
 
 def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
     """Whether nothing but `root`, and ops that equal it, uses `x`: it dies when they are rewritten."""
-    if not isinstance(x, Value) or not 0 < rw.uses(x) <= 8 or rw.is_result(x):
+    if not isinstance(x, Value) or not 0 < rw.uses(x) <= 2 or rw.is_result(x):
         return False
     return all(u is root or same_op(u, root) for u in rw.users_of(x))
 
@@ -215,7 +242,12 @@ def lead(x: Thing, of: Thing) -> Shape:
 
 def adds_units(x: Thing, to: Thing) -> bool:
     """Whether the shape of `to` is that of `x` with leading extents 1."""
-    return rank(to) >= rank(x) and ones(lead(x, to)) and shape(to)[rank(to) - rank(x) :] == shape(x)
+    return ends(to, x) and ones(lead(x, to))
+
+
+def ends(y: Thing, x: Thing) -> bool:
+    """Whether the last extents of `y` are those of `x`."""
+    return rank(y) >= rank(x) and shape(y)[rank(y) - rank(x) :] == shape(x)
 
 
 def aligned(x: Thing, y: Thing) -> bool:
@@ -275,6 +307,6 @@ HELPERS: dict[str, Any] = {
     for f in (
         shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, compose, moves_units,
         undo, sums, products, zeros, ones, adds_units, lossless, total, boolean, real, inexact, number, lowest,
-        highest, power_of_two, saturates_alike, aligned,
+        highest, power_of_two, saturates_alike, aligned, ordered, fits, odd, ends,
     )
 }  # fmt: skip

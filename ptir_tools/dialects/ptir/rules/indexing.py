@@ -112,6 +112,22 @@ def update_of_equal_elements(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "pad", op.update, low=starts, high=high, pad_value=fill))
 
 
+@rewrites("ptir.slice", operands=["ptir.dynamic_update_slice"])
+def slice_of_update(op: OpView) -> bool:
+    """A slice within a window that is written at a known place is one of the update, a slice beside it one of the original."""
+    inner = op.defined_by(op.x, "dynamic_update_slice")
+    starts = _clamped(inner.start, inner.sizes, inner.x) if inner is not None else None
+    if inner is None or starts is None:
+        return False
+    spans = list(zip(op.starts, op.sizes, starts, inner.sizes, strict=True))
+    if any(at + n <= start or at >= start + size for at, n, start, size in spans):
+        return op.replace(op.rw.build(op.root, "slice", inner.x, starts=op.starts, sizes=op.sizes))
+    if not all(start <= at and at + n <= start + size for at, n, start, size in spans):
+        return False
+    within = tuple(at - start for at, _, start, _ in spans)
+    return op.replace(op.rw.build(op.root, "slice", inner.update, starts=within, sizes=op.sizes))
+
+
 # Iota
 
 
@@ -160,6 +176,7 @@ INDEXING: list[Pattern] = [
     dynamic_slice_of_constant_start,
     update_of_same_window,
     update_of_equal_elements,
+    slice_of_update,
     rearranged_iota,
     iota_of_one,
 ]

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 from ptir_tools.core import arrays
 from ptir_tools.core.constants import same_operand
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.ptir import scalars
@@ -43,11 +42,6 @@ def concat_parts(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "concat", parts, axis=axis, types=[op.result.type]))
 
 
-def _stand_for(op: OpView, x: Operand) -> bool:
-    """Replace the root by `x` when the types are the same."""
-    return operand_type(x) is op.result.type and op.replace(x)
-
-
 @rewrites("ptir.concat", operands=["ptir.constant", "ptir.broadcast_to"])
 def concat_of_equal_elements(op: OpView) -> bool:
     """Equal elements before or after one tensor are padding."""
@@ -64,6 +58,15 @@ def concat_of_equal_elements(op: OpView) -> bool:
             types = [op.result.type]
             return op.replace(op.rw.build(op.root, "pad", x[0], low=low, high=high, pad_value=fill, types=types))
     return False
+
+
+@rewrites("ptir.concat")
+def concat_of_same(op: OpView) -> bool:
+    """One row joined with itself is repeated."""
+    x, *others = op.root.operands
+    if not others or _along(x, op.axis) != 1 or not helpers.static(op.root) or not all(same_operand(x, y) for y in others):
+        return False
+    return op.replace(op.rw.build(op.root, "broadcast_to", x, result_shape=helpers.shape(op.root)))
 
 
 @rewrites("ptir.concat", operands=["ptir.slice"])
@@ -229,6 +232,7 @@ def pad_of_nothing(op: OpView) -> bool:
 JOINS: list[Pattern] = [
     concat_parts,
     concat_of_equal_elements,
+    concat_of_same,
     concat_of_slices,
     slice_of_concat,
     slice_of_pad,

@@ -23,12 +23,20 @@ RULES = """
     less-equal-right:   compare_le(c, x)                         => compare_ge(x, c)   if constant(c) and not constant(x)
     greater-right:      compare_gt(c, x)                         => compare_lt(x, c)   if constant(c) and not constant(x)
     greater-equal-right: compare_ge(c, x)                        => compare_le(x, c)   if constant(c) and not constant(x)
-    equal-negated:      compare_eq(neg(x), neg(y))               => compare_eq(x, y)
-    unequal-negated:    compare_ne(neg(x), neg(y))               => compare_ne(x, y)
 
+    equal-difference:   compare_eq(d := sub(x, y), 0)            => compare_eq(x, y)   if alone(rw, d, root)   [range]
+    unequal-difference: compare_ne(d := sub(x, y), 0)            => compare_ne(x, y)   if alone(rw, d, root)   [range]
     equal-shifted:      compare_eq(a := add(x, b), c)            => compare_eq(x, sub(c, b))
                         if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
     unequal-shifted:    compare_ne(a := add(x, b), c)            => compare_ne(x, sub(c, b))
+                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
+    equal-sub:          compare_eq(a := sub(x, b), c)            => compare_eq(x, add(c, b))
+                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
+    unequal-sub:        compare_ne(a := sub(x, b), c)            => compare_ne(x, add(c, b))
+                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
+    equal-sub-from:     compare_eq(a := sub(b, x), c)            => compare_eq(x, sub(b, c))
+                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
+    unequal-sub-from:   compare_ne(a := sub(b, x), c)            => compare_ne(x, sub(b, c))
                         if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
     compare-widened:    compare(cast(x, dtype=d), cast(y, dtype=d)) => compare(x, y)
                         if dtype(x) is dtype(y) and lossless(dtype(x), d)
@@ -39,6 +47,8 @@ RULES = """
     is-one:             compare_eq(cast(p, dtype=_), 1)          => p           if boolean(p)
     is-not-zero:        compare_ne(cast(p, dtype=_), 0)          => p           if boolean(p)
     is-positive:        compare_gt(cast(p, dtype=_), 0)          => p           if boolean(p)
+    compare-narrower:   compare(y := cast(x, dtype=d), c)        => compare(x, cast(c, dtype=dtype(x)))
+                        if constant(c) and not constant(x) and lossless(dtype(x), d) and fits(c, dtype(x)) and alone(rw, y, root)
     not-not:            compare_eq(compare_eq(p, False), False)  => p
     not-not-true:       compare_ne(compare_ne(p, True), True)    => p
     equal-again:        compare_eq(compare_eq(p, q), q)          => p           if boolean(p)
@@ -55,6 +65,10 @@ RULES = """
     select-one-zero:    select(p, 1, 0)                          => cast(p, dtype=dtype(root))             [zero-sign]
     select-not:         select(compare_eq(p, False), x, y)       => select(p, y, x)
     select-not-true:    select(compare_ne(p, True), x, y)        => select(p, y, x)
+    and-again:          select(q, y := select(_, q, False), False)  => y
+    or-again:           select(q, True, y := select(_, True, q)) => y
+    and-not:            select(p, compare_eq(p, False), False)   => False
+    or-not:             select(p, True, compare_eq(p, False))    => True
     select-true-arm:    select(p, select(p, x, _), y)            => select(p, x, y)
     select-false-arm:   select(p, x, select(p, _, y))            => select(p, x, y)
     select-equal:       select(compare_eq(x, y), x, y)           => y                                      [zero-sign]

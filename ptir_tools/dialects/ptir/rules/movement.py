@@ -29,8 +29,8 @@ RULES = """
     # A tensor of equal elements stays one.
     transpose-of-scalar:  transpose(broadcast_to(x, result_shape=_), perm=_)  => broadcast_to(x, result_shape=shape(root))
                           if rank(x) == 0
-    reshape-of-scalar:    reshape(broadcast_to(x, result_shape=_), new_shape=_)  => broadcast_to(x, result_shape=shape(root))
-                          if rank(x) == 0 and static(root)
+    reshape-of-repeats:   reshape(y := broadcast_to(x, result_shape=_), new_shape=_)  => broadcast_to(x, result_shape=shape(root))
+                          if ends(y, x) and ends(root, x) and static(root)
     slice-of-scalar:      slice(b := broadcast_to(x, result_shape=_), starts=_, sizes=s)  => broadcast_to(x, result_shape=s)
                           if rank(x) == 0 and static(b)
 

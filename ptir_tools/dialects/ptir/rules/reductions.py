@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
+from ptir_tools.core import arrays
 from ptir_tools.core.ir import Operand, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.core.types import Shape
+from ptir_tools.dialects.ptir import scalars
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.reduce import without
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.ops.window import windows_of_one
 from ptir_tools.dialects.ptir.rules import helpers
+from ptir_tools.dialects.ptir.rules.motion import respelled, uniform
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 _SUM, _EXTREMES = "ptir.reduce_sum", ("ptir.reduce_max", "ptir.reduce_min")
 
@@ -114,6 +124,44 @@ def reduce_of_transpose(op: OpView) -> bool:
 def sum_of_transpose(op: OpView) -> bool:
     """Sum first; what is left is transposed, if anything is."""
     return _of_transpose(op)
+
+
+@rewrites(_SUM, operands=["ptir.mul"], effect=Effect.RANGE)
+def sum_of_scaled(op: OpView) -> bool:
+    """Sum, then scale by one number: as much less to multiply as there are terms."""
+    inner = op.defined_by(op.x, "mul")
+    if inner is None or not _plain(op) or not helpers.static(op.x) or not helpers.alone(op.rw, op.x, op.root):
+        return False
+    x, c = inner.root.operands
+    if not uniform(c) or uniform(x) or (isinstance(c, Value) and not helpers.alone(op.rw, c, inner.root)):
+        return False
+    return op.replace(
+        op.rw.build(op.root, "mul", _rebuilt(op, x, _gone(op), op.keepdims), respelled(op, c, helpers.shape(op.root)))
+    )
+
+
+def _of_pad(op: OpView) -> bool:
+    inner = op.defined_by(op.x, "pad")
+    if inner is None or not helpers.static(op.x, inner.x):
+        return False
+    gone, dtype = _gone(op), helpers.dtype(op.x)
+    padded = [a for a, counts in enumerate(zip(inner.low, inner.high, inner.interior, strict=True)) if any(counts)]
+    start = numerics.identity(op.root.defn.short.removeprefix("reduce_"), dtype)
+    fills = arrays.pack(scalars.element(inner.pad_value, dtype), dtype)
+    same = fills == arrays.pack(arrays.narrow(np.asarray([start]), dtype), dtype)
+    return same and set(padded) <= {*gone} and op.replace(_rebuilt(op, inner.x, gone, op.keepdims))
+
+
+@rewrites(*_EXTREMES, operands=["ptir.pad"], effect=Effect.NAN_PAYLOAD)
+def reduce_of_pad(op: OpView) -> bool:
+    """What is padded with what the max begins with (-inf) need not be."""
+    return _of_pad(op)
+
+
+@rewrites(_SUM, operands=["ptir.pad"], effect=Effect.ORDER)
+def sum_of_pad(op: OpView) -> bool:
+    """What is padded with zeros need not be."""
+    return _of_pad(op)
 
 
 def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | None:
@@ -258,6 +306,9 @@ REDUCTIONS: list[Pattern] = [
     sum_of_one,
     reduce_of_reduce,
     sum_of_sum,
+    sum_of_scaled,
+    reduce_of_pad,
+    sum_of_pad,
     reduce_of_transpose,
     sum_of_transpose,
     reduce_of_reshape,

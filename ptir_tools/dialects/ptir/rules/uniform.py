@@ -11,7 +11,7 @@ from ptir_tools.core.constants import literal_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.folding import foldable
-from ptir_tools.core.ir import Literal, Operand
+from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OPS, create
@@ -46,14 +46,16 @@ def pad_value_of(element: Literal) -> Scalar | None:
     return found if arrays.pack(scalars.element(found, dtype), dtype) == element.data else None
 
 
+def equal_elements(t: TensorType, data: bytes, inline: bool) -> list[Op]:
+    """The ops that make a tensor of type `t`, all elements of these bytes; `inline`: of an inline scalar."""
+    if inline and t.rank:
+        return [create(OPS["ptir.broadcast_to"], (Literal(tensor(t.dtype), data),), {"result_shape": t.shape})]
+    return splat(t, arrays.unpack(data, t.dtype, 1)[0])
+
+
 def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
     """Replace the root by equal elements. Where all operands are made of inline literals, so is this: a scalar, broadcast."""
-    inline = all(isinstance(source(x), Literal) for x in op.root.operands)
-    if inline and t.rank:
-        scalar = Literal(tensor(t.dtype), data)
-        ops = [create(OPS["ptir.broadcast_to"], (scalar,), {"result_shape": t.shape})]
-    else:
-        ops = splat(t, arrays.unpack(data, t.dtype, 1)[0])
+    ops = equal_elements(t, data, all(isinstance(source(x), Literal) for x in op.root.operands))
     if len(ops) > 1 and not any(alone(op.rw, x, op.root) for x in op.root.operands):
         return False
     return placed(op, ops)
