@@ -255,3 +255,10 @@ def test_an_interrupt_while_the_judge_ends_is_an_interrupt(ptir: Ptir, monkeypat
 
     monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     assert ptir("reduce", STEPS, "--check", "true").status == 130
+
+
+def test_a_pipeline_file_of_another_system_reads_the_same(ptir: Ptir, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(b"\xef\xbb\xbfcse # merges\r\n\r\ndce\r\n")
+    assert ptir("opt", "-p", f"@{tmp_path}/p", STEPS).out == ptir("opt", "-p", "cse,dce", STEPS).out
+    (tmp_path / "p").write_bytes(b"cse\r\nxyz\r\n")
+    assert ptir("opt", "-p", f"@{tmp_path}/p", STEPS).err.endswith(" (line 2)\n  xyz\n  ^^^\n")

@@ -140,7 +140,7 @@ class Pipeline(NamedTuple):
             raise UsageError("-p @FILE needs the name of the file")
         path, data = session.read(given[1:])
         try:
-            return cls(data.decode("utf-8-sig"), path)
+            return cls(data.decode("utf-8-sig").replace("\r\n", "\n"), path)
         except UnicodeDecodeError:
             raise UsageError(f"{path}: not UTF-8") from None
 
@@ -181,7 +181,7 @@ class _Optimizer:
         pieces = program_text(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
         if before is not None:
-            checking.check(session, before, program, flags.check_runs, finite=flags.fast_math)
+            checking.check(session, before, program, flags.check_runs, finite=flags.fast_math, known=context.known)
         weights.write(flags.weights, arrays)
         return pieces
 
