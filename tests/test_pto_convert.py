@@ -189,7 +189,6 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
         ("%x: tensor<f32, 6x4>", "tensor<f32, 8x3>", ["%y = reshape(%x) new_shape[8, 3] -> tensor<f32, 8x3>"], "rows of 3"),
         ("%x: tensor<si32, 4x8>", "tensor<si8, 4x8>", ["%y = cast(%x) -> tensor<si8, 4x8>"], "saturates"),
         ("%x: tensor<ui32, 4x8>", "tensor<ui32, 4x8>", ["%y = add(%x, %x) -> tensor<ui32, 4x8>"], "add has no u32 on a3"),
-        ("%x: tensor<f32>", "tensor<f32>", ["%y = neg(%x) -> tensor<f32>"], "at least one dimension"),
         ("%x: tensor<f32, 4x99991>", "tensor<f32, 4>", ["%y = reduce_sum(%x) axes[1] -> tensor<f32, 4>"], "bytes"),
         ("%x: tensor<f32, 4>", "tensor<f32, 4>", [TABLE, "%y = add(%x, %c) -> tensor<f32, 4>"], "constant tiles"),
         ("%x: tensor<f32, 4>", "tensor<f32, 4>", [LOST, "%y = add(%x, %c) -> tensor<f32, 4>"], "payload"),

@@ -95,6 +95,20 @@ MASKED = (
     "%t = transpose(%m) perm[1, 0] -> tensor<i1, 4x4>",
     "%y = select(%t, %x, dense<2.0> : tensor<f32, 4x4>) -> tensor<f32, 4x4>",
 )
+PARTS = (
+    "%a = slice(%x) starts[0, 10] sizes[8, 10] -> tensor<f32, 8x10>",
+    "%b = slice(%x) starts[0, 0] sizes[8, 10] -> tensor<f32, 8x10>",
+    "%n = sub(%a, %b) -> tensor<f32, 8x10>",
+    "%t = transpose(%n) perm[1, 0] -> tensor<f32, 10x8>",
+    "%y = slice(%t) starts[2, 5] sizes[3, 2] -> tensor<f32, 3x2>",
+)
+NUMBERS = (
+    "%i = iota() axis[1] -> tensor<f32, 9x10>",
+    "%j = iota() axis[0] -> tensor<si32, 9x10>",
+    "%k = cast(%j) -> tensor<f32, 9x10>",
+    "%m = compare_ge(%k, %i) -> tensor<i1, 9x10>",
+    "%y = select(%m, %x, dense<-1.0> : tensor<f32, 9x10>) -> tensor<f32, 9x10>",
+)
 FOLDED = (
     "%t = transpose(%x) perm[2, 0, 1, 3] -> tensor<f32, 4x2x3x5>",
     "%y = reshape(%t) new_shape[4, 2, 15] -> tensor<f32, 4x2x15>",
@@ -129,6 +143,9 @@ WIDER = {
         "%z = exp(%x) -> tensor<f32>",
         "%y = broadcast_to(%z) result_shape[4] -> tensor<f32, 4>",
     ),
+    "parts": single("%x: tensor<f32, 8x20>", "tensor<f32, 3x2>", *PARTS),
+    "numbers": single("%x: tensor<f32, 9x10>", "tensor<f32, 9x10>", *NUMBERS),
+    "a result of rank 0": single("%x: tensor<f32, 6x5>", "tensor<f32>", "%y = reduce_max(%x) axes[0, 1] -> tensor<f32>"),
     "another shape": single("%x: tensor<f32, 4x8>", "tensor<f32, 8x4>", "%y = reshape(%x) new_shape[8, 4] -> tensor<f32, 8x4>"),
     **{f"broadcast of {shape}": biased(shape) for shape in ("4x5", "3x1x5", "2x1x1x5", "2x3x1x1", "2x3x4x1", "1x1x1x1")},
     "columns": reduced("reduce_sum", "f32", (70, 9), [0], 9),

@@ -49,10 +49,10 @@ def _unheld(main: Function, diagnostics: Diagnostics) -> list[Value]:
             lost.append(p)
     for x in main.results:
         t = operand_type(x)
-        held = isinstance(x, Value) and (not isinstance(t, TensorType) or (t.dtype is not I1 and t.shape))
+        held = isinstance(x, Value) and (not isinstance(t, TensorType) or t.dtype is not I1)
         if not held:  # elements that PTO has not are told where they are made
-            message = "a result must be a tensor of numbers, with at least one dimension"
-            diagnostics.error(NOT_TRANSLATABLE, message, main.loc, help="reshape one element to [1], cast a mask")
+            message = "a result must be a tensor of numbers that an op makes"
+            diagnostics.error(NOT_TRANSLATABLE, message, main.loc, help="cast a mask")
     return lost
 
 

@@ -80,12 +80,13 @@ def aligned(xs: Dims, ys: Dims) -> None:
 
 
 def viewed(op: Op, dims: Dims) -> Dims:
-    """The dimensions of the result of a view of `VIEWS`, whose operand has `dims`. Raises Violation."""
+    """The dimensions of the result of a view of `VIEWS`, whose operand has `dims`. Raises Violation, also for a slice."""
     short, shape = op.defn.short, op.result.type.static_shape  # type: ignore[attr-defined]
     if short == "transpose":
         return tuple(dims[a % len(dims)] for a in op.attr("perm"))
     if short == "stop_gradient":
         return dims
+    require(short != SLICE, NOT_TRANSLATABLE, "a part is taken of what is in memory, not of a view of it")
     made = fresh(shape)
     if short == "reshape":
         equal(flat(made), flat(dims))
@@ -96,7 +97,8 @@ def viewed(op: Op, dims: Dims) -> Dims:
     return made
 
 
-VIEWS = ("reshape", "transpose", "broadcast_to", "stop_gradient")
+SLICE = "slice"  # a view of memory alone: what it leaves out no kernel sees
+VIEWS = ("reshape", "transpose", "broadcast_to", "stop_gradient", SLICE)
 
 
 def distinct(dims: Dims) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, VIEWS
 from ptir_tools.convert.ptir_pto_emit import Emit
 from ptir_tools.convert.ptir_pto_frame import Blocks, Frame, frames
-from ptir_tools.convert.ptir_pto_kernel import PRODUCT, Shapes, source, unfit
+from ptir_tools.convert.ptir_pto_kernel import COUNT, PRODUCT, Shapes, source, unfit
 from ptir_tools.convert.ptir_pto_rules import RULES
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
 from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Value
@@ -99,7 +99,7 @@ class Cut:
         """Place every op; views only where memory is wanted."""
         results = set(self.main.results)
         for op in self.main.body:
-            if not op.defn.is_constant and (op.defn.short not in VIEWS or op.result in results):
+            if not op.defn.is_constant and op.defn.short != COUNT and (op.defn.short not in VIEWS or op.result in results):
                 self.place(op)
         for kernel in self.kernels:
             self._ports(kernel, self.shapes(kernel))
@@ -186,7 +186,7 @@ class Cut:
         """What a kernel reads and leaves in memory."""
         made, inside = shapes.made, set(kernel.body)
         bases = (r.base for r in shapes.reads.values())
-        kernel.inputs = list(dict.fromkeys(b for b in bases if isinstance(b, Value) and b not in made))
+        kernel.inputs = list(dict.fromkeys(b for b in bases if isinstance(b, Value) and b not in made and not _counts(b)))
         kernel.outputs = [v for v in made if self._escapes(v, inside)]
 
     def _escapes(self, v: Value, inside: set[Op]) -> bool:
@@ -197,6 +197,10 @@ class Cut:
         if op in inside:
             return False
         return self._escapes(op.result, inside) if op.defn.short in VIEWS and op.result not in self.where else True
+
+
+def _counts(v: Value) -> bool:
+    return v.op is not None and v.op.defn.short == COUNT
 
 
 def _unsaid(op: Op) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_pto_axes import Axis, Dims
+from ptir_tools.convert.ptir_pto_axes import Axis
 from ptir_tools.convert.ptir_pto_block import Block
 from ptir_tools.convert.ptir_pto_frame import SCALAR
-from ptir_tools.convert.ptir_pto_kernel import PRODUCT
-from ptir_tools.convert.ptir_pto_memory import load, store
+from ptir_tools.convert.ptir_pto_kernel import COUNT, PRODUCT
+from ptir_tools.convert.ptir_pto_memory import counted, load, store
 from ptir_tools.convert.ptir_pto_pieces import Piece, memory_type, number
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Literal, Op, Program, Value
@@ -27,7 +27,7 @@ class Emit(Block):
         self.rules = rules
         self.report = report
         self.pieces: dict[Value, Piece | None] = {}
-        self.loaded: dict[tuple[Value, Dims], Piece] = {}
+        self.loaded: dict[object, Piece] = {}
 
     # The function
 
@@ -88,12 +88,14 @@ class Emit(Block):
 
     def piece(self, op: Op, i: int) -> Piece | None:
         """What an operand is in this block; what is in memory is loaded when it is first used."""
-        base, dims = self.shapes.reads[op, i].base, self.shapes.reads[op, i].memory
+        read = self.shapes.reads[op, i]
+        base, key = read.base, (read.base, read.memory, read.starts)
         if isinstance(base, Literal):
             return Piece(SCALAR, self.constant(base))
         assert isinstance(base, Value)
         if base in self.pieces:
             return self.pieces[base]
-        if (base, dims) not in self.loaded:
-            self.loaded[base, dims] = load(self, self.memory[base], dims, base.name)
-        return self.loaded[base, dims]
+        if key not in self.loaded:
+            counts = base.op is not None and base.op.defn.short == COUNT
+            self.loaded[key] = counted(self, base, read.memory) if counts else load(self, read)
+        return self.loaded[key]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ptir_tools.convert.ptir_pto_axes import (
     NOT_TRANSLATABLE,
+    SLICE,
     VIEWS,
     Axis,
     Dim,
@@ -29,6 +30,7 @@ from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
 PRODUCT = "dot_general"
+COUNT = "iota"  # made where it is read, as constants are
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,11 +44,13 @@ class Product:
 
 @dataclass(slots=True, frozen=True)
 class Read:
-    """An operand: the value or literal that it is a view of, with the axes of its memory, and the axes of the view."""
+    """An operand: the value or literal that it is a view of, with the axes of its memory (or of a part of that, where it
+    starts), and the axes of the view."""
 
     base: Operand
     memory: Dims
     dims: Dims
+    starts: tuple[int, ...] = ()
 
 
 def source(x: Operand, stored: Collection[Value]) -> tuple[Operand, list[Op]]:
@@ -88,15 +92,19 @@ class Shapes:
 
     def _read(self, op: Op, i: int, x: Operand, stored: Collection[Value]) -> Dims:
         base, path = source(x, stored)
+        path += [op] * (op.defn.short == SLICE)
+        starts: tuple[int, ...] = ()
         if isinstance(base, Element):
             raise Violation(NOT_TRANSLATABLE, "an element of a tuple is not a tile")
         if isinstance(base, Literal):
             memory = dims = fresh(operand_type(x).static_shape)  # type: ignore[attr-defined]
         else:
-            memory = dims = self._axes_of(base)
+            part = path.pop(0) if path and path[0].defn.short == SLICE and base not in self.made else None
+            starts = () if part is None else tuple(part.attr("starts"))
+            memory = dims = self._axes_of(base if part is None else part.result)
             for view in path:
                 dims = viewed(view, dims)
-        self.reads[op, i] = Read(base, memory, dims)
+        self.reads[op, i] = Read(base, memory, dims, starts)
         return dims
 
     def _axes_of(self, v: Value) -> Dims:
@@ -108,7 +116,7 @@ class Shapes:
     def _resolve(self, reduced: dict[Op, Dims], products: dict[Op, tuple[Dims, Dims, Dims]]) -> None:
         """State everything in the axes that are left, and find the largest value."""
         self.made = {v: resolved(dims) for v, dims in self.made.items()}
-        self.reads = {key: Read(r.base, resolved(r.memory), resolved(r.dims)) for key, r in self.reads.items()}
+        self.reads = {key: replace(r, memory=resolved(r.memory), dims=resolved(r.dims)) for key, r in self.reads.items()}
         self.products = [Product(*map(flat, parts)) for parts in products.values()]
         reads = {key: r for key, r in self.reads.items() if key[0] not in products}
         self.tiles = [*self.made.values(), *(r.memory for r in reads.values() if not isinstance(r.base, Literal))]
@@ -146,7 +154,7 @@ def _result(op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dic
         products[op] = (a[batch : len(a) - inner], b[batch + inner :], a[len(a) - inner :])
         return (*a[: len(a) - inner], *b[batch + inner :])
     if short in VIEWS:
-        return viewed(op, dims[0])
+        return dims[0] if short == SLICE else viewed(op, dims[0])
     first = next((d for d in dims if len(d) == t.rank), None)
     if first is None:
         return fresh(t.static_shape)

@@ -71,11 +71,12 @@ def _divided(block: Block, short: str, x: Operand, by: int) -> Operand:
 
 def _moved(block: Block, op: Op, i: int, kind: str, first: Part, second: Part) -> Value:
     """One operand in Mat, `first` by `second`, and from there to Left or Right."""
-    base, dims = block.shapes.reads[op, i].base, block.shapes.reads[op, i].memory
+    read = block.shapes.reads[op, i]
+    base, dims = read.base, read.memory
     assert isinstance(base, Value)
     parts = _placed(dims, first, second)
     require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
-    w = window(block, block.memory[base], dims, parts or {})
+    w = window(block, block.memory[base], dims, parts or {}, read.starts)
     loaded = block.builder.op(
         "tile.load", w.memory, w.indices, w.valid, [], to=tile(_dtype(base), w.shape, "Mat"), name=base.name
     )

@@ -9,10 +9,12 @@ from math import prod
 from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat, size
 from ptir_tools.convert.ptir_pto_block import Block
 from ptir_tools.convert.ptir_pto_frame import COLUMN, FULL, POINT, ROW, SCALAR
+from ptir_tools.convert.ptir_pto_kernel import Read
 from ptir_tools.convert.ptir_pto_pieces import Piece, number
 from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.types import MemRefType, TileType, tile
+from ptir_tools.core.types import MemRefType, TensorType, TileType, scalar, tile
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT
@@ -41,8 +43,9 @@ class Window:
     valid: list[Operand]
 
 
-def window(block: Block, memory: Value, dims: Dims, parts: Mapping[int, Part]) -> Window:
-    """The window of a memory with `dims` that holds `parts`, by dimension, and of all other axes where the block is."""
+def window(block: Block, memory: Value, dims: Dims, parts: Mapping[int, Part], starts: Sequence[int] = ()) -> Window:
+    """The window of a memory with `dims`, from `starts` on, that holds `parts`, by dimension, and of all other axes where the
+    block is."""
     indices, offsets, steps, view = list[Operand](), list[Operand](), list[int](), False
     for d, axes in enumerate(dims):
         part = parts.get(d)
@@ -54,8 +57,9 @@ def window(block: Block, memory: Value, dims: Dims, parts: Mapping[int, Part]) -
             offset = index(block, axes, without=part.axis) if step > 1 else _ZERO
             start = part.start if step > 1 else _sum(block, index(block, outer, part.size and part.axis.size), part.start)
             view = view or step > 1
-        indices.append(start)
-        offsets.append(offset)
+        first = number(starts[d] if starts else 0)
+        indices.append(start if step > 1 else _sum(block, start, first))
+        offsets.append(_sum(block, offset, first) if step > 1 else offset)
         steps.append(step)
     if view:
         memory = _strided(block, memory, dims, parts, offsets, steps)
@@ -129,9 +133,10 @@ def _parts(block: Block, dims: Dims) -> tuple[dict[int, Part], bool]:
     return found, places.get("columns", 0) < places.get("rows", -1)
 
 
-def load(block: Block, memory: Value, dims: Dims, name: str) -> Piece:
-    """The block of a memory; what is the same for all blocks is loaded before the loops."""
-    dims = dims or ((),)
+def load(block: Block, read: Read) -> Piece:
+    """The block of what is in memory; what is the same for all blocks is loaded before the loops."""
+    assert isinstance(read.base, Value)
+    memory, dims, name = block.memory[read.base], read.memory or ((),), read.base.name
     kind, outer = block.frame.kind(dims), block.builder.block
     parts, turned = _parts(block, dims)
     if kind == POINT:
@@ -140,7 +145,7 @@ def load(block: Block, memory: Value, dims: Dims, name: str) -> Piece:
         parts = {len(dims) - 1: Part(None, number(0), block.blocks.columns, block.valid["columns"])}
     if all(isinstance(block.at[a], Literal) for a in flat(dims)):
         block.builder.block = block.top
-    w = window(block, memory, dims, parts)
+    w = window(block, memory, dims, parts, read.starts)
     t = memory.type
     assert isinstance(t, MemRefType)
     made = block.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
@@ -166,6 +171,20 @@ def _upright(block: Block, x: Value, kind: str, turned: bool) -> Value:
     valid = block.existing(kind)[::-1]
     x = reshaped(block, x, tile(to.dtype, to.shape[::-1]), valid)
     return block.builder.op("tile.trans", x, [], [], to=to, name=x.name)
+
+
+def counted(block: Block, x: Value, dims: Dims) -> Piece:
+    """The numbers from 0 along one axis of the block, made and not loaded."""
+    assert isinstance(x.type, TensorType) and x.op is not None
+    dtype, axes = x.type.dtype, dims[x.op.attr("axis") % len(dims)]
+    require(len(axes) <= 1, NOT_TRANSLATABLE, "numbers are counted along an axis that a reshape splits")
+    start = block.builder.op("index_cast", _value(block, index(block, axes)), to=scalar(SI32))
+    if not {block.frame.row, block.frame.column}.intersection(axes):
+        value = block.builder.op("sitofp" if dtype.is_float else "index_cast", start, to=scalar(dtype))
+        return Piece(SCALAR, value)
+    kind, n = (ROW, block.blocks.columns) if block.frame.column in axes else (COLUMN, block.blocks.rows)
+    row = block.builder.op("tile.ci", start, [], [], to=tile(SI32, (1, n)), name=x.name)
+    return Piece(kind, block.converted(reshaped(block, row, block.type_of(kind, SI32), []), dtype))
 
 
 def _point(block: Block, x: Value) -> Piece:

@@ -8,18 +8,18 @@ from typing import Any
 
 from ptir_tools.convert.ptir_pto_axes import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_pto_curves import CURVES
+from ptir_tools.convert.ptir_pto_kernel import COUNT, REDUCTIONS
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.constants import element_of
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Value, clone
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.passes import PassContext, run_pipeline
-
-REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
 
 
 def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> Function:
@@ -86,7 +86,7 @@ class _Prepare:
         if not isinstance(x, Value):
             return x
         v = self.values[x]
-        if v.op is None or v.op.defn.is_constant or v in self.new.results:
+        if v.op is None or v.op.defn.is_constant or v.op.defn.short == COUNT or v in self.new.results:
             return self.b.op("stop_gradient", v, name=v.name)
         return v
 
@@ -207,7 +207,9 @@ def _needed(main: Function) -> set[Op]:
 
 def _static(op: Op) -> bool:
     """Whether all extents are numbers: what has others is refused as it is."""
-    return all(isinstance(t := x.type, TensorType) and t.is_static for x in (*op.operands, *op.results))  # type: ignore[union-attr]
+    return all(
+        isinstance(t, TensorType) and t.is_static for t in (*map(operand_type, op.operands), *(v.type for v in op.results))
+    )
 
 
 def _tensor(x: Operand) -> TensorType:

@@ -179,7 +179,7 @@ def check(
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
-    Symbols that nothing binds get distinct small sizes. `constants` are inputs that one side alone has, by name. Floats are
+    Symbols that nothing binds get distinct small sizes. `constants` are inputs whose values are known, by name. Floats are
     drawn anew, all positive, where that tells more: fewer outputs without a finite bound, then fewer NaN. `finite`: the change
     takes numbers for finite, so that elements which are not before may be anything after. Stops at the first run that
     differs. Raises as `engines.run` does: a program that cannot run has not been checked.
@@ -193,10 +193,10 @@ def check(
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
-        given = _arguments(after, [x for name, x in inputs.items() if name not in fixed], constants)
+        given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants)
         actual = run(after, given, replace(options, engine="reference"))
-        if len(actual) > len(expected):  # a PTO program's results are the last of its memrefs
-            actual = dict(list(actual.items())[-len(expected) :])
+        if after.dialect.name == "pto":
+            actual = _results(actual, expected)
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
         found.untold.update(untold(expected, tolerances))
@@ -210,12 +210,23 @@ def check(
     return found
 
 
-def _arguments(program: Program, shared: Sequence[Array], constants: Mapping[str, Array]) -> dict[str, Array]:
-    """What a program takes: `constants` by name, of the rest the first `shared`; memory for results starts as zeros."""
-    given, rest = dict[str, "Array"](), iter(shared)
-    for p in ports.signature(program):
-        x = constants.get(p.name)
-        x = next(rest, None) if x is None else x
+def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
+    """The results of a PTO program: the last of its memrefs, of which one of one element is a result of rank 0."""
+    last = list(memory.items())[-len(expected) :]
+    if len(last) < len(expected):
+        return dict(last)
+    pairs = zip(expected.values(), last, strict=True)
+    return {name: x.reshape(()) if x.shape == (1,) and not e.shape else x for e, (name, x) in pairs}
+
+
+def _arguments(program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array]) -> dict[str, Array]:
+    """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
+    else the first of it; memory for results starts as zeros."""
+    given, rest, taken = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
+    named = shared.keys() >= {p.name for p in taken} - constants.keys()
+    for p in taken:
+        if (x := constants.get(p.name)) is None:
+            x = shared[p.name] if named else next(rest, None)
         given[p.name] = np.zeros(p.type.shape, arrays.numpy_dtype(p.type.dtype)) if x is None else x  # type: ignore[attr-defined]
     return given
 
