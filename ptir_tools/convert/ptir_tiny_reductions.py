@@ -10,7 +10,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.types import Shape, TensorType
-from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 

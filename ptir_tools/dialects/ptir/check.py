@@ -9,8 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.uses import value_named
-from ptir_tools.dialects.ptir.ops.kinds import AttrValue
-from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, AttrValue
 from ptir_tools.dialects.ptir.targets import COLUMNS, NODES
 
 PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}

@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.rules.decompose import Emitter
 from ptir_tools.dialects.ptir.targets import COLUMNS, NODES, values_of

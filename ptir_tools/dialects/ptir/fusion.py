@@ -17,8 +17,7 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.ops.kinds import Attrs, AttrValue
-from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.targets import NODES
 
 CODES = {f"ptir.{name}": (kind, code) for kind, names in NODES.items() for code, name in enumerate(names)}

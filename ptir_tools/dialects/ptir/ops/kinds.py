@@ -24,6 +24,9 @@ ATTR_KINDS: dict[str, type] = {
 }  # fmt: skip
 SCALAR_KINDS = {t: kind for kind, t in ATTR_KINDS.items() if not kind.endswith("Array")}
 
+# The lists of axes of a dot_general.
+DIMENSION_NUMBERS = ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")
+
 # Enumerations are strings; the annotation is one of these names, and the table says which strings it has.
 ScatterKind = str
 WindowKind = str

@@ -32,7 +32,6 @@ else:
     np = lazy("numpy")
 
 Axes = tuple[int, ...]
-DIMENSION_NUMBERS = ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")  # the lists of axes of a dot_general
 
 
 def _side(x: TensorType, batch: Axes, contract: Axes, side: str) -> tuple[Axes, Axes, Axes]:

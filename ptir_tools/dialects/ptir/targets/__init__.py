@@ -13,8 +13,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.kinds import Attrs, AttrValue
-from ptir_tools.dialects.ptir.ops.linalg import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
 from ptir_tools.dialects.ptir.targets import convolution, fused, kernels
 from ptir_tools.dialects.ptir.targets.fused import COLUMNS as COLUMNS

@@ -13,6 +13,7 @@ from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.erf import erf
 from ptir_tools.dialects.ptir.ops import linalg, shape
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import attribute
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def _axes(values: Values) -> dict[str, Any]:
-    return {k: values[f"dot_{k}"] for k in linalg.DIMENSION_NUMBERS}
+    return {k: values[f"dot_{k}"] for k in DIMENSION_NUMBERS}
 
 
 def dot_bias_type(types: tuple[TensorType, ...], values: Values) -> Type:
