@@ -92,3 +92,20 @@ def test_what_is_not_finite_is_not_compared_under_fast_math() -> None:
     assert compare.diverging("y", np.array([np.inf, np.nan, 1.0]), np.array([1.0, -1.0, 1.25]), tolerance) is None
     found = compare.diverging("y", np.array([np.nan, 1.0]), np.array([1.0, np.nan]), tolerance)
     assert found is not None and (found.index, found.count) == ((1,), 1)
+
+
+def test_parameters_that_are_gone_or_known_are_told_apart_by_name(tmp_path: Path) -> None:
+    text = b"""func @f(%w: tensor<f32, 2>, %dead: tensor<f32, 2>, %y: tensor<f32, 2>) -> tensor<f32, 2> {
+  %e = exp(%w) -> tensor<f32, 2>
+  %z = sub(%e, %y) -> tensor<f32, 2>
+  return %z
+}
+"""
+    weights, folded = tmp_path / "weights.npz", tmp_path / "folded.npz"
+    np.savez(weights, w=np.array([1, 2], np.float32))
+    fold = f'param-fold{{params="{weights}"}}'
+    for pipeline in ("dce{parameters=true}", fold, f'{fold[:-1]},output="{folded}"}},dce{{parameters=true}}'):
+        ran = run_ptir("opt", "-p", pipeline, "--check", stdin=text)
+        assert ran.status == 0, ran.err
+    ran = run_ptir("bisect", "-p", fold, stdin=text)
+    assert "no step is guilty" in ran.err

@@ -49,6 +49,7 @@ def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, 
     """
     function = program.main
     known = {p: _value(p, given[p.name]) for p in function.params if p.name in given}
+    context.known.update({p.name: x for p, x in known.items()})
     with context.rewriter(program, function) as rw:
         computed = _Computed(known, context)
         for op in rw.body():
@@ -62,7 +63,7 @@ def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, 
                 assert isinstance(v.type, TensorType)
                 rw.replace_all_uses(v, rw.materialize_constant(op, arrays.to_literal(array, v.type)))
             else:
-                known[p := Value(v.type, v.name)] = array
+                known[p := Value(v.type, v.name)] = context.known[v.name] = array
                 rw.replace_all_uses(v, p)
                 function.params.append(p)
         context.count("erased", rw.erase_dead() if rw.edits else 0)

@@ -24,6 +24,7 @@ from ptir_tools.passes import run_pipeline
 
 if TYPE_CHECKING:
     from ptir_tools import engines
+    from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
     engines = lazy("ptir_tools.engines")
@@ -107,6 +108,7 @@ class Trial:
         self.pipeline = Pipeline.asked(session, flags.pipeline).of(program)
         self.judge = Judge(flags.check, program.format, flags.timeout) if flags.check is not None else None
         self.records: list[Record] = []
+        self.known: dict[str, Array] = {}  # what the last run took parameters to be
         self.crash = ""
 
     def run(self, steps: int | None, log: Callable[[Record], None] | None = None) -> Program | None:
@@ -122,6 +124,7 @@ class Trial:
         except Exception as error:
             self.crash = f"{context.running}: {type(error).__name__}: {error}"
             return None
+        self.known = context.known
         return made
 
     def count(self) -> int:
@@ -150,7 +153,8 @@ class Trial:
     def _same(self, made: Program) -> bool:
         options = engines.RunOptions(bindings=self.session.bindings, limits=self.session.options.limits)
         runs, finite = self.flags.check_runs, self.flags.fast_math
-        return not compare.check(self.program, made, runs=runs, options=options, finite=finite).diverged
+        found = compare.check(self.program, made, runs=runs, options=options, constants=self.known, finite=finite)
+        return not found.diverged
 
 
 def _report(trial: Trial, guilty: int) -> Iterator[str]:

@@ -36,11 +36,19 @@ check_options = (
 )
 
 
-def check(session: Session, before: Program, after: Program, runs: int, finite: bool = False) -> None:
+def check(
+    session: Session,
+    before: Program,
+    after: Program,
+    runs: int,
+    *,
+    finite: bool = False,
+    known: Mapping[str, Array] | None = None,
+) -> None:
     """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run.
-    `finite`: what is NaN or infinite before may be anything after."""
+    `finite`: what is NaN or infinite before may be anything after. `known` are inputs whose values the change relies on."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
-    constants = constants_file.as_arrays(session.options.constants) if session.options.constants else {}
+    constants = constants_file.as_arrays(session.options.constants) if session.options.constants else known
     found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")

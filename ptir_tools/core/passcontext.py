@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
@@ -18,7 +18,10 @@ from ptir_tools.core.pipeline import Step
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.source import Loc
 from ptir_tools.core.walks import post_order
-from ptir_tools.core.watching import op_text
+from ptir_tools.core.watching import Unnamed, op_text
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
 
 
 class Floats(StrEnum):
@@ -75,8 +78,10 @@ class PassContext:
     verifying: float = 0.0  # seconds that `verify_each` took
     running: str = ""
     edits: int = 0
+    known: dict[str, Array] = field(default_factory=dict, repr=False)  # values that passes took parameters to have, by name
     steps: int = 0
     step_limit: int | None = None
+    unnamed: Unnamed = field(default_factory=dict, repr=False)  # by the pass that runs, for the log
     kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: pass hands on to pass
 
     def count(self, what: str, n: int = 1) -> None:
@@ -124,8 +129,8 @@ class PassContext:
             return False
         self.took(1)
         if self.log is not None:
-            text = op_text(root)
-            told = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": [*map(op_text, after)]}
+            text, made = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
+            told = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": made}
             self.record(told | {"loc": root.loc})
         return True
 
