@@ -30,7 +30,7 @@ class Kernel:
     """Ops of one loop over blocks, and what they read and leave in memory."""
 
     body: list[Op]
-    stored: Collection[Value]  # what it, and kernels before it, make
+    stored: Collection[Value]  # what kernels before it make
     shared: bool = True  # whether what is read twice is the same block
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Cut:
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
         """Let ops be kernel `k`; what keeps them from being one."""
         found: list[Diagnostic] = []
-        stored = {v for v, made in self.where.items() if made <= k} | {op.result for op in body}
+        stored = {v for v, made in self.where.items() if made < k}
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             wrong = self._wrong(kernel)
             if not wrong:
@@ -153,7 +153,7 @@ class Cut:
     def _in_order(self, op: Op) -> None:
         """Put operands of a product into memory whose inner extent is not on the side that the matrix unit wants."""
         try:
-            shapes = self.shapes(Kernel([op], {*self.where, op.result}))
+            shapes = self.shapes(Kernel([op], set(self.where)))
         except Violation:
             return
         product = shapes.products[0]

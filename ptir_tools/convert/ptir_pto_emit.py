@@ -97,5 +97,5 @@ class Emit(Block):
             return self.pieces[base]
         if key not in self.loaded:
             counts = base.op is not None and base.op.defn.short == COUNT
-            self.loaded[key] = counted(self, base, read.memory) if counts else load(self, read)
+            self.loaded[key] = counted(self, read) if counts else load(self, read)
         return self.loaded[key]

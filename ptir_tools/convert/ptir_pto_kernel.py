@@ -67,7 +67,7 @@ def source(x: Operand, stored: Collection[Value]) -> tuple[Operand, list[Op]]:
 class Shapes:
     """The axes of a kernel's values, and of what each of its ops reads.
 
-    `stored` are the values that kernels make; other views are looked through. What is read from memory has the same axes
+    `stored` are the values that kernels before make; other views are looked through. What is read from memory has the same axes
     wherever it is read, or if not `shared` axes of its own for every use. Raises Violation, with the place of the op, when the
     ops do not fit into one loop over the axes of the largest value.
     """
@@ -81,13 +81,15 @@ class Shapes:
         self.used: list[set[Axis]] = []  # by each op, what it reduces included
         products: dict[Op, tuple[Dims, Dims, Dims]] = {}
         reduced: dict[Op, Dims] = {}
+        known = set(stored)
         for op in body:
             try:
-                dims = [self._read(op, i, x, stored) for i, x in enumerate(op.operands)]
+                dims = [self._read(op, i, x, known) for i, x in enumerate(op.operands)]
                 self.made[op.result] = _result(op, dims, reduced, products)
             except Violation as violation:
                 violation.loc = violation.loc or op.loc
                 raise
+            known.add(op.result)
         self._resolve(reduced, products)
 
     def _read(self, op: Op, i: int, x: Operand, stored: Collection[Value]) -> Dims:

@@ -173,12 +173,14 @@ def _upright(block: Block, x: Value, kind: str, turned: bool) -> Value:
     return block.builder.op("tile.trans", x, [], [], to=to, name=x.name)
 
 
-def counted(block: Block, x: Value, dims: Dims) -> Piece:
+def counted(block: Block, read: Read) -> Piece:
     """The numbers from 0 along one axis of the block, made and not loaded."""
-    assert isinstance(x.type, TensorType) and x.op is not None
-    dtype, axes = x.type.dtype, dims[x.op.attr("axis") % len(dims)]
+    x = read.base
+    assert isinstance(x, Value) and isinstance(x.type, TensorType) and x.op is not None
+    d = x.op.attr("axis") % x.type.rank
+    dtype, axes, first = x.type.dtype, read.memory[d], number(read.starts[d] if read.starts else 0)
     require(len(axes) <= 1, NOT_TRANSLATABLE, "numbers are counted along an axis that a reshape splits")
-    start = block.builder.op("index_cast", _value(block, index(block, axes)), to=scalar(SI32))
+    start = block.builder.op("index_cast", _value(block, _sum(block, index(block, axes), first)), to=scalar(SI32))
     if not {block.frame.row, block.frame.column}.intersection(axes):
         value = block.builder.op("sitofp" if dtype.is_float else "index_cast", start, to=scalar(dtype))
         return Piece(SCALAR, value)
