@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
+NATIVE = Path("ptir_tools/native")  # relative, as setuptools wants it: a build runs where this file is
 TABLES = "from ptir_tools import grammars; grammars.write_tables()"
 
 
@@ -29,9 +30,9 @@ setup(
     ext_modules=[
         Extension(
             "ptir_tools._native",
-            sources=[f"ptir_tools/native/{name}.c" for name in ("module", "checks", "kernels", "chain", "phases", "gemm", "moves", "placement", "fit")],
-            depends=[f"ptir_tools/native/{name}.h" for name in ("kernels", "chain", "common", "functions", "narrow", "phases", "quick", "turn", "placement")],
-            include_dirs=["ptir_tools/native"],
+            sources=sorted(path.as_posix() for path in NATIVE.glob("*.c")),
+            depends=sorted(path.as_posix() for path in NATIVE.glob("*.h")),
+            include_dirs=[NATIVE.as_posix()],
             extra_compile_args=FLAGS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
