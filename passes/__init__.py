@@ -232,6 +232,7 @@ def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, c
     if context.steps_left == 0:
         return
     context.running, context.options = step.name, options
+    context.unnamed.clear()
     for hook in context.hooks:
         hook.before(step, program)
     edits, steps, start = context.edits, context.steps, perf_counter()

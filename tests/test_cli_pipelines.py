@@ -262,3 +262,21 @@ def test_a_pipeline_file_of_another_system_reads_the_same(ptir: Ptir, tmp_path: 
     assert ptir("opt", "-p", f"@{tmp_path}/p", STEPS).out == ptir("opt", "-p", "cse,dce", STEPS).out
     (tmp_path / "p").write_bytes(b"cse\r\nxyz\r\n")
     assert ptir("opt", "-p", f"@{tmp_path}/p", STEPS).err.endswith(" (line 2)\n  xyz\n  ^^^\n")
+
+
+@pytest.mark.parametrize("passes", ["canonicalize", "licm,sink,cse", "decompose,elementwise-fusion"])
+@pytest.mark.parametrize("path", ["testdata/opt/default.ptir", "testdata/opt/licm.ptir", "testdata/plan/softmax.ptir"])
+def test_the_log_tells_values_apart_that_have_no_name_yet(ptir: Ptir, tmp_path: Path, passes: str, path: str) -> None:
+    log = ptir("opt", "-p", passes, path, "--log-rewrites", "-", "-o", tmp_path / "out").text
+    texts = [text for r in map(json.loads, log.splitlines()) for text in (r["root"] or "", *(r["after"] or ()))]
+    assert not [text for text in texts if re.search(r"%(?![\w.$~])", text)]
+    unnamed = {int(n) for text in texts for n in re.findall(r"%~([0-9]+)", text)}
+    assert unnamed == set(range(len(unnamed)))
+
+
+def test_the_log_tells_what_is_returned_instead(ptir: Ptir, tmp_path: Path) -> None:
+    head = "func @f(%x: tensor<si32, 2>) -> tensor<si32, 2> {\n"
+    body = "".join(f"  %{y} = neg(%{x}) -> tensor<si32, 2>\n" for x, y in ("xy", "yz"))
+    ran = ptir("opt", "--log-rewrites", "-", "-o", tmp_path / "out", stdin=f"{head}{body}  return %z\n}}\n".encode())
+    first = json.loads(ran.text.splitlines()[0])
+    assert first["event"] == "folded" and first["after"] == ["return %x"]

@@ -12,6 +12,7 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import exact
 
 Log = Callable[[dict[str, Any]], None]
+Unnamed = dict[Value, int]  # values that get their names when the pass has ended, numbered as they are met
 
 
 class BrokenPattern(Exception):
@@ -27,11 +28,13 @@ class Watch:
         self.checks = checks
         self.log = log
         self.changed: list[Op] = []  # by the step being watched
+        self.unnamed: Unnamed = {}
 
     def step(self, name: str, root: Op, action: Callable[[], bool]) -> bool:
         """Do `action`, which says whether it changed anything. Raises BrokenPattern when it breaks a rule."""
-        before, text = fingerprint(self.rw) if self.checks else None, op_text(root)
+        before, text = fingerprint(self.rw) if self.checks else None, op_text(root, self.unnamed)
         self.changed.clear()
+        returned = self.returned() if self.log is not None else ""
         try:
             success = action()
         except TypeError as error:
@@ -41,17 +44,22 @@ class Watch:
         if self.checks:
             self._check(name, success, before)
         if success and self.log is not None:
-            after = [op_text(op) for op in dict.fromkeys(self.changed) if self.rw.alive(op)]
+            after = [op_text(op, self.unnamed) for op in dict.fromkeys(self.changed) if self.rw.alive(op)]
+            after += [now] if (now := self.returned()) != returned else []
             event = "folded" if name == "fold" else "changed op"
             self.log({"event": event, "pattern": name, "root": text, "before": text, "after": after, "loc": root.loc})
         return success
+
+    def returned(self) -> str:
+        """What the block returns, as text."""
+        return f"return {', '.join(_operand_text(x, self.unnamed) for x in self.rw.block.results)}"
 
     def swept(self, ops: Iterable[Op]) -> None:
         """Log those of `ops` that have gone because nobody used them."""
         if self.log is not None:
             for op in ops:
                 if not self.rw.alive(op):
-                    self.log(erased(op))
+                    self.log(erased(op, self.unnamed))
 
     def _check(self, name: str, success: bool, before: object) -> None:
         if success is not (fingerprint(self.rw) != before):
@@ -80,25 +88,30 @@ def fingerprint(rw: Inspector) -> tuple[object, ...]:
     return of(rw.block)
 
 
-def erased(op: Op) -> dict[str, Any]:
+def erased(op: Op, unnamed: Unnamed | None = None) -> dict[str, Any]:
     """The record of a dead op that has gone; it belongs to the step before."""
-    text = op_text(op)
+    text = op_text(op, unnamed)
     return {"event": "erased", "pattern": None, "root": text, "before": text, "after": [], "loc": op.loc}
 
 
-def op_text(op: Op) -> str:
-    """The op in one line, for logs: `%y = add(%x, dense<…> : tensor<f32, 4>) -> tensor<f32, 4>`. Numbers are rounded."""
+def op_text(op: Op, unnamed: Unnamed | None = None) -> str:
+    """The op in one line, for logs: `%y = add(%x, dense<…> : tensor<f32, 4>) -> tensor<f32, 4>`. Numbers are rounded. A value
+    that has no name yet is called `%~0`, `%~1` … as `unnamed` has it."""
+    unnamed = {} if unnamed is None else unnamed
     attrs = "".join(f" {a.name}[{_attr_text(v)}]" for a, v in zip(op.defn.attrs, op.attrs, strict=True) if v != a.default)
     regions = "".join(f" {name}[^{r.name}]" for name, r in zip(op.defn.regions, op.regions, strict=False) if r.isolated)
-    results = ", ".join(f"%{v.name}" for v in op.results)
+    results = ", ".join(_operand_text(v, unnamed) for v in op.results)
     types = ", ".join(str(v.type) for v in op.results)
-    return f"{results} = {op.defn.short}({', '.join(map(_operand_text, op.operands))}){attrs}{regions} -> {types}"
+    operands = ", ".join(_operand_text(x, unnamed) for x in op.operands)
+    return f"{results} = {op.defn.short}({operands}){attrs}{regions} -> {types}"
 
 
-def _operand_text(x: Operand) -> str:
+def _operand_text(x: Operand, unnamed: Unnamed) -> str:
     if isinstance(x, Literal):
         return f"{_attr_text(x)} : {x.type}"
-    return f"%{x.value.name}[{x.index}]" if isinstance(x, Element) else f"%{x.name}"
+    if isinstance(x, Element):
+        return f"{_operand_text(x.value, unnamed)}[{x.index}]"
+    return f"%{x.name}" if x.name else f"%~{unnamed.setdefault(x, len(unnamed))}"
 
 
 def _attr_text(x: Any, nested: bool = False) -> str:
