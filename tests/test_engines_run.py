@@ -66,6 +66,8 @@ def test_engines_and_algorithms_that_are_not_there():
     assert ptir_tools.plan(program, method="exact").functions["main"].proved
     with pytest.raises(UsageError, match="engine `cuda` is none of auto, reference, numpy, native"):
         ptir_tools.run(program, [np.zeros(4, np.float32)], engine="cuda")
+    with pytest.raises(UsageError, match="order `sorted` is none of sequential, adversarial, random"):
+        RunOptions(order="sorted")
     with pytest.raises(UsageError, match="algorithm `best` is none of auto, greedy, exact"):
         ptir_tools.plan(program, method="best")
 

@@ -5,7 +5,7 @@ import pytest
 from pto_programs import SAMPLES, check, good, module, pattern, printed, run
 
 from ptir_tools.dialects.pto import DIALECT
-from ptir_tools.dialects.pto.machine import ORDERS
+from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import run_pipeline
 
 INDEX = {"01_vector_add_subview": {"bi": 2, "bj": 3}, "09_dynamic_valid": {"vr": 5, "vc": 7}}

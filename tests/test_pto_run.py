@@ -10,8 +10,8 @@ from ptir_tools import engines
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.dialects.pto.machine import ORDERS
 from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.options import ORDERS
 
 M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
 

@@ -19,6 +19,7 @@ from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import ENGINES, RunOptions, run
+from ptir_tools.engines.options import ORDERS, UNDEF
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
@@ -65,8 +66,8 @@ class Flags:
 
 
 _engine = click.Choice(ENGINES)
-_orders = click.Choice(["sequential", "adversarial", "random"])
-_undef = click.Choice(["error", "nan", "zero", "random"])
+_orders = click.Choice(ORDERS)
+_undef = click.Choice(UNDEF)
 
 
 @subcommand(

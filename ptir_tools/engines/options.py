@@ -13,6 +13,8 @@ from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 
 ENGINES = ("reference", "numpy", "native")
+ORDERS = ("sequential", "adversarial", "random")
+UNDEF = ("error", "nan", "zero", "random")
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,7 +27,7 @@ class RunOptions:
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
 
-    Raises UsageError for an engine that there is not.
+    Raises UsageError for an engine, an order or an `undef` that there is not.
     """
 
     engine: str = "auto"
@@ -44,5 +46,6 @@ class RunOptions:
     trace: TraceSink | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in ("auto", *ENGINES):
-            raise UsageError(f"engine `{self.engine}` is none of auto, {', '.join(ENGINES)}")
+        for what, known in (("engine", ("auto", *ENGINES)), ("order", ORDERS), ("undef", UNDEF)):
+            if (given := getattr(self, what)) not in known:
+                raise UsageError(f"{what} `{given}` is none of {', '.join(known)}")

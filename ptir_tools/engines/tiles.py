@@ -17,7 +17,7 @@ from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import UNKNOWN, MemRefType, ScalarType, TileType
 from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.machine import ORDERS, UNDEF, Machine, Task, Tile, static_shape
+from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.types import type_text
 from ptir_tools.engines.options import RunOptions
 
@@ -31,8 +31,6 @@ class Executable:
     """A PTO function, ready to run: its results are the memref arguments, in order, then what it returns."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
-        if options.order not in ORDERS or options.undef not in UNDEF:
-            raise UsageError(f"order is one of {', '.join(ORDERS)}; undef one of {', '.join(UNDEF)}")
         self.program = program
         self.function = function
         self.options = options

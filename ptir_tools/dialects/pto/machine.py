@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-ORDERS = ("sequential", "adversarial", "random")
-UNDEF = ("error", "nan", "zero", "random")
 Box = tuple[int, ...]
 
 
