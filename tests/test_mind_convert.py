@@ -125,9 +125,11 @@ def test_constant_gather_out_of_bounds_is_refused() -> None:
 
 
 def test_names_and_places_are_kept() -> None:
-    program = good('%0 = Input {name="a b"} : tensor<f32[2]>\n%7 = Neg (%0)\noutputs: %7\n')
+    program = good('%0 = Input {name="w.é b"} : tensor<f32[2]>\n%7 = Neg (%0)\noutputs: %7\n')
     after = to_ptir(program).main
-    assert [p.name for p in after.params] == ["a_b"]
+    assert [p.name for p in after.params] == ["w.é_b"]
+    graph = translate(program, "tiny", Diagnostics())
+    assert graph is not None and graph.main.attrs["input_names"] == ["w.é b"]
     assert after.results[0].name == "7"
     assert after.body[0].loc == program.main.body[0].loc
 

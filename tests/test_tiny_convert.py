@@ -79,11 +79,11 @@ def test_attention_is_attention() -> None:
 
 def test_names_carry_over() -> None:
     x = source([2], id="n0")
-    x["arg"]["tensor_id"] = "a.b"
+    x["arg"]["tensor_id"] = "a.é b"
     after = to_ptir(good(graph(x, node("NEG", "n0", id="a_b_0"), node("RELU", "a_b_0", id="1st"), node("NEG", "n0", id="a_b"))))
-    assert [p.name for p in after.main.params] == ["a_b"]
-    assert after.main.attrs["input_names"] == ["a.b"]
-    assert [v.name for v in after.main.results] == ["_1st", "a_b_1"]
+    assert [p.name for p in after.main.params] == ["a.é_b"]
+    assert after.main.attrs["input_names"] == ["a.é b"]
+    assert [v.name for v in after.main.results] == ["1st", "a_b"]
 
 
 def test_what_needs_numbers_is_refused_at_every_node() -> None:

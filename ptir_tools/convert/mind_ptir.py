@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.convert.legality import rule_of
-from ptir_tools.convert.naming import Names, spelled
+from ptir_tools.convert.naming import Names, in_ptir
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -31,12 +31,14 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     function = program.main
     new, builder = single_function(load_dialect("ptir"))
     new.main.loc = function.loc
-    new.main.attrs["input_locs"] = {spelled(name): loc for name, loc in function.attrs.get("input_locs", {}).items()}
+    new.main.attrs["input_locs"] = function.attrs.get("input_locs", {})
     names = function.attrs.get("input_names") or [p.name for p in function.params]
     values: dict[Value, Value] = {}
     for p, name in zip(function.params, names, strict=True):
-        values[p] = builder.param(p.type, spelled(name))
-    fresh = Names([*(p.name for p in new.main.params), *(spelled(op.result.name) for op in function.body)])
+        values[p] = builder.param(p.type, in_ptir(name))
+    if names != [p.name for p in new.main.params]:
+        new.main.attrs["input_names"] = names
+    fresh = Names([*(p.name for p in new.main.params), *(in_ptir(op.result.name) for op in function.body)])
     before = diagnostics.errors
     for op in function.body:
         builder.loc = op.loc
@@ -58,7 +60,7 @@ class Emit:
         self.op = op
         self.operands = operands
         self.fresh = fresh
-        self.name = spelled(op.result.name)
+        self.name = in_ptir(op.result.name)
         self.type: TensorType = op.result.type  # type: ignore[assignment]
 
     @property

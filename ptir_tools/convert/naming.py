@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterable
 
 _BAD = re.compile(r"[^A-Za-z0-9_]")
+_NOT_PTIR = re.compile(r"[^\w.$]")
+
+
+def in_ptir(name: str) -> str:
+    """`name` with `_` for what PTIR cannot spell."""
+    return _NOT_PTIR.sub("_", name)
 
 
 def spelled(name: str) -> str:
-    """`name` with `_` for what no dialect can spell; a name that begins with a digit and is no number gets `_` in front."""
+    """`name` with `_` for what not every dialect can spell; a name that begins with a digit and is no number gets `_` in front."""
     plain = _BAD.sub("_", name)
     return f"_{plain}" if plain[:1].isdigit() and not plain.isdecimal() else plain
 

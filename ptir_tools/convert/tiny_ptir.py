@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.convert.legality import rule_of
-from ptir_tools.convert.naming import Names, spelled
+from ptir_tools.convert.naming import Names, in_ptir
 from ptir_tools.convert.tiny_views import numbers, rounded, view
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -32,15 +32,15 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     new, builder = single_function(load_dialect("ptir"))
     function = program.main
     labels = function.attrs.get("input_names") or [p.name for p in function.params]
-    fresh = Names([*map(spelled, labels), *(spelled(op.result.name) for op in function.body)])
+    fresh = Names([*map(in_ptir, labels), *(in_ptir(op.result.name) for op in function.body)])
     values: dict[Value, Value] = {}
     pool, given = _const_pool(program), options.constants or {}
     kept: list[str] = []
     for p, label in zip(function.params, labels, strict=True):
         if p.name in pool and label in given:
-            values[p] = builder.op("constant", value=given[label], name=spelled(p.name))
+            values[p] = builder.op("constant", value=given[label], name=in_ptir(p.name))
         else:
-            values[p] = builder.param(p.type, spelled(label))
+            values[p] = builder.param(p.type, in_ptir(label))
             kept.append(label)
     new.main.attrs["input_locs"] = function.attrs.get("input_locs", {})
     if kept != [p.name for p in new.main.params]:
@@ -98,12 +98,12 @@ class Emit:
 
     def __call__(self, short: str, *operands: Operand | Sequence[Operand], **attrs: Any) -> Value:
         """An instruction before the last, under a name that no node has."""
-        name = self.fresh.between(spelled(self.op.result.name))
+        name = self.fresh.between(in_ptir(self.op.result.name))
         return self.builder.op(short, *operands, name=name, **attrs)
 
     def last(self, short: str, *operands: Operand, **attrs: Any) -> Value:
         """The instruction that gives the node's value."""
-        return self.builder.op(short, *operands, name=spelled(self.op.result.name), types=[self.type], **attrs)
+        return self.builder.op(short, *operands, name=in_ptir(self.op.result.name), types=[self.type], **attrs)
 
     def note(self, message: str) -> None:
         """Say under which condition the node was translated."""
