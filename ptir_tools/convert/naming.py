@@ -15,7 +15,7 @@ def in_ptir(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """`name` with `_` for what not every dialect can spell; a name that begins with a digit and is no number gets `_` in front."""
+    """`name` with `_` for what some dialect cannot spell; a name that begins with a digit and is no number gets `_` in front."""
     plain = _BAD.sub("_", name)
     return f"_{plain}" if plain[:1].isdigit() and not plain.isdecimal() else plain
 
