@@ -164,3 +164,21 @@ def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     ran = run_ptir("opt", "testdata/verify/ok.ptir", "-o", tmp_path / "loop")
     assert ran.status == 4 and ran.err.startswith(f"error: {tmp_path}/loop: too many levels")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("opt", "--weights", "{}.npz", "-o", "{}.npz"),
+        ("opt", "--trace", "{}", "--log-rewrites", "{}"),
+        ("translate", "--to", "tiny", "--constants", "{}.npz", "-o", "{}.npz"),
+        ("run", "--random", "0", "--save-inputs", "{}.npz", "-o", "{}.npz"),
+    ],
+)
+def test_two_results_do_not_go_to_one_file(args: tuple[str, ...], tmp_path: Path) -> None:
+    ran = run_ptir(*(word.format(tmp_path / "f") for word in args), "testdata/verify/ok.ptir")
+    assert ran.status == 2 and "name one file" in ran.err and not list(tmp_path.iterdir())
+
+
+def test_two_results_may_go_to_one_device() -> None:
+    assert run_ptir("opt", "--trace", "/dev/null", "--log-rewrites", "/dev/null", "testdata/verify/ok.ptir").status == 0

@@ -13,7 +13,7 @@ import click
 from ptir_tools.cli import checking, weights
 from ptir_tools.cli.following import Printer, Tracer, located
 from ptir_tools.cli.options import Decorator, titled
-from ptir_tools.cli.output import logging, program_text, require_format
+from ptir_tools.cli.output import distinct, logging, program_text, require_format
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.reproducing import Position, describe
 from ptir_tools.cli.session import Session
@@ -118,6 +118,7 @@ pass_options: tuple[Decorator, ...] = (
 def optimize_command(session: Session, file: str, output: str | None, pipeline: str | None, flags: Flags) -> None:
     """Read, run the pipeline (None: the dialect's default), compare if asked, print."""
     only_one(flags.split_input, weights=flags.weights)
+    distinct(output=output, weights=flags.weights, trace=flags.trace, log_rewrites=flags.log_rewrites)
     session.set(elide_constants=flags.elide_constants_larger)
     with ExitStack() as stack:
         optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)

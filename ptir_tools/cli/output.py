@@ -26,6 +26,17 @@ def to_stdout(path: str | None) -> bool:
     return path in (None, "", "-")
 
 
+def distinct(**paths: str | None) -> None:
+    """Raise UsageError when two options, by their names, would write one file."""
+    taken: dict[str, str] = {}
+    for name, path in paths.items():
+        if path is None or to_stdout(path) or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        flag = "--" + name.replace("_", "-")
+        if (before := taken.setdefault(os.path.realpath(path), flag)) != flag:
+            raise UsageError(f"{before} and {flag} name one file, {path}")
+
+
 def write_text(path: str | None, pieces: Iterable[str]) -> None:
     """Write `pieces` to the file `path` (None and `-`: to standard output). Raises OSError."""
     if to_stdout(path):

@@ -11,7 +11,7 @@ from ptir_tools.cli import outcome
 from ptir_tools.cli.inputs import Inputs
 from ptir_tools.cli.numbers import Finite
 from ptir_tools.cli.options import assignment, file_argument, subcommand, titled
-from ptir_tools.cli.output import write_bytes
+from ptir_tools.cli.output import distinct, write_bytes
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.watching import Watch, deadline
 from ptir_tools.core import arrayfiles
@@ -170,6 +170,7 @@ class Execution:
 
     def go(self, file: str) -> None:
         """Read, execute, report."""
+        distinct(output=self.flags.output, save_inputs=self.flags.save_inputs, trace=self.flags.trace)
         program, self.diagnostics = self.session.load(file)
         inputs = self.inputs(program)
         if self.flags.save_inputs:

@@ -12,7 +12,7 @@ from ptir_tools.cli import checking
 from ptir_tools.cli import weights as weights_file
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import assignment, file_argument, output_option, subcommand
-from ptir_tools.cli.output import program_text
+from ptir_tools.cli.output import distinct, program_text
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.splitting import each_program, only_one, split_option
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -84,6 +84,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     if given.to not in FORMATS:
         raise unknown_name("format", given.to, FORMATS)
     only_one(given.split_input, constants=given.constants, weights=given.weights)
+    distinct(output=output, weights=given.weights, constants=given.constants)
     session.set(target=given.target, placeholders=dict(given.placeholders), lossy=given.lossy)
     session.set(elide_constants=given.elide_constants_larger)
 
