@@ -7,7 +7,7 @@ next on elements. In a phase, an op whose operand has just been computed takes i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ptir_tools.core.dtypes import BF16, F16
@@ -96,7 +96,7 @@ def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
             yield node(None, [(op, "exact")], op.result, rounding, True)
 
 
-def _root(v: object, same: dict[Value, object]) -> Hashable:
+def _root(v: object, same: Mapping[Value, object]) -> Hashable:
     while v in same:
         v = same[v]
     return v
