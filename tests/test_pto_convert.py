@@ -217,7 +217,8 @@ def test_a_tuple_is_refused_once():
     before = function(
         "%x: tensor<f32, 2x4>", "tensor<f32, 2x4>",
         "%t = top_k(%x) k[4] -> (tensor<f32, 2x4>, tensor<si32, 2x4>)",
-        "%y = neg(%t[0]) -> tensor<f32, 2x4>",
+        "%m = reduce_max(%t[0]) axes[1] keepdims[true] -> tensor<f32, 2x1>",
+        "%y = broadcast_to(%m) result_shape[2, 4] -> tensor<f32, 2x4>",
         returns="%y",
     )  # fmt: skip
     found = Diagnostics()

@@ -15,7 +15,6 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Value, clone
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
@@ -206,10 +205,10 @@ def _needed(main: Function) -> set[Op]:
 
 
 def _static(op: Op) -> bool:
-    """Whether all extents are numbers: what has others is refused as it is."""
-    return all(
-        isinstance(t, TensorType) and t.is_static for t in (*map(operand_type, op.operands), *(v.type for v in op.results))
-    )
+    """Whether all is of extents that are numbers, and no element of a tuple: what is not is refused as it is."""
+    types = [x.type for x in (*op.operands, *op.results) if not isinstance(x, Element)]
+    whole = len(types) == len(op.operands) + len(op.results)
+    return whole and all(isinstance(t, TensorType) and t.is_static for t in types)
 
 
 def _tensor(x: Operand) -> TensorType:
