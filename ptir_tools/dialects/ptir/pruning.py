@@ -40,7 +40,7 @@ def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) 
 
 
 def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext, joins: bool) -> int:
-    read = _read(rw, op)
+    read = elements_read(rw, op)
     if (found := _carried_constants(op, read)) and context.step("make-inside", op, op):
         _make_inside(rw, op, found, sharing)
     twins = _Twins.of(op) if joins else _Twins()
@@ -148,8 +148,8 @@ class Plan:
     attrs: dict[str, int]
 
 
-def _read(rw: Rewriter, op: Op) -> set[int]:
-    """Which elements of the value of `op` are used."""
+def elements_read(rw: Rewriter, op: Op) -> set[int]:
+    """Which elements of the value of `op` are used; 0 stands for a value that is no tuple."""
     if not isinstance(op.result.type, TupleType):
         return {0}
     users: list[Iterable[Operand]] = [u.operands for u in rw.users_of(op.result)]

@@ -14,7 +14,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, TupleType
-from ptir_tools.dialects.ptir.pruning import unchanged
+from ptir_tools.dialects.ptir.pruning import elements_read, unchanged
 from ptir_tools.dialects.ptir.rules import helpers
 from ptir_tools.dialects.ptir.rules.control import elements_replaced, fits, inlinable, inline, replaced, through, whole
 
@@ -126,4 +126,20 @@ def scan_passed(op: OpView) -> bool:
     return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
 
 
-LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries, scan_passed]
+@rewrites("ptir.scan", depth=1)
+def scan_repeats(op: OpView) -> bool:
+    """What a scan stacks of a constant, or of a carry that never changes, is that repeated."""
+    (block,), n = op.root.regions, op.carry_count
+    same: dict[Operand, Operand] = {block.params[k]: op.root.operands[k] for k in unchanged(op.root)}
+    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
+    read = elements_read(op.rw, op.root)
+    again = {i: same.get(x) or literal_of(x) for i, x in enumerate(block.results) if i >= n and i in read}
+    by: dict[int, Operand] = {
+        i: op.rw.build(op.root, "broadcast_to", x, result_shape=t.shape)
+        for i, t in enumerate(types)
+        if (x := again.get(i)) is not None and isinstance(t, TensorType) and t.dtype is helpers.dtype(x)
+    }
+    return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
+
+
+LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries, scan_passed, scan_repeats]
