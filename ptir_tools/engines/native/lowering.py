@@ -97,7 +97,7 @@ def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
 
 
 def _root(v: object, same: Mapping[Value, object]) -> Hashable:
-    while v in same:
+    while isinstance(v, Value) and v in same:
         v = same[v]
     return v
 
