@@ -61,10 +61,6 @@ RULES = """
     sub-of-subs:        sub(sub(x, z), sub(y, z))                => sub(x, y)                              [range]
     sub-of-subs-from:   sub(sub(z, x), sub(z, y))                => sub(y, x)                              [range]
     add-of-subs:        add(sub(x, y), sub(y, z))                => sub(x, z)                              [range]
-    add-factor:         add(p := mul(x, z), q := mul(y, z))      => mul(add(x, y), z)
-                        if alone(rw, p, root) and alone(rw, q, root)                                       [range]
-    sub-factor:         sub(p := mul(x, z), q := mul(y, z))      => mul(sub(x, y), z)
-                        if alone(rw, p, root) and alone(rw, q, root)                                       [range]
     mul-of-div:         mul(div(x, y), y)                        => x           if floating(x)             [range]
     div-of-mul:         div(mul(x, y), y)                        => x           if floating(x)             [range]
 
