@@ -13,6 +13,9 @@ typedef struct {
     int stopped;
 } ptir_watch;
 
+/* What elements are; bf16 are given as their bits. */
+enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };
+
 /* A matrix, or a stack of them: element (b, i, j) is at data[b * batch + i * rows + j * columns]. */
 typedef struct {
     const float *data;
@@ -30,6 +33,16 @@ void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, si
 /* A right operand of k rows and n columns in the order in which ptir_gemm reads it; the floats that this takes. */
 void ptir_pack(float *to, ptir_matrix c, size_t k, size_t n);
 size_t ptir_packed_floats(size_t k, size_t n);
+
+/* A stack of matrices of f32, f16 or bf16, each in order along one of its axes. */
+typedef struct {
+    const void *data;
+    ptrdiff_t batch, rows, columns;
+    int kind;
+} ptir_narrow;
+
+/* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is cut. */
+void ptir_gemv(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
 
 /* A stack of matrices of four-byte items, one after the other along one axis, `step` apart along the other. */
 typedef struct {
@@ -56,7 +69,6 @@ typedef struct {
 
 enum { PTIR_FULL, PTIR_ROWS, PTIR_LOCAL };
 
-enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };
 typedef struct {
     void *data;
     ptrdiff_t rows, columns; /* strides; columns 0 is one element per row */

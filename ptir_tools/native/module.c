@@ -40,6 +40,16 @@ static int take(PyObject *object, Py_buffer *view, int rank, const char *formats
     return 1;
 }
 
+/* What the elements of a buffer are. */
+static uint8_t kind_of(const Py_buffer *view)
+{
+    static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H'};
+    uint8_t kind = PTIR_FLOAT;
+    while (formats[kind] != view->format[0])
+        kind++;
+    return kind;
+}
+
 static int is_dense(const Py_buffer *view)
 {
     Py_ssize_t want = view->itemsize;
@@ -97,6 +107,36 @@ static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
+PyDoc_STRVAR(gemv_doc, "gemv(out, x, b): rows by matrices, [batch, k] and [batch, k, n] to [batch, n]; out and x are dense, b is of f32,\n"
+                       "f16 or the bits of bf16, and in order along one of its last two axes.");
+
+static PyObject *py_gemv(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const char *const formats[] = {"f", "f", "feH"};
+    Py_buffer view[3], *b = &view[2];
+    int held = 0, good = count == 3 || fail("gemv takes 3 arguments");
+    (void)self;
+    while (good && held < 3 && (good = take(args[held], &view[held], held < 2 ? 2 : 3, formats[held], held == 0)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape, *x = view[1].shape, *m = b->shape;
+        Py_ssize_t size = b->itemsize, down = b->strides[1] / size, right = b->strides[2] / size;
+        good = (out[0] == m[0] && x[0] == m[0] && x[1] == m[1] && out[1] == m[2]) || fail("shapes do not multiply");
+        good = good && ((is_dense(&view[0]) && is_dense(&view[1]) && (down == 1 || right == 1)) || fail("an array does not lie in order"));
+        if (good) {
+            PyThreadState *saved = PyEval_SaveThread();
+            ptir_watch watch = {is_interrupted, &saved, 0, 0};
+            ptir_narrow matrices = {b->buf, b->strides[0] / size, down, right, kind_of(b)};
+            ptir_gemv(view[0].buf, view[1].buf, matrices, m[0], m[2], m[1], &watch);
+            PyEval_RestoreThread(saved);
+            good = !watch.stopped;
+        }
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
 PyDoc_STRVAR(pack_doc, "pack(out, b): a right operand [k, n] of f32, any strides, in the order in which gemm reads it.");
 
 static PyObject *py_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -134,12 +174,8 @@ static int checks_array(const Py_buffer *view, const ptir_program *p, uint8_t ki
 
 static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 {
-    static const char formats[] = {[PTIR_FLOAT] = 'f', [PTIR_BOOL] = '?', [PTIR_F16] = 'e', [PTIR_BF16] = 'H'};
     Py_ssize_t size = view->itemsize;
-    uint8_t kind = PTIR_FLOAT;
-    while (formats[kind] != view->format[0])
-        kind++;
-    return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind,
+    return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind_of(view),
                         (uint8_t)is_output, 0};
 }
 
@@ -314,6 +350,7 @@ static PyMethodDef methods[] = {
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"tiles", py_tiles, METH_VARARGS, tiles_doc},

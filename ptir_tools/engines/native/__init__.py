@@ -12,7 +12,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, clusters, moves, threads
+from ptir_tools.engines.native import attention, blocks, clusters, moves, threads, vectors
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
@@ -54,9 +54,12 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     height, width, depth = (
         prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (rows, columns, contract), strict=True)
     )
+    exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
+    if exact and min(height, width) == 1:
+        return vectors.product(op, ins, out, int(height > 1), shop)
     packed = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
     few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
-    if work_dtype(op) is not F32 or tensor_of(op).dtype.is_integer or (few and not packed):
+    if not exact or (few and not packed):
         return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)

@@ -1,0 +1,54 @@
+"""Products of one row and a matrix: each element of the matrix is used once, so it is read where it is, and bf16 as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import BF16, F16, F32
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.engines.native import threads
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.native.tiles import bits
+from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack
+from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+WORTH = 1 << 20  # elements of the matrices below which a second thread costs more than it gives
+COLUMNS = 64  # of a part, a multiple of this
+
+
+def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -> list[Step]:
+    """The steps of a `dot_general` in f32 whose operand number `row` is one row; the other is the matrix."""
+    sides = axes_of(op)
+    batch, ones, contract = sides[3 * row : 3 * row + 3]
+    other_batch, columns, other_contract = sides[3 - 3 * row : 6 - 3 * row]
+    steps: list[Step] = []
+    x = dense(stack(ins[row], (batch, [*ones, *contract]), 0, shop, F32, steps), shop, steps)
+    kind, once = tensor_of(op, 1 - row).dtype, None
+    if kind not in (F32, F16, BF16) or (kind is F16 and is_constant(op.operands[1 - row])):
+        kind, once = F32, (op, "lhs" if row else "rhs") if is_constant(op.operands[1 - row]) else None
+    matrix = stack(ins[1 - row], (other_batch, other_contract, columns), 0, shop, kind, steps, once)
+    if matrix.itemsize not in matrix.strides[1:]:
+        matrix = dense(matrix, shop, steps)
+    wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
+    steps += threads.together(_parts(wide.reshape(x.shape[0], -1), x, bits(matrix), shop.threads), shop.threads)
+    return steps if wide is out else [*steps, *shop.copied(out, wide)]
+
+
+def _parts(out: Array, x: Array, matrix: Array, workers: int) -> list[Step]:
+    """Cut for the threads: by row of the stack, or by column when there is one."""
+    count = 2 * workers if workers > 1 and matrix.size >= WORTH else 1
+    if len(out) > 1:
+        return [(kernels().gemv, (out[s], x[s], matrix[s])) for s in threads.cuts(len(out), count)]
+    blocks = threads.cuts(-(-out.shape[1] // COLUMNS), count)
+    slices = [slice(s.start * COLUMNS, min(s.stop * COLUMNS, out.shape[1])) for s in blocks]
+    return [(kernels().gemv, (out[:, s], x, matrix[:, :, s])) for s in slices]
