@@ -200,8 +200,6 @@ def test_what_is_only_written_is_verified_first(form: str) -> None:
     assert ran.status == 1 and "E3004" in ran.err, ran.err
 
 
-
-
 EVERY_FORMAT = [
     "testdata/verify/ok.ptir",
     "testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir",
