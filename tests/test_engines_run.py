@@ -111,6 +111,17 @@ def test_a_runtime_error_is_a_diagnostic_of_the_op(engine):
 
 
 @pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_payloads_that_are_missing_are_told_at_their_ops(engine):
+    program = ptir_tools.read(
+        "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %c = constant() value[dense<?>] -> tensor<f32, 2>\n"
+        "  %y = add(%x, dense<?> : tensor<f32, 2>) -> tensor<f32, 2>\n  return %y\n}\n"
+    )
+    with pytest.raises(Rejected) as caught:
+        run(program, {"x": np.zeros(2, np.float32)}, RunOptions(engine=engine))
+    assert [(d.code, d.where[1]) for d in caught.value.diagnostics] == [("MissingPayload", 2), ("MissingPayload", 3)]
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
 def test_an_observer_sees_every_op_as_written(engine):
     program, b, (x,) = build((F32, (4,)))
     b.results(b.op("sub", b.op("exp", b.op("add", x, x)), x))

@@ -11,6 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageEr
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Function, Program, clone
 from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
@@ -41,10 +42,12 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
     sees the ops as they were written: nothing is optimized then. PTO has an executor of its own. Raises UsageError for an
-    engine that cannot run the program, Rejected for a program whose conversion finds that it fails when it runs, LimitExceeded
-    for a type that no array can have.
+    engine that cannot run the program, Rejected for one whose conversion finds that it fails when it runs and for payloads that
+    are not there, LimitExceeded for a type that no array can have.
     """
     require_memory(widest_empty(program), options.limits)
+    if missing_payloads(program, diagnostics):
+        raise Rejected(diagnostics.sorted())
     if program.dialect.name == "pto":
         return tiles.Executable(program, program.main, options)
     if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):

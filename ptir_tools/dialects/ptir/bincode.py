@@ -17,7 +17,7 @@ from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.core.ir import Element, Hint, Literal, Op, Operand, Program, Value
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.assembly import SPEC_VERSION
-from ptir_tools.dialects.ptir.json_writer import missing_payloads
+from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.kinds import KINDS, SPELLED, fields
 from ptir_tools.dialects.ptir.lowering import Block, lower, region_ids, written
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS

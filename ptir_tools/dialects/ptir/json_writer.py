@@ -12,6 +12,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Hint, Literal, Op, Operand, Program, Value
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.assembly import SPEC_VERSION
+from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.kinds import RUST_DTYPE, SPELLED, fields
 from ptir_tools.dialects.ptir.lowering import Block, lower, region_ids, written
 from ptir_tools.dialects.ptir.scalars import Scalar
@@ -31,17 +32,6 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     yield ',\n  "regions": '
     yield from _listed((writer.region(b) for b in lowered[1]), STEP)
     yield "\n}"
-
-
-def missing_payloads(program: Program, diagnostics: Diagnostics) -> bool:
-    """Report every literal whose payload is not there; whether there are any."""
-    found = False
-    for op in (op for b in program.blocks() for op in b.body):
-        if any(isinstance(x, Literal) and x.data is None for x in (*op.operands, *op.attrs)):
-            message = f"the payload of this {op.defn.short} is not in the file"
-            diagnostics.error("MissingPayload", message, op.loc, help="read it from a file that has it: gpt.rs's program.json")
-            found = True
-    return found
 
 
 def _listed(items: Iterable[Iterator[str]], pad: str) -> Iterator[str]:
