@@ -85,6 +85,7 @@ SCALAR = {
     "mins": BINARY["min"],
     "rems": BINARY["rem"],
     "fmods": BINARY["fmod"],
+    "pows": BINARY["pow"],
     "lrelu": BINARY["prelu"],
     "ands": BINARY["and"],
     "ors": BINARY["or"],

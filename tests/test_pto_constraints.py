@@ -67,6 +67,8 @@ ND, DN, VEC = memref("32x32", "f32", "ND"), memref("32x32", "f32", "DN"), {"loc"
         (load(ND, mat("32x32", "f32", "Zn")), "InvalidLayout"),
         (load(DN, mat("32x32", "f32", "Zn")), None),
         (load("pto.memref<4096x8xi8>", tile("4096x32", "i8", valid="[4096, 8]")), "IllegalOnTarget"),
+        (load("pto.memref<32x32xi64>", tile("32x32", "i64", loc="Vec", layout="ND")), None),
+        (load("pto.memref<32x32xi64>", mat("32x32", "i64")), "InvalidLayout"),
         (store(tile("32x32", "f32", loc="Vec", layout="ND"), ND), None),
         (store(tile("32x32", "f32", loc="Vec", layout="ND"), DN), "InvalidLayout"),
         (store(tile("32x1", "f32", loc="Vec", layout="DN"), memref("32x1", "f32", "ND")), None),

@@ -97,6 +97,16 @@ def test_remainders():
     assert evaluate("%r = pto.tile.fmod %x0, %x1 : tile<1x4xi32>", arguments, ("i32", 1, 4)).tolist() == [[1, -1, 1, -1]]
 
 
+def test_powers_with_a_scalar():
+    x = np.array([[0.5, 1.0, 2.0, 4.0]], np.float32)
+    by, of = (
+        evaluate(f"%r = pto.tile.pows {operands} : {types}", [("f32", x)], ("f32", 1, 4), scalars=[("f32", 3)])
+        for operands, types in (("%x0, %s0", "tile<1x4xf32>, f32"), ("%s0, %x0", "f32, tile<1x4xf32>"))
+    )
+    assert by.tolist() == [[0.125, 1, 8, 64]]
+    assert np.allclose(of, np.float32(3) ** x)
+
+
 def test_division_by_and_of_a_scalar():
     x = data("f32", 1)
     by = evaluate(f"%r = pto.tile.divs %x0, %s0 : {tile('f32')}, f32", [("f32", x)], ("f32", R, C), scalars=[("f32", 3)])

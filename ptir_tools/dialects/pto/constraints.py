@@ -44,6 +44,8 @@ def _load(op: Op, tiles: Tiles, target: Target) -> None:
     rows, columns = extents(t)
     few = target.name != "a3" or t.loc != "Vec" or rows <= LOAD_ROWS
     require(few, "IllegalOnTarget", f"a load to Vec has {rows} rows, at most {LOAD_ROWS} on {target.name}")
+    flat = t.dtype.bits < 64 or t.layout in ("ND", "DN")
+    require(flat, "InvalidLayout", f"elements of 64 bits are loaded as ND or DN, not {t.layout} ({target.name})")
     if memory.layout is None or 1 in (rows, columns):
         return
     known = _LOADED.get(memory.layout, ((), ()))[t.loc == "Mat"]

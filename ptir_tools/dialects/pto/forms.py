@@ -77,7 +77,7 @@ def _text(d: OpDef) -> str:
 
 
 _TILE_SCALAR = (
-    "adds", "subs", "muls", "divs", "maxs", "mins", "rems", "fmods", "ands", "ors", "xors", "shls", "shrs", "lrelu",
+    "adds", "subs", "muls", "divs", "maxs", "mins", "rems", "fmods", "pows", "ands", "ors", "xors", "shls", "shrs", "lrelu",
 )  # fmt: skip
 
 

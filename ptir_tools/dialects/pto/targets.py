@@ -38,7 +38,7 @@ _DTYPES: tuple[tuple[str, str, str], ...] = (
     ("max min", _COMMON, ""),
     ("div", "f16 f32", "i16 i32"),
     ("rem rems", "i32 f32", _COMMON),
-    ("fmod fmods pow exp sqrt rsqrt abs log recip prelu lrelu", "f16 f32", ""),
+    ("fmod fmods pow pows exp sqrt rsqrt abs log recip prelu lrelu", "f16 f32", ""),
     ("neg relu", _COMMON, ""),
     ("and or xor ands ors xors", "i8 i16", "i32 u8 u16 u32"),
     ("not", "i16", "i8 i32 u8 u16 u32"),

@@ -64,6 +64,7 @@ _SCALAR: dict[str, tuple[n.Function, Any, str]] = {
     "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins."),
     "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor."),
     "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend."),
+    "pows": (lambda a, b: np.power(a, b), kit.tile_scalar_floats, "Power of tile and scalar, as the operands stand."),
     "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar."),
     "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar."),
     "xors": (lambda a, b: a ^ b, kit.tile_scalar_integers, "Bitwise exclusive or with a scalar."),

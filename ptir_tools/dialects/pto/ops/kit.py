@@ -145,3 +145,9 @@ def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:
     """As `tile_scalar`, of integers."""
     tile_scalar(a, b, to=to)
     require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
+
+
+def tile_scalar_floats(a: Type, b: Type, *, to: TileType) -> None:
+    """As `tile_scalar`, of floats."""
+    tile_scalar(a, b, to=to)
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
