@@ -11,6 +11,8 @@ wrong with a program raises `Rejected`, whose `diagnostics` tell where.
 """
 
 import os
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import lazy
@@ -48,11 +50,22 @@ __all__ = [
 ]  # fmt: skip
 
 
+class _Package(ModuleType):
+    """Its `plan` is the function, although there is a sub-package of that name: importing that leaves the function alone."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in __all__ or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     api = lazy("ptir_tools.api")
-    globals().update({each: getattr(api, each) for each in __all__})  # all at once: `plan` is a sub-package, too
+    globals().update({each: getattr(api, each) for each in __all__})
     return globals()[name]
 
 
