@@ -24,7 +24,7 @@ from ptir_tools.dialects.ptir.rules import algebra, logic, movement
 from ptir_tools.dialects.ptir.scalars import natural_zero
 
 INTEGERS, REALS = (SI32, SI8, UI8, SI16, SI64), (F32, BF16, F16, F64, FP8_E4M3)
-DTYPES = (*INTEGERS, *REALS, CF32, CF32, I1)
+DTYPES = (*INTEGERS, *REALS, CF32, CF32, CF32, I1)
 
 
 @dataclass(slots=True)

@@ -170,31 +170,49 @@ def branch(g: Growing, x: Value) -> Value:
     return found
 
 
+def ones(t: TensorType) -> Literal:
+    return Literal(t, arrays.pack(np.ones(1, arrays.numpy_dtype(t.dtype)), t.dtype), splat=t.count > 1)
+
+
 def scanned(g: Growing, x: Value) -> Value:
-    """What a scan adds up, or stacks as it came."""
+    """What a scan carries and stacks: as it came, never changed, a number."""
     row = x.type.with_shape(x.type.shape[1:])
     region = Region(f"r{len(g.program.regions)}")
     b = Builder(DIALECT, region)
     carry, step = b.param(row), b.param(row)
-    b.results(b.op("maximum", carry, step), g.rng.choice((step, carry)))
+    one = b.op(
+        "constant", value=Literal(row, arrays.pack(np.ones(1, arrays.numpy_dtype(row.dtype)), row.dtype), splat=row.count > 1)
+    )
+    b.results(g.rng.choice((b.op("maximum", carry, step), carry)), g.rng.choice((step, carry, one)))
     made = g.b.op("scan", [g.value(row), x], regions=[region], carry_count=1, scan_output_count=1)
     found = g.b.op("abs", Element(made, g.rng.randrange(2)))
     g.program.regions.append(region)
     return found
 
 
+def turned(g: Growing, x: Value) -> Value:
+    """Parts that are transposed alike, joined."""
+    perm = tuple(g.rng.sample(range(x.type.rank), x.type.rank))
+    parts = [g.b.op("transpose", v, perm=perm) for v in (x, g.value(x.type))]
+    return g.b.op("concat", parts, axis=g.rng.randrange(x.type.rank))
+
+
+def factored(g: Growing, x: Value) -> Value:
+    """What two products have in common."""
+    y, z = g.value(x.type), g.value(x.type)
+    return g.b.op(g.rng.choice(("add", "sub")), g.b.op("mul", x, z), g.b.op("mul", *g.rng.choice(((y, z), (z, y)))))
+
+
 def arm(g: Growing, t: TensorType, pair: bool, name: str) -> Region:
     region = Region(name)
     b = Builder(DIALECT, region)
     x = b.param(t)
-    one = Literal(t, arrays.pack(np.ones(1, arrays.numpy_dtype(t.dtype)), t.dtype), splat=t.count > 1)
-    y = g.rng.choice((lambda: x, lambda: b.op("neg", x), lambda: b.op("constant", value=one)))()
+    y = g.rng.choice((lambda: x, lambda: b.op("neg", x), lambda: b.op("constant", value=ones(t))))()
     b.results(*(x,) * pair, y)
     return region
 
 
 RARE = (
-    scanned, alike, chosen, negated, units, widened, branch, branch, largest, reduced, reduced, reduced, joined, rearranged, rows,
-    written,
-    windows, product, product, product, paired,
+    scanned, scanned, factored, turned, alike, chosen, negated, units, widened, branch, branch, largest, reduced, reduced, reduced,
+    joined, rearranged, rows, written, windows, product, product, product, paired,
 )  # fmt: skip

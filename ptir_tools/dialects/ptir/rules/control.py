@@ -43,9 +43,13 @@ def through(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
 def fits(op: OpView, results: Sequence[Operand]) -> bool:
     """Whether the users of the root may have `results`, or what equals them, for its value, or its first elements: some refuse
     a constant."""
+    return takes(op, dict(enumerate(results)))
+
+
+def takes(op: OpView, by: dict[int, Operand]) -> bool:
+    """Likewise, `by[k]` for element k of its tuple, or for its value when k is 0."""
     if not isinstance(op.result.type, TupleType):
-        return not results or op.rw.accepts(op.result, results[0])
-    by = dict(enumerate(results))
+        return 0 not in by or op.rw.accepts(op.result, by[0])
     return all(_legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
 
 

@@ -16,7 +16,7 @@ from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.pruning import elements_read, unchanged
 from ptir_tools.dialects.ptir.rules import helpers
-from ptir_tools.dialects.ptir.rules.control import elements_replaced, fits, inlinable, inline, replaced, through, whole
+from ptir_tools.dialects.ptir.rules.control import elements_replaced, fits, inlinable, inline, replaced, takes, through, whole
 
 _SMALL, _SHORT = 64, 512  # elements of a value, ops of a region, that are computed to know a trip count
 
@@ -134,6 +134,8 @@ def scan_repeats(op: OpView) -> bool:
     types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
     read = elements_read(op.rw, op.root)
     again = {i: same.get(x) or literal_of(x) for i, x in enumerate(block.results) if i >= n and i in read}
+    if not takes(op, {i: x for i, x in again.items() if x is not None}):
+        return False
     by: dict[int, Operand] = {
         i: op.rw.build(op.root, "broadcast_to", x, result_shape=t.shape)
         for i, t in enumerate(types)
