@@ -10,6 +10,7 @@ import pytest
 from conftest import TESTDATA
 from loop_programs import drawing, loops
 from pass_cases import after, equal, parts
+from region_programs import regions
 from rewrite_programs import grow
 from test_rules import read, write
 
@@ -71,7 +72,7 @@ def test_exact_passes_keep_every_bit_of_random_programs(name: str, make: Callabl
 
 
 @pytest.mark.parametrize("pipeline", ["canonicalize", "canonicalize,cse,dce"])
-@pytest.mark.parametrize("make", [loops, drawing])
+@pytest.mark.parametrize("make", [loops, drawing, regions])
 def test_a_second_run_of_the_default_pipeline_changes_nothing(make: Callable[[int], Program], pipeline: str) -> None:
     for seed in (*range(60), 2099):
         program = make(seed)
@@ -86,6 +87,15 @@ def test_passes_stay_within_the_bound_on_random_programs(pipeline: str) -> None:
     for seed in range(8):
         for program in (loops(seed), generate(Seeded(seed), growers=ROWS)):
             assert not check(program, settled(program, pipeline), runs=1).diverged, seed
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["canonicalize,cse,dce", "licm", "sink", "simplify-regions,dce", "licm,canonicalize,cse,dce,sink"]
+)
+def test_passes_keep_what_nested_loops_and_branches_compute(pipeline: str) -> None:
+    for seed in range(30):
+        program = regions(seed)
+        assert not check(program, settled(program, pipeline), runs=1).diverged, seed
 
 
 def test_an_order_that_could_be_bettered_again_is() -> None:
