@@ -213,6 +213,6 @@ def arm(g: Growing, t: TensorType, pair: bool, name: str) -> Region:
 
 
 RARE = (
-    scanned, scanned, factored, turned, alike, chosen, negated, units, widened, branch, branch, largest, reduced, reduced, reduced,
-    joined, rearranged, rows, written, windows, product, product, product, paired,
+    scanned, scanned, factored, turned, alike, chosen, negated, units, widened, branch, branch, largest, reduced, reduced,
+    reduced, joined, rearranged, rows, written, windows, product, product, product, paired,
 )  # fmt: skip
