@@ -80,7 +80,8 @@ def test_the_api_loads_when_it_is_used() -> None:
 
 @pytest.mark.parametrize("first", ["ptir_tools.engines", "ptir_tools.plan", "ptir_tools.api", "ptir_tools"])
 def test_plan_is_the_function_whatever_was_imported_before(first: str) -> None:
-    code = f"import {first}, ptir_tools.plan.order; from ptir_tools import plan; assert plan is ptir_tools.plan; assert callable(plan)"
+    imports = f"import {first}, ptir_tools.plan.order; from ptir_tools import plan"
+    code = f"{imports}; assert plan is ptir_tools.plan; assert callable(plan)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
