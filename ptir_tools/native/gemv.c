@@ -31,11 +31,14 @@ PTIR_INLINE float single(const char *p, size_t i, int kind)
 /* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j. */
 PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t step, size_t depth, size_t n, int kind)
 {
+    floats factor[DEPTH];
     size_t j = 0;
+    for (size_t p = 0; p < depth; p++)
+        factor[p] = all(x[p]);
     for (; j + WIDTH <= n; j += WIDTH) {
         floats sum = *(floats *)(out + j);
         for (size_t p = 0; p < depth; p++)
-            sum += x[p] * widened(b + (ptrdiff_t)p * step, j, kind);
+            sum += factor[p] * widened(b + (ptrdiff_t)p * step, j, kind);
         *(floats *)(out + j) = sum;
     }
     for (; j < n; j++)

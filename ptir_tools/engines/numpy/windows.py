@@ -68,8 +68,7 @@ def _reduce_window(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wor
     for axis in todo:
         shape = (*x.shape[:axis], out.shape[axis], *x.shape[axis + 1 :])
         total = out if axis == todo[-1] else shop.scratch(shape, natural)
-        steps.append((np.copyto, (total, start)))
-        steps += _combined(op, kind, axis, x, total)
+        steps += _combined(op, kind, axis, x, total, start)
         x = total
     return steps
 
@@ -80,16 +79,19 @@ def _is_whole(op: Op, axis: int) -> bool:
     return all(op.attr(name)[axis] == 1 for name in names) and tuple(op.attr("padding")[axis]) == (0, 0)
 
 
-def _combined(op: Op, kind: str, axis: int, x: Array, total: Array) -> list[Step]:
+def _combined(op: Op, kind: str, axis: int, x: Array, total: Array, start: Array) -> list[Step]:
+    """The taps along one axis. Two that all places see begin; where there are fewer, `start` does."""
     function = np.add if kind == "sum" else extreme_of(kind)
     stride, (low, _) = op.attr("strides")[axis], op.attr("padding")[axis]
     base, dilation = op.attr("base_dilation")[axis], op.attr("window_dilation")[axis]
-    steps: list[Step] = []
-    for k in range(op.attr("window_dims")[axis]):
-        places, elements = tap(x.shape[axis], total.shape[axis], k * dilation, stride, low, base)
-        seen = total[along(axis, places)]
-        if seen.size:
-            steps.append((function, (seen, x[along(axis, elements)], seen)))
+    extent, places = x.shape[axis], total.shape[axis]
+    taps = [tap(extent, places, k * dilation, stride, low, base) for k in range(op.attr("window_dims")[axis])]
+    whole = [t for t in taps if t[0] == slice(0, places, 1)][:2]
+    views = [x[along(axis, elements)] for _, elements in whole]
+    steps: list[Step] = [(function, (*views, total)) if len(views) == 2 else (np.copyto, (total, start))]
+    for seen, elements in taps:
+        if (len(whole) < 2 or (seen, elements) not in whole) and (view := total[along(axis, seen)]).size:
+            steps.append((function, (view, x[along(axis, elements)], view)))
     return steps
 
 
