@@ -46,10 +46,10 @@ def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext, joins: 
     twins = _Twins.of(op) if joins else _Twins()
     plan = _PLANS[op.defn.name](op, {twins.elements.get(i, i) for i in read}, twins.params)
     gone = len(op.operands) - len(plan.operands) + _width(op) - len(plan.elements)
-    if gone and context.step("prune", op, op):
-        _apply(rw, op, plan, twins, sharing)
-        return gone
-    return 0
+    if not gone or context.steps_left == 0:
+        return 0
+    context.step("prune", op, _apply(rw, op, plan, twins, sharing))
+    return gone
 
 
 def carried_parts(op: Op) -> tuple[int, list[tuple[Region, int]]]:
@@ -206,8 +206,8 @@ def _width(op: Op) -> int:
     return len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
 
 
-def _apply(rw: Rewriter, op: Op, plan: Plan, twins: _Twins, sharing: Sharing) -> None:
-    """Replace `op` by one with what the plan keeps."""
+def _apply(rw: Rewriter, op: Op, plan: Plan, twins: _Twins, sharing: Sharing) -> Op:
+    """Replace `op` by one with what the plan keeps, which is returned."""
     regions = [
         _smaller(rw, r, plan.params, kept, twins.params, sharing) for r, kept in zip(op.regions, plan.results, strict=True)
     ]
@@ -224,6 +224,8 @@ def _apply(rw: Rewriter, op: Op, plan: Plan, twins: _Twins, sharing: Sharing) ->
     else:
         rw.replace_all_uses(op.result, new)
     rw.erase(op)
+    assert new.op is not None
+    return new.op
 
 
 def _smaller(
