@@ -154,6 +154,14 @@ def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
         assert len(errors(diagnostics)) <= 1, (m.start(), errors(diagnostics))
 
 
+@pytest.mark.parametrize("n", range(1, WHOLE.count("\n")))
+def test_a_dump_that_ends_too_early_is_told_once(n: int) -> None:
+    program, diagnostics = read("".join(WHOLE.splitlines(True)[:n]), "ptir-dump")
+    assert program is not None
+    verify(program, diagnostics)
+    assert len(errors(diagnostics)) == 1, errors(diagnostics)
+
+
 def test_a_region_with_more_results_than_instructions_is_told_once() -> None:
     more = WHOLE.replace("      %res0 : tensor<F32 x 3>\n", "      %res0 : tensor<F32 x 3>\n" * 2)
     program, diagnostics = read(more, "ptir-dump")

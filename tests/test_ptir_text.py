@@ -228,6 +228,21 @@ def test_a_token_that_is_wrong_is_told_once(token: str, wrong: str) -> None:
         assert len(errors(diagnostics)) <= 1, (m.start(), errors(diagnostics))
 
 
+@pytest.mark.parametrize("n", range(1, WHOLE.count("\n")))
+def test_a_line_that_is_missing_and_a_text_that_ends_too_early_are_told_once(n: int) -> None:
+    lines = WHOLE.splitlines(True)
+    for text in (lines[:n], lines[: n - 1] + lines[n:]):
+        program, diagnostics = read("".join(text))
+        assert program is not None
+        verify(program, diagnostics)
+        assert len(errors(diagnostics)) == 1, ("".join(text), errors(diagnostics))
+
+
+def test_statements_after_the_return_are_told_once() -> None:
+    text = "func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n" + "  %y = neg(%x) -> tensor<f32>\n" * 3 + "}\n"
+    assert [code for _, _, code, _ in errors(read(text)[1])] == ["SyntaxError"]
+
+
 def test_every_independent_error_of_a_file_in_one_run() -> None:
     text = body(
         "%a = neg(%x -> tensor<f32, 2x3>",

@@ -48,6 +48,7 @@ class Assembly:
         self.unread = False  # what a statement of the open block is cannot be told
         self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
+        self.headless = False  # what was opened without being read may still be closed
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
         self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
 
@@ -74,6 +75,7 @@ class Assembly:
             self.error(CODES.redefined, f"there are two functions @{name}", at, labels=[(first.loc, "the first")])
         elif not self.wrapped and self.program.functions:
             self.error(CODES.syntax, "a file holds one bare func", at, help="wrap several in program @name { … }")
+            self.wrapped = self.headless = True
         self.program.functions.append(block)
         self.open_block(block, params)
 
@@ -84,13 +86,14 @@ class Assembly:
             self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
         elif not self.wrapped:
             self.error(CODES.syntax, "a region stands inside a program", at, help="wrap the file in program @name { … }")
+            self.wrapped = self.headless = True
         self.program.regions.append(block)
         self.open_block(block, params)
 
     def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
         if self.block is not None and not (self.damaged or self.unread):
             self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
-            self.damaged = self.returned is None
+            self.end_unread()
         self.marks.append(block.loc)
         self.leave()
         self.block, self.body, self.damaged, self.holes, self.unread = block, block.body, damaged, False, False
@@ -99,6 +102,12 @@ class Assembly:
             p = Value(t, name)
             self.define(p, block.loc)
             block.params.append(p)
+
+    def end_unread(self) -> None:
+        """What the open block says after this is not known."""
+        if self.block is not None and self.returned is None:
+            self.returns_unknown(self.block.loc)
+            self.damaged = True
 
     def leave(self) -> None:
         """Have done with the open block; one of unknown signature gets a parameter in error, for those who refer to it."""
@@ -131,6 +140,8 @@ class Assembly:
             if len(self.block.body) > self.limits.ops:
                 raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
             self.leave()
+        elif self.headless:
+            self.headless = False
         elif self.braces is not None:
             self.braces = None
         else:
@@ -140,14 +151,18 @@ class Assembly:
         """Report what stands outside any block or section, once until the next header."""
         if not (self.lost or (self.damaged and self.block is not None)):
             self.error(CODES.syntax, message, at, help=help)
-        self.lost = True
+        self.headless = self.headless or self.block is None
+        self.lost = self.unnamed = self.damaged = True
 
     def finish(self) -> Program:
         """The program, its region references resolved."""
         end = Span(len(self.source.text), len(self.source.text))
-        for open_at in (self.block.loc if self.block is not None and not self.damaged else None, self.braces):
-            if open_at is not None and not (self.damaged or self.unread or self.lost):
+        open_at = self.block.loc if self.block is not None else self.braces
+        if open_at is not None:
+            if not (self.damaged or self.unread or self.lost):
                 self.error(CODES.syntax, "`}` is missing at the end", end, labels=[(open_at, "opened here")])
+            self.end_unread()
+            self.unnamed = True
         program = self.program
         self.leave()
         regions = {r.name: r for r in program.regions}
@@ -276,8 +291,10 @@ class Assembly:
             self.stray("a statement stands inside a function or region", at, "move it above the `return` of one")
             return False
         if self.returned is not None and self.hint is None:
-            labels = [(self.returned, "returned here")]
-            self.error(CODES.syntax, "a statement after `return`", at, labels=labels, help="drop it, or move it up")
+            if not self.unread:
+                labels = [(self.returned, "returned here")]
+                self.error(CODES.syntax, "a statement after `return`", at, labels=labels, help="drop it, or move it up")
+            self.unread = True
             return False
         return True
 
