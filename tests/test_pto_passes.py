@@ -62,7 +62,8 @@ def test_index_arithmetic_is_folded():
         "%x = pto.addi %n, %c0 : index",
         "%c3 = pto.constant 3 : index",
         "%y = pto.muli %c3, %c3 : index",
-        "%z = pto.divsi %y, %c0 : index",  # stays: it fails when it runs
+        "%w = pto.muli %n, %c0 : index",
+        "%z = pto.divsi %y, %w : index",  # stays: it fails when it runs
         f"%t = pto.tile.load %a[%x, %y] {{valid = [1, 1]}} : {M}, {T}",
         f"%u = pto.tile.load %a[%x, %z] {{valid = [1, 1]}} : {M}, {T}",
         STORE.format("t", "out"),
@@ -84,6 +85,42 @@ def test_loads_are_merged_until_something_is_written():
     )
     got = canonical(*lines)
     assert sum("tile.load" in line for line in got) == 2 and any("tile.add %x, %x" in line for line in got)
+
+
+def test_a_store_leaves_the_loads_of_other_arguments_alone():
+    again = LOAD.format("y"), f"%s = pto.tile.add %x, %y : {T}", STORE.format("s", "out")
+    view = f"%v = pto.memref.subview %a[0, 0] [32, 32] [1, 1] : {M} to {M}"
+    either = f"%v = scf.if %p -> ({M}) {{", f"  scf.yield %a : {M}", "} else {", f"  scf.yield %out : {M}", "}"
+    stored = STORE.format("x", "v")
+    for lines, loads in (((STORE.format("x", "out"),), 1), ((view, stored), 2), ((*either, stored), 2)):
+        got = canonical(LOAD.format("x"), *lines, *again)
+        assert sum("tile.load" in line for line in got) == loads, lines
+
+
+def test_branches_that_are_decided_are_put_in_line():
+    lines = (
+        LOAD.format("x"),
+        "%c1 = pto.constant 1 : index",
+        "%yes = arith.cmpi slt, %c0, %c1 : index",
+        f"%r = scf.if %yes -> ({T}) {{",
+        f"  %t = pto.tile.exp %x : {T}",
+        f"  scf.yield %t : {T}",
+        "} else {",
+        f"  scf.yield %x : {T}",
+        "}",
+        f"%q = scf.for %i = %c1 to %c0 step %c1 iter_args(%k = %r) -> ({T}) {{",
+        f"  %t = pto.tile.log %k : {T}",
+        f"  scf.yield %t : {T}",
+        "}",
+        f"%t = pto.tile.abs %q : {T}",
+        STORE.format("t", "out"),
+    )
+    got = canonical(*lines)
+    assert [line for line in got if line.startswith("%")][-2:] == [
+        f"%t_1 = pto.tile.exp %x : {T}",
+        f"%t = pto.tile.abs %t_1 : {T} -> {T}",
+    ]
+    assert not any("scf" in line or "log" in line for line in got)
 
 
 def test_what_a_block_computes_is_not_known_outside():

@@ -1,4 +1,5 @@
-"""Canonical form of PTO: index arithmetic folded, equal computations and loads made once, dead ones dropped (seed 8, step 1).
+"""Canonical form of PTO: index arithmetic folded, branches and loops that are decided left out, equal computations and loads
+made once, dead ones dropped (seed 8, step 1).
 
 What orders other ops stays: an op that waits for an event, and a synchronous op on a pipe that has asynchronous ones, which are
 complete after it. Float tile arithmetic is never folded.
@@ -6,6 +7,9 @@ complete after it. Float tile arithmetic is never folded.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
 
 from ptir_tools.core import arrays
@@ -16,6 +20,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, operand_type
 from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import EventType, ScalarType, tensor
+from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import pipe_of
 from ptir_tools.passes import PassContext
 
@@ -23,13 +28,14 @@ _ROUNDS = 16
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Fold index arithmetic, merge equal computations and loads, drop what nobody uses."""
+    """Fold index arithmetic, leave out what never runs, merge equal computations and loads, drop what nobody uses."""
     for rw in context.rewriters(program):
         busy = busy_pipes(rw.block)
         for _ in range(_ROUNDS):
             before = rw.edits
             context.count("folds", fold(rw))
-            context.count("merged", merge(rw, rw.block, _Known(), busy))
+            context.count("branches", decide(rw))
+            context.count("merged", merge(rw, rw.block, _Known(rw.block.params), busy))
             context.count("erased", sweep(rw, busy))
             if rw.edits == before:
                 break
@@ -92,14 +98,19 @@ _NEUTRAL = {
     "xori": (0, None),
     "shli": (0, 1),
 }
+# Integer ops that are their operand when this is an integer, whatever the other is.
+_ABSORBING = {"muli": 0, "andi": 0}
 
 
 def _neutral(op: Op) -> Operand | None:
-    """An operand that equals the result: `x + 0`, `x * 1`, a cast to the same type, a select on a constant."""
+    """An operand that equals the result: `x + 0`, `x * 1`, `x * 0`, a cast to the same type, a select on a constant."""
     if op.defn.short == "index_cast" and operand_type(op.operands[0]) is op.result.type:
         return _value(op.operands[0])
     if op.defn.short == "select" and (condition := scalar_of(op.operands[0])) is not None:
         return _value(op.operands[1 if condition else 2])
+    zero = _ABSORBING.get(op.defn.short)
+    if zero is not None and (found := next((x for x in op.operands if scalar_of(x) == zero), None)) is not None:
+        return _value(found)
     neutral, side = _NEUTRAL.get(op.defn.short, (None, None))
     if neutral is None:
         return None
@@ -113,22 +124,64 @@ def _value(x: Operand) -> Operand | None:
     return x if isinstance(x, Value) else None
 
 
+# Control flow
+
+
+def decide(rw: Rewriter) -> int:
+    """Put the block of a branch in line that is always taken; drop loops that never run: they give what they start from."""
+    decided = 0
+    for block in rw.blocks():
+        for op in rw.body(block) if block is rw.block or block in rw.owner else ():
+            if op.defn.short == "scf.if" and (taken := scalar_of(op.operands[0])) is not None:
+                chosen = op.regions[0 if taken else 1]
+                _unnest(rw, op, chosen)
+                results: Sequence[Operand] = list(chosen.results)
+            elif op.defn.short == "scf.for" and _never(op):
+                results = op.operands[3:]
+            else:
+                continue
+            for v, x in zip(op.results, results, strict=True):
+                rw.replace_all_uses(v, x)
+            rw.erase(op)
+            decided += 1
+    return decided
+
+
+def _never(loop: Op) -> bool:
+    """Whether a loop is known to run zero times; a step that is wrong is told when it runs."""
+    lower, upper, step = map(scalar_of, loop.operands[:3])
+    return lower is not None and upper is not None and step is not None and step > 0 and lower >= upper
+
+
+def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
+    """Move the ops of a block before `at`; names that other blocks use, too, are given anew."""
+    inside = rw.body(block)
+    names = Counter(v.name for b in rw.blocks() for v in (*b.params, *(v for op in rw.body(b) for v in op.results)))
+    for op in inside:
+        rw.move_before(at, op)
+        for v in op.results:
+            if names[v.name] > 1:
+                v.name = next(n for k in count(1) if (n := f"{v.name}_{k}") not in names)
+                names[v.name] += 1
+
+
 # Merging
 
 
 class _Known:
-    """The first of equal ops, as far as a block sees them; loads only until something may be written."""
+    """The first of equal ops, as far as a block sees them; loads only until their memory may be written."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Iterable[Value]) -> None:
+        self.arguments = frozenset(arguments)
         self.pure: dict[Any, Op] = {}
-        self.loads: dict[Any, Op] = {}
+        self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
         self.order: list[Any] = []  # the keys of `pure`
 
     def first(self, op: Op) -> Op:
         """The op that `op` is equal to, or `op`, which is kept then."""
         key = _key(op)
         if op.defn.traits & READS:
-            return self.loads.setdefault(key, op)
+            return self.loads.setdefault(self.root(op), {}).setdefault(key, op)
         found = self.pure.setdefault(key, op)
         if found is op:
             self.order.append(key)
@@ -141,9 +194,25 @@ class _Known:
         del self.order[count:]
         self.loads.clear()
 
+    def write(self, op: Op) -> None:
+        """Forget the loads of what `op` may write: different arguments never overlap."""
+        root = self.root(op) if op.defn.short in ACCESSES else None
+        if root is None:
+            self.loads.clear()
+        else:
+            self.loads.pop(root, None)
+            self.loads.pop(None, None)
+
+    def root(self, op: Op) -> Value | None:
+        """The argument whose memory a load or store touches; None where that is not known."""
+        x = memory_of(op)
+        while isinstance(x, Value) and x.op is not None and x.op.defn.short == "memref.subview":
+            x = x.op.operands[0]
+        return x if isinstance(x, Value) and x in self.arguments else None
+
 
 def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> int:
-    """Let equal ops be one. Loads of one window are equal until something may be written."""
+    """Let equal ops be one. Loads of one window are equal until their memory may be written."""
     count = 0
     for op in list(rw.body(block)):
         for r in op.regions:
@@ -152,7 +221,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
             count += merge(rw, r, known, busy)
             known.leave(outside)
         if op.defn.traits & WRITES or op.defn.short in ("sync", "sync.op"):
-            known.loads.clear()
+            known.write(op)
         if not _repeatable(op, busy):
             continue
         first = known.first(op)
