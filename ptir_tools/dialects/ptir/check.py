@@ -78,12 +78,13 @@ def check_regions(program: Program, diagnostics: Diagnostics) -> None:
 def check_hints(function: Function, diagnostics: Diagnostics) -> None:
     """A hint's body is a copy of ops of the function and computes for others what is exported alone; its payload, when all
     else is right, says what the ops do. Reports "HintMismatch", "InvalidAttributeValue"."""
-    numbers = Counter(hint.id for hint in function.hints)
+    numbers: Counter[int] = Counter()
     users: defaultdict[Value, list[Op]] = defaultdict(list)
     for op in function.body:
         for v in op.values():
             users[v].append(op)
     for hint in function.hints:
+        numbers[hint.id] += 1
         good = (
             passes(diagnostics, hint, check_number, function, hint, numbers[hint.id]),
             passes(diagnostics, hint, check_word, "kind", hint.kind, KINDS),
@@ -106,7 +107,7 @@ def passes(diagnostics: Diagnostics, hint: Hint, check: Callable[..., None], *ar
 
 
 def check_number(function: Function, hint: Hint, count: int) -> None:
-    """The id is of one hint only."""
+    """The id is of no hint before."""
     require(count == 1, MISMATCH, f"{count} hints of @{function.name} have the id {hint.id}")
 
 
