@@ -117,8 +117,8 @@ def test_branches_that_are_decided_are_put_in_line():
     )
     got = canonical(*lines)
     assert [line for line in got if line.startswith("%")][-2:] == [
-        f"%t_1 = pto.tile.exp %x : {T}",
-        f"%t = pto.tile.abs %t_1 : {T} -> {T}",
+        f"%t_2 = pto.tile.exp %x : {T}",
+        f"%t = pto.tile.abs %t_2 : {T} -> {T}",
     ]
     assert not any("scf" in line or "log" in line for line in got)
 

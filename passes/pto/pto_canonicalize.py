@@ -129,12 +129,13 @@ def _value(x: Operand) -> Operand | None:
 
 def decide(rw: Rewriter) -> int:
     """Put the block of a branch in line that is always taken; drop loops that never run: they give what they start from."""
-    decided = 0
+    decided, names = 0, Counter[str]()
     for block in rw.blocks():
         for op in rw.body(block) if block is rw.block or block in rw.owner else ():
             if op.defn.short == "scf.if" and (taken := scalar_of(op.operands[0])) is not None:
                 chosen = op.regions[0 if taken else 1]
-                _unnest(rw, op, chosen)
+                names = names or _names(rw)
+                _unnest(rw, op, chosen, names)
                 results: Sequence[Operand] = list(chosen.results)
             elif op.defn.short == "scf.for" and _never(op):
                 results = op.operands[3:]
@@ -153,15 +154,19 @@ def _never(loop: Op) -> bool:
     return lower is not None and upper is not None and step is not None and step > 0 and lower >= upper
 
 
-def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
+def _names(rw: Rewriter) -> Counter[str]:
+    """How many values of the function have a name."""
+    return Counter(v.name for b in rw.blocks() for v in (*b.params, *(v for op in rw.body(b) for v in op.results)))
+
+
+def _unnest(rw: Rewriter, at: Op, block: Region, names: Counter[str]) -> None:
     """Move the ops of a block before `at`; names that other blocks use, too, are given anew."""
-    inside = rw.body(block)
-    names = Counter(v.name for b in rw.blocks() for v in (*b.params, *(v for op in rw.body(b) for v in op.results)))
-    for op in inside:
+    for op in rw.body(block):
         rw.move_before(at, op)
         for v in op.results:
-            if names[v.name] > 1:
-                v.name = next(n for k in count(1) if (n := f"{v.name}_{k}") not in names)
+            if names[stem := v.name] > 1:
+                names[stem] -= 1
+                v.name = next(n for k in count(names[stem]) if (n := f"{stem}_{k}") not in names)
                 names[v.name] += 1
 
 
