@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir_tools.core.constants import same_operand, scalar_of
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Literal, Op, Operand, Value
@@ -86,12 +88,12 @@ def select_of_alike(op: OpView) -> bool:
 def map_of_choice(op: OpView) -> bool:
     """What is computed of one of two numbers, chosen, is one of two others."""
     root, t = op.root, op.result.type
-    chosen = {x: made for x in root.operands if isinstance(x, Value) and (made := op.defined_by(x, "select")) is not None}
-    if len(chosen) != 1 or not isinstance(t, TensorType):
+    chosen = [x for x in root.operands if op.defined_by(x, "select") is not None]
+    choice = op.defined_by(chosen[0], "select") if chosen else None
+    if choice is None or not isinstance(t, TensorType) or not all(same_operand(x, chosen[0]) for x in chosen):
         return False
-    ((x, choice),) = chosen.items()
-    arms = [_computed(root, x, arm) for arm in (choice.on_true, choice.on_false)]
-    if arms[0] is None or arms[1] is None or not helpers.alone(op.rw, x, root):
+    arms = [_computed(root, chosen, arm) for arm in (choice.on_true, choice.on_false)]
+    if arms[0] is None or arms[1] is None or not all(helpers.alone(op.rw, x, root) for x in chosen):
         return False
     if t.dtype is I1 and arms == [b"\1", b"\0"]:
         return op.replace(choice.pred)
@@ -105,9 +107,9 @@ def map_of_choice(op: OpView) -> bool:
     return op.replace(op.rw.build(root, "select", choice.pred, *(helpers.insert(op.rw, root, ops) for ops in numbers)))
 
 
-def _computed(root: Op, x: Operand, arm: Operand) -> bytes | None:
-    """The one element that `root` gives with `arm` in place of `x`; None when not all operands are of equal elements."""
-    elements = [element_of(arm if y is x else y) for y in root.operands]
+def _computed(root: Op, chosen: Sequence[Operand], arm: Operand) -> bytes | None:
+    """The one element that `root` gives with `arm` in place of what is `chosen`; None when an operand is not of equal ones."""
+    elements = [element_of(arm if any(x is y for x in chosen) else y) for y in root.operands]
     known = elements_of(elements)
     t = root.results[0].type
     return None if known is None or not isinstance(t, TensorType) else uniform(root.defn, root.attrs, t.dtype, known)
