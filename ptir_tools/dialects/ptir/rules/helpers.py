@@ -181,8 +181,8 @@ def constant(x: Operand) -> bool:
 
 
 def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
-    """Whether nothing but `root`, and an op that equals it, uses `x`: it dies when they are rewritten. It has two uses at most: only
-    when so few are left does the driver look again."""
+    """Whether nothing but `root`, and an op that equals it, uses `x`: it dies when they are rewritten. Two uses at most, as the
+    driver looks again only when so few are left."""
     if not isinstance(x, Value) or not 0 < rw.uses(x) <= 2 or rw.is_result(x):
         return False
     return all(u is root or same_op(u, root) for u in rw.users_of(x))
