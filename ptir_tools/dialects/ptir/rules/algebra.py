@@ -57,10 +57,6 @@ RULES = """
     add-of-sub:         add(sub(x, y), y)                        => x                                      [range]
     sub-of-adds:        sub(add(x, z), add(y, z))                => sub(x, y)                              [range]
     sub-of-sub:         sub(x, sub(x, y))                        => y                                      [range]
-    sub-of-sub-left:    sub(sub(x, y), x)                        => neg(y)                                 [range]
-    sub-of-subs:        sub(sub(x, z), sub(y, z))                => sub(x, y)                              [range]
-    sub-of-subs-from:   sub(sub(z, x), sub(z, y))                => sub(y, x)                              [range]
-    add-of-subs:        add(sub(x, y), sub(y, z))                => sub(x, z)                              [range]
     mul-of-div:         mul(div(x, y), y)                        => x           if floating(x)             [range]
     div-of-mul:         div(mul(x, y), y)                        => x           if floating(x)             [range]
 

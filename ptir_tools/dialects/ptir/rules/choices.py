@@ -1,4 +1,4 @@
-"""Patterns of comparisons, selections and sums that no line says: for all kinds of comparison, for whatever is selected."""
+"""Patterns of comparisons and selections that no line says: for all kinds of comparison, for whatever is selected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ptir_tools.core.constants import same_operand, scalar_of
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import create
-from ptir_tools.core.patterns import Effect, OpView, Pattern, rewrites
+from ptir_tools.core.patterns import OpView, Pattern, rewrites
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.uniform import elements_of, uniform
 from ptir_tools.dialects.ptir.rules import helpers
@@ -115,17 +115,4 @@ def _computed(root: Op, chosen: Sequence[Operand], arm: Operand) -> bytes | None
     return None if known is None or not isinstance(t, TensorType) else uniform(root.defn, root.attrs, t.dtype, known)
 
 
-@rewrites("ptir.add", "ptir.sub", operands=["ptir.mul"], every=True, effect=Effect.RANGE)
-def common_factor(op: OpView) -> bool:
-    """What two products have in common is multiplied once."""
-    a, b = op.defined_by(op.x, "mul"), op.defined_by(op.y, "mul")
-    if a is None or b is None or not all(helpers.alone(op.rw, x, op.root) for x in op.root.operands):
-        return False
-    for x, z in ((a.x, a.y), (a.y, a.x)):
-        for y, w in ((b.x, b.y), (b.y, b.x)):
-            if same_operand(z, w):
-                return op.replace(op.rw.build(op.root, "mul", op.rw.build(op.root, op.root.defn, x, y), z))
-    return False
-
-
-CHOICES: list[Pattern] = [compare_negated, compare_of_bounds, select_of_alike, map_of_choice, common_factor]
+CHOICES: list[Pattern] = [compare_negated, compare_of_bounds, select_of_alike, map_of_choice]
