@@ -281,3 +281,10 @@ def test_diagnostics_that_nobody_reads(tmp_path: Path) -> None:
     (tmp_path / "bad.ptir").write_text("".join(f"{i}\n" for i in range(5000)))
     ran = shell(f"ptir verify --from mind --max-errors 100000 {tmp_path}/bad.ptir 2>&1 | head -1; echo ${{PIPESTATUS[0]}}")
     assert ran.stdout.splitlines()[-1] == "141" and not ran.stderr
+
+
+def test_the_package_runs_as_the_command_line() -> None:
+    ran = subprocess.run([sys.executable, "-m", "ptir_tools", "verify", OK], capture_output=True, timeout=60, cwd=ROOT)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+    ran = subprocess.run([sys.executable, "-m", "ptir_tools", "opt", "no/file"], capture_output=True, timeout=60, cwd=ROOT)
+    assert ran.returncode == 4 and ran.stderr == b"error: no/file: no such file or directory\n"
