@@ -160,6 +160,8 @@ WIDER = {
         "%t = slice(%s) starts[1, 0] sizes[1, 3] -> tensor<f32, 1x3>",
         "%y = sub(%m, %t) -> tensor<f32, 1x3>",
     ),
+    "no result": program("func @main(%x: tensor<f32, 4x8>) -> () {\n return\n}"),
+    "a parameter as it is": program("func @main(%x: tensor<f32, 4x8>) -> tensor<f32, 4x8> {\n return %x\n}"),
     "a result of rank 0": single("%x: tensor<f32, 6x5>", "tensor<f32>", "%y = reduce_max(%x) axes[0, 1] -> tensor<f32>"),
     "another shape": single("%x: tensor<f32, 4x8>", "tensor<f32, 8x4>", "%y = reshape(%x) new_shape[8, 4] -> tensor<f32, 8x4>"),
     **{f"broadcast of {shape}": biased(shape) for shape in ("4x5", "3x1x5", "2x1x1x5", "2x3x1x1", "2x3x4x1", "1x1x1x1")},
