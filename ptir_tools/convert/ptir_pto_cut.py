@@ -20,6 +20,7 @@ from ptir_tools.passes import PassContext, run_pipeline
 
 CLEAN, EVENTS = "pto-canonicalize", "pto-canonicalize,pto-insert-events"
 TOO_LARGE = "CapacityExceeded"
+_LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
 
 Ports = Sequence[tuple[Value, str]]  # parameters by name
@@ -118,7 +119,8 @@ class Cut:
             self._in_order(op)
         made = [self.where[b] for b in bases if isinstance(b, Value) and b in self.where]
         for k in dict.fromkeys((max(made, default=0), len(self.kernels) - 1)):
-            if 0 <= k < len(self.kernels) and not self._fits([*self.kernels[k].body, op], k):
+            small = 0 <= k < len(self.kernels) and len(self.kernels[k].body) < _LONGEST
+            if small and not self._fits([*self.kernels[k].body, op], k):
                 return
         wrong = self._fits([op], len(self.kernels))
         if wrong and self._stored_views(op):

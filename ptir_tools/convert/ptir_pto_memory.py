@@ -55,7 +55,7 @@ def window(block: Block, memory: Value, dims: Dims, parts: Mapping[int, Part], s
             outer, inner = _around(axes, part.axis)
             step = size(inner)
             offset = index(block, axes, without=part.axis) if step > 1 else _ZERO
-            start = part.start if step > 1 else _sum(block, index(block, outer, part.size and part.axis.size), part.start)
+            start = part.start if step > 1 else _sum(block, index(block, outer, part.axis.size), part.start)
             view = view or step > 1
         first = number(starts[d] if starts else 0)
         indices.append(start if step > 1 else _sum(block, start, first))
