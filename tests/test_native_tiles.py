@@ -217,7 +217,7 @@ def test_arrays_of_any_strides_and_flags():
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FR", "xo", "out of range"),
         ([("on_elements", 0), ("load", 0), ("reduce_sum", 1)], "FR", "xr", "out of range"),
         ([("on_elements", 0)] * 65, "FF", "xo", "out of range"),
-        ([("on_elements", 0), *[("load", 0)] * 129], "FF", "xo", "out of range"),
+        ([("on_elements", 0), *[("load", 0)] * 161], "FF", "xo", "out of range"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "no", "shape of the domain"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "xn", "shape of the domain"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "LF", "xo", "too many"),

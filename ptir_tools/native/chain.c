@@ -1,15 +1,17 @@
 /* One row of a tile program. An accumulator of 64 floats stays in vector registers from one instruction to the next. */
-#include <string.h>
 #include "chain.h"
 #include "functions.h"
 #include "quick.h"
 
-/* The accumulator is eight variables, so that it needs no memory. */
-#define EACH(value)                                                                                                    \
+/* The accumulator is eight variables, so that it needs no memory. Of short rows the first two are computed. */
+#define ALL_OF(DO, value)                                                                                              \
     {                                                                                                                  \
-        ONE_OF(0, value) ONE_OF(1, value) ONE_OF(2, value) ONE_OF(3, value)                                            \
-        ONE_OF(4, value) ONE_OF(5, value) ONE_OF(6, value) ONE_OF(7, value)                                            \
+        DO(0, value) DO(1, value)                                                                                      \
+        if (n > 2 * WIDTH) {                                                                                           \
+            DO(2, value) DO(3, value) DO(4, value) DO(5, value) DO(6, value) DO(7, value)                              \
+        }                                                                                                              \
     }
+#define EACH(value) ALL_OF(ONE_OF, value)
 #define ONE_OF(k, value)                                                                                               \
     {                                                                                                                  \
         floats x = a##k;                                                                                               \
@@ -36,8 +38,7 @@
 #define BINARY(name, value)                                                                                            \
     case PTIR_##name: {                                                                                                \
         const float *p = along(&in->first, at, n, spare[0]);                                                           \
-        PAIR(0, value) PAIR(1, value) PAIR(2, value) PAIR(3, value)                                                    \
-        PAIR(4, value) PAIR(5, value) PAIR(6, value) PAIR(7, value)                                                    \
+        ALL_OF(PAIR, value)                                                                                            \
         break;                                                                                                         \
     }                                                                                                                  \
     case PTIR_##name + REPEATED: {                                                                                     \
@@ -55,8 +56,7 @@
 #define TERNARY(name, value)                                                                                           \
     case PTIR_##name: {                                                                                                \
         const float *p = along(&in->first, at, n, spare[0]), *q = along(&in->second, at, n, spare[1]);                 \
-        THREE(0, value) THREE(1, value) THREE(2, value) THREE(3, value)                                                \
-        THREE(4, value) THREE(5, value) THREE(6, value) THREE(7, value)                                                \
+        ALL_OF(THREE, value)                                                                                           \
         break;                                                                                                         \
     }
 #define THREE(k, value)                                                                                                \
@@ -77,9 +77,9 @@
     case op: {                                                                                                         \
         floats *s = (floats *)in->second.at;                                                                           \
         if (n < LANES) {                                                                                               \
-            PUT(spare[0])                                                                                              \
-            for (size_t i = n; i < LANES; i++)                                                                         \
-                spare[0][i] = nothing(op);                                                                             \
+            PUT(spare[1])                                                                                              \
+            fill(spare[0], LANES, nothing(op));                                                                        \
+            copy(spare[0], spare[1], n);                                                                               \
             for (int i = 0; i < SUMS / WIDTH; i++)                                                                     \
                 s[i] = joined(op, s[i], joined(op, EIGHT(spare[0], i), EIGHT(spare[0] + SUMS, i)));                    \
         } else {                                                                                                       \
@@ -91,17 +91,38 @@
         break;                                                                                                         \
     }
 
-/* An operand from column `at` on: in place, or, where fewer than LANES are left, a copy that zeros follow. */
+PTIR_INLINE void fill(float *to, size_t n, float x)
+{
+#pragma GCC unroll 8
+    for (size_t i = 0; i < n; i += WIDTH)
+        *(floats *)(to + i) = all(x);
+}
+
+/* Without a loop over single floats: compilers make library calls of those. */
+PTIR_INLINE void copy(float *to, const float *from, size_t n)
+{
+    for (; n >= WIDTH; n -= WIDTH, to += WIDTH, from += WIDTH)
+        *(floats *)to = EIGHT(from, 0);
+    if (n & 4) {
+        __builtin_memcpy(to, from, 4 * sizeof *to);
+        to += 4, from += 4;
+    }
+    if (n & 2) {
+        __builtin_memcpy(to, from, 2 * sizeof *to);
+        to += 2, from += 2;
+    }
+    if (n & 1)
+        *to = *from;
+}
+
+/* An operand from column `at` on: in place, or a copy where fewer are left than will be read. */
 PTIR_INLINE const float *along(const ptir_operand *x, size_t at, size_t n, float *spare)
 {
     const float *p = x->at + (at & x->moves);
-    if (__builtin_expect(n < LANES && x->moves, 0)) {
-        for (int i = 0; i < LANES / WIDTH; i++)
-            ((floats *)spare)[i] = all(0.0f);
-        memcpy(spare, p, n * sizeof *p);
-        return spare;
-    }
-    return p;
+    if (__builtin_expect(n == LANES || n == 2 * WIDTH || !x->moves, 1))
+        return p;
+    copy(spare, p, n);
+    return spare;
 }
 
 /* What a reduction has found in its SUMS floats: one half with the other, until one is left. */
@@ -117,8 +138,8 @@ PTIR_INLINE float reduced(unsigned op, const float *s)
 PTIR_INLINE void begin(const ptir_ready *code, size_t length)
 {
     for (const ptir_ready *in = code; in < code + length; in++)
-        for (int i = 0; ptir_is_reduction(in->op) && i < SUMS / WIDTH; i++)
-            ((floats *)in->second.at)[i] = all(nothing(in->op));
+        if (ptir_is_reduction(in->op))
+            fill(in->second.at, SUMS, nothing(in->op));
 }
 
 /* After it their results are there, and operands stand at the next. */
@@ -136,9 +157,8 @@ PTIR_INLINE void finish(ptir_ready *code, size_t length)
 }
 
 /* Columns [from, columns) of one row. */
-PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t columns)
+PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t columns, float (*spare)[LANES])
 {
-    float spare[2][LANES];
     floats a0 = {0}, a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0;
     for (size_t at = from; at < columns; at += LANES) {
         size_t n = smallest(LANES, columns - at);
@@ -177,7 +197,7 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
             case PTIR_store:
                 if (n < LANES && in->first.moves) {
                     PUT(spare[0])
-                    memcpy(in->first.at + at, spare[0], n * sizeof(float));
+                    copy(in->first.at + at, spare[0], n);
                 } else
                     PUT(in->first.at + (at & in->first.moves))
                 break;
@@ -188,12 +208,15 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
 
 CLONES void ptir_chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns)
 {
+    float spare[2][LANES];
+    fill(spare[0], LANES, 0.0f);
+    fill(spare[1], LANES, 0.0f);
     for (size_t row = 0; row < rows; row++) {
         begin(code, length);
         size_t done = known == UNKNOWN ? 0 : columns / LANES * LANES;
         quickly(known, code, done);
         if (done < columns)
-            run(code, length, done, columns);
+            run(code, length, done, columns, spare);
         finish(code, length);
     }
 }

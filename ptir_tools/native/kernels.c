@@ -202,6 +202,7 @@ static void run_phase(workspace *w, const ptir_program *p, const tile *t, const 
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch)
 {
     workspace w;
+    tile t; /* too large to be set to 0 for every tile */
     phase phases[PTIR_PHASES];
     size_t tall, wide, count = find_phases(phases, p);
     tile_shape(p, &tall, &wide);
@@ -209,7 +210,7 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
         return;
     for (size_t row = first; row < last; row += tall)
         for (size_t column = 0; column < p->columns; column += wide) {
-            tile t = {.rows = smallest(tall, last - row), .columns = smallest(wide, p->columns - column)};
+            t.rows = smallest(tall, last - row), t.columns = smallest(wide, p->columns - column);
             if (is_stopped(watch, t.rows * t.columns * p->length))
                 return;
             enter(p, &t, scratch, row, column, row > first && wide == p->columns);

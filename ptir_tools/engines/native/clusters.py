@@ -23,7 +23,7 @@ _MAPS = (
 MAPS = (*(f"ptir.{name}" for name in _MAPS), "ptir.cast")
 FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
 REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
-MAX_OPS = 24
+MAX_OPS = 32
 MAX_ARRAYS = 16
 MAX_COLUMNS = 1 << 14  # of a row that is reduced: it has to stay in cache
 
