@@ -197,12 +197,6 @@ def turned(g: Growing, x: Value) -> Value:
     return g.b.op("concat", parts, axis=g.rng.randrange(x.type.rank))
 
 
-def factored(g: Growing, x: Value) -> Value:
-    """What two products have in common."""
-    y, z = g.value(x.type), g.value(x.type)
-    return g.b.op(g.rng.choice(("add", "sub")), g.b.op("mul", x, z), g.b.op("mul", *g.rng.choice(((y, z), (z, y)))))
-
-
 def arm(g: Growing, t: TensorType, pair: bool, name: str) -> Region:
     region = Region(name)
     b = Builder(DIALECT, region)
@@ -213,6 +207,6 @@ def arm(g: Growing, t: TensorType, pair: bool, name: str) -> Region:
 
 
 RARE = (
-    scanned, scanned, factored, turned, alike, chosen, negated, units, widened, branch, branch, largest, reduced, reduced,
+    scanned, scanned, turned, alike, chosen, negated, units, widened, branch, branch, largest, reduced, reduced,
     reduced, joined, rearranged, rows, written, windows, product, product, product, paired,
 )  # fmt: skip
