@@ -91,6 +91,19 @@ SPECIAL = [
 ]
 
 
+def test_an_input_is_read_before_a_reduction_in_its_place_is_written():
+    lib, x = kernels(), np.arange(600, dtype=np.float32).reshape(3, 200)
+    one = np.array([[1], [2], [3]], np.float32)
+    top, total = one, np.empty_like(one)
+    steps = ["on_elements", "load 0", "reduce_max 2", "on_rows", "load 2", "add 1", "store 3"]
+    code = bytes(b for s in steps for name, *r in [s.split()] for b in (lib.OPS.index(name), int(r[0]) if r else 0, 0))
+    kinds = bytes([lib.FULL, lib.ROWS, lib.ROWS, lib.ROWS])
+    room = np.empty(lib.tile_floats(kinds, 3, 200, True), np.float32)
+    lib.tiles(code, kinds, (x, one, top, total), 2, 3, 200, True, room)
+    np.testing.assert_array_equal(top, [[199], [399], [599]])
+    np.testing.assert_array_equal(total, [[200], [401], [602]])
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_are_within_their_error(name):
     exact, limit = UNARY[name]

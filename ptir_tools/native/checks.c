@@ -61,7 +61,7 @@ static int is_same(const ptir_array *a, const ptir_array *b)
     return a->data == b->data && a->rows == b->rows && a->columns == b->columns && a->kind == b->kind;
 }
 
-/* Whether register r is read after register `written` was stored. */
+/* Whether register r is read after register `written` was stored or reduced into. */
 static int is_read_after(const ptir_program *p, size_t r, size_t written)
 {
     int is_written = 0;
@@ -70,7 +70,7 @@ static int is_read_after(const ptir_program *p, size_t r, size_t written)
         int count = ptir_registers_of(in->op);
         if (is_written && ((count && in->a == r) || (count == 2 && in->b == r)))
             return 1;
-        is_written = is_written || (in->op == PTIR_store && in->a == written);
+        is_written = is_written || ((in->op == PTIR_store || ptir_is_reduction(in->op)) && in->a == written);
     }
     return 0;
 }
