@@ -184,6 +184,7 @@ class _Driver:
     def go_on(self, touched: list[Op]) -> None:
         """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
         rw = self.rw
+        rw.listen = self.touched  # what the sweep frees is heard, too
         with_regions = [op for op in rw.order.standing() if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
@@ -199,7 +200,9 @@ class _Driver:
             return self.dead.append(op)
         if self.watch is not None:
             self.watch.changed.append(op)
-        if op.defn.is_constant:
+        if op.defn.is_constant and event is INSERTED:
+            self.dead.append(op)  # unless it is used by then
+        elif op.defn.is_constant:
             self.requeue_users(op, 0, -1)  # as if they had another operand: who looks through a broadcast of it is told, too
         else:
             self.queue(op, _NEW if event is INSERTED else 0)
