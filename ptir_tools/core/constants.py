@@ -59,22 +59,25 @@ def is_number(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def same_operand(a: Any, b: Operand, depth: int = 4) -> bool:
+def same_operand(a: Any, b: Operand, depth: int = 1) -> bool:
     """Whether two operands are certainly equal: one value, constants of equal bits, elements of equal tuples, or results of
-    equal ops, as far down as `depth` levels. Random ops equal no other."""
+    equal ops, as far down as `depth` levels. Random ops equal no other.
+
+    A pattern that compares what stands k levels below its root looks k + `depth` + 1 levels deep.
+    """
     if a is b:
         return True
     if a.__class__ is Value is b.__class__:
         p, q = a.op, b.op
         if p is None or q is None or p.defn is not q.defn:
             return False  # the usual case
-        return depth > 0 and len(p.results) == 1 and same_op(p, q, depth)
+        return (depth > 0 or p.defn.is_constant) and len(p.results) == 1 and same_op(p, q, depth)
     if isinstance(a, Literal) or isinstance(b, Literal):
         return isinstance(a, Literal) and a.same(b)
     return isinstance(a, Element) and isinstance(b, Element) and a.index == b.index and same_operand(a.value, b.value, depth)
 
 
-def same_op(a: Op, b: Op, depth: int = 4) -> bool:
+def same_op(a: Op, b: Op, depth: int = 1) -> bool:
     """Whether two ops certainly compute the same: equal declarations, attributes to the bit and operands, and few of those."""
     d, xs, ys = a.defn, a.operands, b.operands
     if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:

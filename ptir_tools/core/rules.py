@@ -5,7 +5,7 @@
 A rule begins with its name and may go on over further lines; blank lines and `#` comments are skipped.
 
 The left side is an op with operands and attributes: a name binds an operand, after `attribute=` an attribute; the same name
-twice must bind the same thing; `_` binds nothing; a number matches a constant all of whose elements are that number, also
+twice must bind the same thing, or equal constants, at the root results of equal ops, too; `_` binds nothing; a number matches a constant all of whose elements are that number, also
 through broadcasts; `(y := op(x))` names an inner result. An attribute that is not mentioned has its default. The op may be a
 family (`elementwise_unary`): on the right the same name is the op that was matched, with its attributes. A commutative op
 matches both orders. The right side is a name, a number (a constant of the root's type) or ops whose attributes are Python
@@ -70,6 +70,7 @@ class _Compiler:
         self.helpers = dict(helpers)
         self.splat = splat
         self.bound: set[str] = {"root", "rw"}
+        self.inner: set[str] = set()  # those of them that are operands below the root's
         self.known: dict[str, Any] = {}
 
     def error(self, message: str) -> ValueError:
@@ -150,7 +151,7 @@ class _Compiler:
 
     def left(self, call: ast.Call, condition: str) -> str:
         """The text of the match: tests joined by `and`, the last of which is what they bound."""
-        self.bound = {"root", "rw"}
+        self.bound, self.inner = {"root", "rw"}, set()
         tests = [*self.op(call, "root"), *([f"({condition})"] if condition else [])]
         names = ", ".join(f"{n!r}: {n}" for n in sorted(self.bound))
         return f"{' and '.join(tests)} and {{{names}}}"
@@ -176,7 +177,10 @@ class _Compiler:
 
     def operand(self, node: ast.expr, x: str) -> Iterator[str]:
         if isinstance(node, ast.Name):
-            yield from self.variable(node.id, x, "same_operand({}, {})")
+            top = x.startswith("root.") and node.id not in self.inner
+            if not top and node.id not in self.bound:
+                self.inner.add(node.id)
+            yield from self.variable(node.id, x, "same_operand({}, {})" if top else "same_operand({}, {}, 0)")
         elif isinstance(node, ast.NamedExpr):
             yield from self.operand(node.value, x)
             yield from self.operand(node.target, x)

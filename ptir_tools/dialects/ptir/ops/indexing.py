@@ -134,7 +134,7 @@ def read_back(op: Op) -> Operand | None:
     """`x`, when the window is all of it; what was written to this very window of it."""
     x, start = op.operands
     written = made_by(x, "ptir.dynamic_update_slice")
-    if written is None or written.attr("sizes") != op.attr("sizes") or not same_operand(written.operands[2], start):
+    if written is None or written.attr("sizes") != op.attr("sizes") or not same_operand(written.operands[2], start, 0):
         return x
     return written.operands[1]
 
@@ -164,7 +164,7 @@ def written_back(op: Op) -> Operand | None:
     if 0 in op.attr("sizes"):
         return x
     read = made_by(update, "ptir.dynamic_slice")
-    same = read is not None and all(map(same_operand, read.operands, (x, start)))
+    same = read is not None and all(map(same_operand, read.operands, (x, start), (0, 0)))
     return x if same else update
 
 

@@ -72,7 +72,7 @@ def select_of_alike(op: OpView) -> bool:
     a, b = (x.op if isinstance(x, Value) else None for x in (op.on_true, op.on_false))
     if a is None or b is None or a.defn is not b.defn or a.defn.name not in MAPS or a.defn.key(a.attrs) != b.defn.key(b.attrs):
         return False
-    differ = [i for i, (x, y) in enumerate(zip(a.operands, b.operands, strict=True)) if not same_operand(x, y)]
+    differ = [i for i, (x, y) in enumerate(zip(a.operands, b.operands, strict=True)) if not same_operand(x, y, 0)]
     if len(differ) != 1 or not all(helpers.alone(op.rw, x, op.root) for x in (op.on_true, op.on_false)):
         return False
     (at,) = differ

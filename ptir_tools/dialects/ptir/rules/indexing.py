@@ -95,7 +95,7 @@ def dynamic_slice_of_constant_start(op: OpView) -> bool:
 def update_of_same_window(op: OpView) -> bool:
     """The last of two updates of a window stands."""
     inner = op.defined_by(op.x, "dynamic_update_slice")
-    if inner is None or inner.sizes != op.sizes or not same_operand(inner.start, op.start):
+    if inner is None or inner.sizes != op.sizes or not same_operand(inner.start, op.start, 0):
         return False
     return op.replace(op.rw.build(op.root, "dynamic_update_slice", inner.x, op.update, op.start, sizes=op.sizes))
 

@@ -94,7 +94,7 @@ def concat_of_slices(op: OpView) -> bool:
 
 
 def _neighbors(a: OpView, b: OpView, axis: int) -> bool:
-    if not same_operand(a.x, b.x) or not helpers.static(a.x):
+    if not same_operand(a.x, b.x, 0) or not helpers.static(a.x):
         return False
     off_axis = all(i == axis or (a.starts[i], a.sizes[i]) == (b.starts[i], b.sizes[i]) for i in range(len(a.starts)))
     return off_axis and bool(a.starts[axis] + a.sizes[axis] == b.starts[axis])
