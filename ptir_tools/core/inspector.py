@@ -146,8 +146,8 @@ class Inspector:
 
     def accepts(self, v: Value, by: Operand) -> bool:
         """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
-        for u in v.users:  # noqa: SIM110  (asked at every rewrite)
-            if u.__class__ is Op and u.defn.check is not None and u.slot and not _legal(u, v, by):
+        for u in v.users:
+            if u.__class__ is Op and u.defn.check is not None and u.slot and not legal(u, _with(u, v, by)):
                 return False
         return True
 
@@ -184,6 +184,10 @@ class Inspector:
         return faults
 
 
+def _with(user: Op, v: Value, by: Operand) -> tuple[Operand, ...]:
+    return tuple([by if x is v else x for x in user.operands])
+
+
 def _forget_users(block: Region) -> None:
     """Forget what a rewriter before said of what `block`, and the blocks nested in it that capture values, define."""
     for v in block.params:
@@ -196,8 +200,8 @@ def _forget_users(block: Region) -> None:
                 _forget_users(r)
 
 
-def _legal(user: Op, v: Value, by: Operand) -> bool:
-    operands = tuple(by if x is v else x for x in user.operands)
+def legal(user: Op, operands: tuple[Operand, ...]) -> bool:
+    """Whether `user` is legal with these operands in the place of its own, by its own check."""
     try:
         if user.defn.check is not None:
             user.defn.check(Op(user.defn, operands, user.attrs, user.results, user.regions, user.loc))

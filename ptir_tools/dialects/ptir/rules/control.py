@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.constants import literal_of, scalar_of
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.inspector import legal
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.patterns import OpView, Pattern, rewrites
@@ -50,21 +50,12 @@ def takes(op: OpView, by: dict[int, Operand]) -> bool:
     """Likewise, `by[k]` for element k of its tuple, or for its value when k is 0."""
     if not isinstance(op.result.type, TupleType):
         return 0 not in by or op.rw.accepts(op.result, by[0])
-    return all(_legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
+    return all(legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
 
 
 def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
     """`x`, or what stands for it when it is an element of the root's tuple."""
     return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
-
-
-def _legal(user: Op, operands: tuple[Operand, ...]) -> bool:
-    try:
-        if user.defn.check is not None:
-            user.defn.check(Op(user.defn, operands, user.attrs, user.results, user.regions, user.loc))
-    except Violation:
-        return False
-    return True
 
 
 def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
@@ -91,7 +82,7 @@ def elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
     changed = False
     for user in rw.users_of(op.result):
         operands = tuple(_element(op, x, by) for x in user.operands)
-        if operands != user.operands and _legal(user, operands):
+        if operands != user.operands and legal(user, operands):
             rw.set_operands(user, operands)
             changed = True
     results = [_element(op, x, by) for x in home.results]
