@@ -21,6 +21,15 @@ from ptir_tools.core.rewriter import Rewriter
 ROOT = Path(__file__).parent.parent
 TESTDATA = ROOT / "testdata"
 
+EVERY_FORMAT = [
+    "testdata/verify/ok.ptir",
+    "testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir",
+    "testdata/ptir/dump/d04_gpt2_block_prefill.json",
+    "testdata/mind/02_mlp_relu.mind.ir",
+    "testdata/tiny/04_gemm_no_permute.json",
+    "testdata/pto/01_vector_add_subview.pto",
+]
+
 # An oracle that is not installed (extra `oracle`) judges nothing: tests/test_oracle_jax*.py and so on.
 collect_ignore_glob = [f"test_oracle_{peer}*.py" for peer in ("iree", "jax", "torch") if not importlib.util.find_spec(peer)]
 

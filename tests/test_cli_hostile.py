@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import TESTDATA, Ran, run_ptir
+from conftest import EVERY_FORMAT, TESTDATA, Ran, run_ptir
 
 SECONDS = 20  # of processor time for one hostile input, on a slow machine
 N18 = "1000000x1000000x1000000"
@@ -198,16 +198,6 @@ def test_what_is_only_written_is_verified_first(form: str) -> None:
     text = b"%0 = Input {name=x} : tensor<f32[2]>\n%1 = Sum (%0) {axes=[7], keepdims=false}\noutputs: %1\n"
     ran = run_ptir("translate", "--to", form, "-", stdin=text)
     assert ran.status == 1 and "E3004" in ran.err, ran.err
-
-
-EVERY_FORMAT = [
-    "testdata/verify/ok.ptir",
-    "testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir",
-    "testdata/ptir/dump/d04_gpt2_block_prefill.json",
-    "testdata/mind/02_mlp_relu.mind.ir",
-    "testdata/tiny/04_gemm_no_permute.json",
-    "testdata/pto/01_vector_add_subview.pto",
-]
 
 
 @pytest.mark.parametrize("path", EVERY_FORMAT)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import Ran
+from conftest import EVERY_FORMAT, Ran
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,17 +150,7 @@ def test_standard_input_is_read_once(ptir: Ptir, tmp_path: Path) -> None:
     assert "not UTF-8" in ptir("opt", "-p", "@-", path, stdin=b"\xff").err
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "testdata/verify/ok.ptir",
-        "testdata/ptir/dump/d04_gpt2_block_prefill.dump.ptir",
-        "testdata/ptir/dump/d04_gpt2_block_prefill.json",
-        "testdata/mind/02_mlp_relu.mind.ir",
-        "testdata/tiny/04_gemm_no_permute.json",
-        "testdata/pto/01_vector_add_subview.pto",
-    ],
-)
+@pytest.mark.parametrize("path", EVERY_FORMAT)
 def test_every_format_splits(ptir: Ptir, path: str) -> None:
     text = Path(path).read_text("utf-8")
     mark = "#" if ".mind." in path else "//"
