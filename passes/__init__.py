@@ -23,10 +23,10 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.evaluate import streams
 from ptir_tools.core.ir import Program, collector_paused
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.passcontext import Floats, Hook, PassContext, PassFailure, innermost_first
-from ptir_tools.core.pipeline import Step, parse, point
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import DIALECTS
+from ptir_tools.rewrite.context import Floats, Hook, PassContext, PassFailure, innermost_first
+from ptir_tools.rewrite.pipeline import Step, parse, point
 
 if TYPE_CHECKING:
     import difflib

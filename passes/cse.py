@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.patterns import has_floats
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import Floats, PassContext
+from ptir_tools.rewrite.patterns import has_floats
+from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:

@@ -7,8 +7,8 @@ end, or would fail, may go when nobody looks), and a shared region that no op re
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program, Region
-from ptir_tools.core.watching import erased
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.step_log import erased
 
 
 def run(program: Program, context: PassContext) -> None:

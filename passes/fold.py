@@ -1,10 +1,10 @@
-"""Folding by the declarations: an op becomes the value that its `fold` names, or what its body computes; see `core.folding`."""
+"""Folding by the declarations: an op becomes the value that its `fold` names, or what its body computes; see `rewrite.fold`."""
 
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.pattern_set import FrozenPatternSet, PatternSet
 
 _NO_PATTERNS = PatternSet().freeze()
 

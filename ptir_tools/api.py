@@ -14,8 +14,8 @@ from ptir_tools.core.ir import Literal, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.dialects import FORMATS, load_format, reading
-from ptir_tools.dialects.ptir import external
-from ptir_tools.dialects.ptir.build import Graph, Tensor
+from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+from ptir_tools.dialects.ptir.text import external
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import TraceSink

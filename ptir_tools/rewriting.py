@@ -14,18 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ptir_tools.core.folding import NOTHING, FoldResult, Materialize, Nothing, ReplacedBy, try_fold
-from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patterns import Effect, OpRewritePattern, OpView, Pattern, rewrites
-from ptir_tools.core.patternset import FrozenPatternSet, PatternSet
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.rules import rules
-from ptir_tools.core.watching import BrokenPattern
-from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION, populate_canonicalization
-from ptir_tools.dialects.ptir.views import BinaryView, BroadcastView, CastView, OpRef, ReshapeView, TransposeView, UnaryView
+from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION, populate_canonicalization
+from ptir_tools.dialects.ptir.rewrites.views import (
+    BinaryView,
+    BroadcastView,
+    CastView,
+    OpRef,
+    ReshapeView,
+    TransposeView,
+    UnaryView,
+)
 from ptir_tools.passes import Pass, PassContext, lookup, run_passes
 from ptir_tools.passes.ptir import canonicalize
+from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.fold import NOTHING, FoldResult, Materialize, Nothing, ReplacedBy, try_fold
+from ptir_tools.rewrite.pattern_set import FrozenPatternSet, PatternSet
+from ptir_tools.rewrite.patterns import Effect, OpRewritePattern, OpView, Pattern, rewrites
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.rules import rules
+from ptir_tools.rewrite.step_log import BrokenPattern
 
 __all__ = [
     "CANONICALIZATION", "NOTHING", "BinaryView", "BroadcastView", "BrokenPattern", "CSEPass", "CanonicalizePass", "CastView",

@@ -1,11 +1,11 @@
-"""The text of ptir_tools/dialects/ptir/build_methods.pyi, made from the op declarations, in the layout of `ruff format`."""
+"""The text of ptir_tools/dialects/ptir/builder/methods.pyi, made from the op declarations, in the layout of `ruff format`."""
 
 from __future__ import annotations
 
 from inspect import Parameter
 
 from ptir_tools.core.opdef import ELEMENTWISE, MANY, MAYBE, OpDef
-from ptir_tools.dialects.ptir.build_methods import methods, parameters
+from ptir_tools.dialects.ptir.builder.methods import methods, parameters
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 
 WIDTH = 130
@@ -20,8 +20,8 @@ from typing import Any, Literal
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.opdef import OpDef
 from ptir_tools.core.types import Dim, Type
-from ptir_tools.dialects.ptir.build import Tensor
-from ptir_tools.dialects.ptir.build_attributes import Number
+from ptir_tools.dialects.ptir.builder.attributes import Number
+from ptir_tools.dialects.ptir.builder.build import Tensor
 
 def methods() -> tuple[list[OpDef], list[OpDef]]: ...
 def positional(defn: OpDef) -> int: ...

@@ -15,8 +15,8 @@ import pytest
 
 from ptir_tools.cli import invoke
 from ptir_tools.core.ir import Program
-from ptir_tools.core.passcontext import PassContext
-from ptir_tools.core.rewriter import Rewriter
+from ptir_tools.rewrite.context import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 ROOT = Path(__file__).parent.parent
 TESTDATA = ROOT / "testdata"

@@ -17,7 +17,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.mind.generate import generate
-from ptir_tools.dialects.mind.text import FORMAT
+from ptir_tools.dialects.mind.text.format import FORMAT
 
 SAMPLES = sorted((Path(__file__).parent.parent / "testdata" / "mind").glob("*.ir"))
 

@@ -15,7 +15,7 @@ from ptir_tools.core.evaluate import Context, run_block, streams
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.symbols import specialize, symbols
 from ptir_tools.engines.compare import check
-from ptir_tools.engines.ports import flatten
+from ptir_tools.engines.signature import flatten
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 _CASE = re.compile(r"^// case ([^\n]+)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)

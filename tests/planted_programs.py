@@ -18,10 +18,10 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, I1, SI8, SI16, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Literal, Program, Value
-from ptir_tools.core.patterns import named
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.ptir.rules import algebra, logic, movement
-from ptir_tools.dialects.ptir.scalars import natural_zero
+from ptir_tools.dialects.ptir.ops.scalars import natural_zero
+from ptir_tools.dialects.ptir.rewrites import algebra, logic, movement
+from ptir_tools.rewrite.patterns import named
 
 INTEGERS, REALS = (SI32, SI8, UI8, SI16, SI64), (F32, BF16, F16, F64, FP8_E4M3)
 DTYPES = (*INTEGERS, *REALS, CF32, CF32, CF32, I1)

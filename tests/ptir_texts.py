@@ -12,8 +12,8 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.ptir import structure
-from ptir_tools.dialects.ptir.reader import _Reader
+from ptir_tools.dialects.ptir.text import structure
+from ptir_tools.dialects.ptir.text.reader import _Reader
 
 DATA = Path(__file__).parent.parent / "testdata" / "ptir"
 FUNCS = sorted((DATA / "func").glob("*.func.ptir"))

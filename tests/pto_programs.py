@@ -12,7 +12,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.pto import text
+from ptir_tools.dialects.pto.text import format as text
 from ptir_tools.engines import tiles
 
 SAMPLES = Path(__file__).parent.parent / "testdata" / "pto"

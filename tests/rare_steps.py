@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import F32, I1, SI32, UI8
 from ptir_tools.core.ir import Element, Literal, Region, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.scalars import Scalar, natural_kind, natural_zero
+from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind, natural_zero
 
 
 def integers(g: Growing, values: object) -> Value:

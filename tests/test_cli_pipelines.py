@@ -13,11 +13,11 @@ import pytest
 from conftest import Ran
 
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patternset import PatternSet
-from ptir_tools.core.rules import rules
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
+from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.passes import PassContext, lookup
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.rules import rules
 
 STEPS = "testdata/opt/data/steps.ptir"
 Ptir = Callable[..., Ran]

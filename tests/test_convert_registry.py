@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir.text import FORMAT
+from ptir_tools.dialects.ptir.text.format import FORMAT
 
 TEXT = "%0 = Input {name=x} : tensor<f32[2]>\n%1 = ConstI64(3)\n%2 = Neg (%0)\n%3 = Neg (%1)\noutputs: %2, %3\n"
 

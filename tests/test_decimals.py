@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ptir_tools.core import decimals
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
-from ptir_tools.dialects.mind.attributes import element
-from ptir_tools.dialects.ptir.literals import encode
+from ptir_tools.dialects.mind.text.attributes import element
+from ptir_tools.dialects.ptir.text.literals import encode
 from ptir_tools.dialects.tiny.immediates import typed, untyped
 
 NARROW = (FP8_E4M3, FP8_E5M2, F16, BF16, F32)

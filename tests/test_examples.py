@@ -10,11 +10,11 @@ from conftest import ROOT
 from test_rules import read, write
 
 from ptir_tools.core.diagnostics import Rejected
-from ptir_tools.core.greedy import GreedyConfig, apply_patterns_and_fold_greedily
-from ptir_tools.core.patterns import Effect
-from ptir_tools.core.patternset import PatternSet
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.dialects.ptir.examples import Example, Match
+from ptir_tools.dialects.ptir.kernels.examples import Example, Match
+from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.patterns import Effect
+from ptir_tools.rewrite.rewriter import Rewriter
 
 SCALED = """func @scaled(%x: tensor<f32, 2x3>, %y: tensor<f32, 2x3>, %k: tensor<f32>) -> tensor<f32, 2x3> {
   %ks = broadcast_to(%k) result_shape[2, 3] -> tensor<f32, 2x3>

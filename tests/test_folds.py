@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from test_rules import read
 
-from ptir_tools.core.folding import NOTHING, Materialize, ReplacedBy, try_fold
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.rewrite.fold import NOTHING, Materialize, ReplacedBy, try_fold
+from ptir_tools.rewrite.rewriter import Rewriter
 
 T = "tensor<f32, 3x3>"
 PARAMS = f"%x: {T}, %s: tensor<f32, ?Nx3>, %i: tensor<si32, 2>, %p: tensor<i1, 3x3>"

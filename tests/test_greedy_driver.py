@@ -9,18 +9,18 @@ import pytest
 import ptir_tools as ptir
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dtypes import F32, SI32
-from ptir_tools.core.greedy import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Op, Program, Value
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.patterns import OpView, Pattern, rewrites
-from ptir_tools.core.patternset import PatternSet
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.rules import rules
 from ptir_tools.core.types import tensor
-from ptir_tools.core.watching import BrokenPattern
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.rules.helpers import HELPERS, splat
+from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.rules import rules
+from ptir_tools.rewrite.step_log import BrokenPattern
 
 T, N = tensor(F32, (3,)), tensor(SI32, (3,))
 

@@ -16,9 +16,9 @@ from conftest import ROOT
 from ptir_tools.dialects import load_dialect
 
 # Each room may import the rooms left of it, and itself.
-LAYERS = ("core", "grammars", "dialects", "plan", "passes", "convert", "engines", "api", "cli")
+LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "engines", "api", "cli")
 ROOMS = {
-    **{name: ROOT / "ptir_tools" / name for name in ("core", "dialects", "plan", "convert", "engines", "cli")},
+    **{name: ROOT / "ptir_tools" / name for name in ("core", "rewrite", "dialects", "plan", "convert", "engines", "cli")},
     "grammars": ROOT / "grammars",
     "passes": ROOT / "passes",
 }

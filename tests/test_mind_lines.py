@@ -9,7 +9,8 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.mind import text, usual
+from ptir_tools.dialects.mind.text import format as text
+from ptir_tools.dialects.mind.text import usual
 
 LINES = (
     "%{i} = Add (%{a}, %{b}) : tensor<f32[2, 2]>",

@@ -10,7 +10,7 @@ from mind_programs import good, random_program
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
-from ptir_tools.dialects.mind.mlir import FORMAT
+from ptir_tools.dialects.mind.mlir.format import FORMAT
 
 
 def lowered(program: Program) -> str:

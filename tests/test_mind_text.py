@@ -13,8 +13,9 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.mind import DIALECT, records, syntax
-from ptir_tools.dialects.mind.text import format_text
+from ptir_tools.dialects.mind import DIALECT
+from ptir_tools.dialects.mind.text import records, syntax
+from ptir_tools.dialects.mind.text.format import format_text
 from ptir_tools.passes import PassContext, run_pipeline
 
 X = "%0 = Input {name=x} : tensor<f32[2, 3]>\n"

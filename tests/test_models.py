@@ -13,7 +13,7 @@ from models import FOLDER, MODULES, hold, inputs, program, torch
 
 import ptir_tools as ptir
 from ptir_tools import passes
-from ptir_tools.engines import ports
+from ptir_tools.engines import signature as ports
 
 NAMES = sorted(MODULES)
 ENGINES = ("reference", "numpy", "native")

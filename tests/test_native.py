@@ -18,7 +18,8 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, native, run
-from ptir_tools.engines.native import clusters, moves
+from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import moves
 from ptir_tools.engines.native.library import kernels
 
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import ptir_tools
 from ptir_tools.engines import native
-from ptir_tools.engines.native import clusters, moves
+from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import moves
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import bits
 

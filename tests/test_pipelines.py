@@ -8,7 +8,6 @@ from test_rules import read
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Program
-from ptir_tools.core.pipeline import parse
 from ptir_tools.passes import (
     Hook,
     PassContext,
@@ -20,6 +19,7 @@ from ptir_tools.passes import (
     parse_pipeline,
     run_pipeline,
 )
+from ptir_tools.rewrite.pipeline import parse
 
 
 def f(*lines: str) -> str:

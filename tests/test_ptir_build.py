@@ -15,8 +15,8 @@ from ptir_tools.core.symbols import specialize
 from ptir_tools.core.types import sym
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.build import Graph
-from ptir_tools.dialects.ptir.text import FORMAT
+from ptir_tools.dialects.ptir.builder.build import Graph
+from ptir_tools.dialects.ptir.text.format import FORMAT
 
 SOFTMAX = """func @main(%x: tensor<f32, ?Nx4>) -> tensor<f32, ?Nx4> {
   %v0 = reduce_max(%x) axes[-1] keepdims[true] -> tensor<f32, ?Nx1>
@@ -273,7 +273,7 @@ def test_every_op_is_a_method():
 
 
 def test_the_stub_is_fresh(bless):
-    path = ROOT / "ptir_tools" / "dialects" / "ptir" / "build_methods.pyi"
+    path = ROOT / "ptir_tools" / "dialects" / "ptir" / "builder" / "methods.pyi"
     if bless:
         path.write_text(stub(), "utf-8")
     assert path.read_text("utf-8") == stub(), "pytest tests/test_ptir_build.py --bless rewrites it"

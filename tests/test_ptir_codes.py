@@ -16,9 +16,10 @@ from ptir_tools.core.ir import Hint, Op, Value
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir import DIALECT, dump, json
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.codes import ADVICE, AT_RUN_TIME, EXPLAIN
-from ptir_tools.dialects.ptir.text import FORMAT
+from ptir_tools.dialects.ptir.gptrs import dump, json
+from ptir_tools.dialects.ptir.text.format import FORMAT
 from ptir_tools.dialects.sniff import EXPLAIN as ANY_FORMAT
 
 

@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import sym
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.ptir import dump as reader
+from ptir_tools.dialects.ptir.gptrs import dump as reader
 
 
 def dump(*body: str, params: tuple[str, ...] = ("%0 : tensor<F32 x 2>",), results: tuple[str, ...] = ()) -> str:

@@ -7,7 +7,7 @@ from test_ptir_text import EXAMPLE
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.ptir.fmt import format_text
+from ptir_tools.dialects.ptir.text.fmt import format_text
 
 MESSY = """\
 // head

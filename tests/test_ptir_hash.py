@@ -10,8 +10,8 @@ from ptir_texts import DATA, clean
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Program
-from ptir_tools.dialects.ptir.bincode import encode, fnv1a, program_hash, symbol
-from ptir_tools.dialects.ptir.lowering import lower
+from ptir_tools.dialects.ptir.gptrs.bincode import encode, fnv1a, program_hash, symbol
+from ptir_tools.dialects.ptir.gptrs.lowering import lower
 
 FORMATS = {".json": "ptir-json", ".func.ptir": "ptir", ".dump.ptir": "ptir-dump"}
 UPSTREAM = [line.split() for line in (DATA / "hashes.txt").read_text("utf-8").splitlines()]

@@ -30,7 +30,7 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import tensor
-from ptir_tools.dialects.ptir.literals import float_text, payload_text, read_payload
+from ptir_tools.dialects.ptir.text.literals import float_text, payload_text, read_payload
 
 
 def digits(text: str) -> str:

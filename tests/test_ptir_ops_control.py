@@ -15,8 +15,9 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import tuple_of
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir import DIALECT, dump
-from ptir_tools.dialects.ptir.text import FORMAT
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.gptrs import dump
+from ptir_tools.dialects.ptir.text.format import FORMAT
 
 F = ty("f32", 3)
 S = ty("f32")

@@ -27,7 +27,7 @@ from ptir_oracle import (
 )  # fmt: skip
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.dialects.ptir.erf import erf
+from ptir_tools.dialects.ptir.ops.erf import erf
 
 UNARY = {
     "exp": np.exp,

@@ -18,7 +18,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.codes import EXPLAIN
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
-from ptir_tools.dialects.ptir.scalars import Scalar
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
 
 OPS = {n: d for n, d in DIALECT.ops.items() if not d.regions and n not in ("constant", "custom_call")}
 CODES = {c.code for c in EXPLAIN}

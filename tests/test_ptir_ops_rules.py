@@ -9,7 +9,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.types import UNKNOWN, sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir.scalars import Scalar
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
 
 N, M = sym("N"), sym("M")
 D = DTYPES

@@ -8,7 +8,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import sym
-from ptir_tools.dialects.ptir.scalars import Scalar
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
 
 N, M = sym("N"), sym("M")
 

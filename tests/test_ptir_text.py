@@ -14,7 +14,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import TensorType, sym
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir import reader, spelling
+from ptir_tools.dialects.ptir.text import reader, spelling
 
 EXAMPLE = """\
 program @main (spec_version = ptir.v0.4) {
@@ -352,7 +352,7 @@ def test_a_plain_file_needs_neither_lark_nor_numpy() -> None:
         "from ptir_tools.core.dialect import Options\n"
         "from ptir_tools.core.source import Source\n"
         "from ptir_tools.core.verify import verify\n"
-        "from ptir_tools.dialects.ptir import text\n"
+        "from ptir_tools.dialects.ptir.text import format as text\n"
         "source = Source('x', sys.stdin.read())\n"
         "diagnostics = Diagnostics(source)\n"
         "program = text.read(source, diagnostics, Options())\n"

@@ -9,7 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.ptir import trace
+from ptir_tools.dialects.ptir.gptrs import trace
 from ptir_tools.dialects.reading import program_file
 
 STEM = DATA / "dump" / "d19_inline_literals"

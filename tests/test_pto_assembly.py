@@ -7,7 +7,7 @@ from pto_programs import SAMPLES, event, good, module
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto.assembly import write
+from ptir_tools.dialects.pto.text.assembly import write
 
 M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
 

@@ -7,10 +7,10 @@ from ptir_programs import Shown
 from tiled_programs import TARGETS, agree, function, program, reread, written
 
 from ptir_tools.convert import route, translate
-from ptir_tools.convert.ptir_pto_cut import Cut, Tiling
-from ptir_tools.convert.ptir_pto_frame import frames
-from ptir_tools.convert.ptir_pto_join import joined
-from ptir_tools.convert.ptir_pto_prepare import prepared
+from ptir_tools.convert.ptir_to_pto.link import joined
+from ptir_tools.convert.ptir_to_pto.partition import Cut, Tiling
+from ptir_tools.convert.ptir_to_pto.prepare import prepared
+from ptir_tools.convert.ptir_to_pto.tiling import frames
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.dialects.pto.targets import find

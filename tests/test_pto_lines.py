@@ -10,7 +10,8 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Literal, Op, Program, Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.pto import lines, syntax, text
+from ptir_tools.dialects.pto.text import format as text
+from ptir_tools.dialects.pto.text import lines, syntax
 
 TEXTS = [p.read_text() for p in sorted(SAMPLES.glob("*.pto"))]
 M, T, LOAD, ADD = "pto.memref<64x64xf32>", "tile<8x8xf32>", event("TLOAD"), event("TADD")

@@ -33,7 +33,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import clone
 from ptir_tools.core.opdef import OPS
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.pto.layout import format_text
+from ptir_tools.dialects.pto.text.fmt import format_text
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.plan import plan
 

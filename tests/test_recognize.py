@@ -16,10 +16,10 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Op, Program, clone
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.rewrite.rewriter import Rewriter
 
 KERNELS = files("ptir_tools.dialects.ptir").joinpath("kernels")
 NUMBERS = {"n": "0.3333333333333333", "epsilon": "0.001", "scale": "0.25", "low": "-inf"}

@@ -9,10 +9,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Hint, Op, Program, Region
 from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.order import Order
-from ptir_tools.core.rewriter import Event, Rewriter
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.rewrite.order import Order
+from ptir_tools.rewrite.rewriter import Event, Rewriter
 
 SQUARE = tensor(F32, (3, 3))
 

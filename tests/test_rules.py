@@ -16,15 +16,15 @@ from rewrite_programs import agree, grow, ordinary, outputs, sample
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
-from ptir_tools.core.patterns import Effect
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.rules import joins
-from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
-from ptir_tools.dialects.ptir.text import FORMAT
+from ptir_tools.dialects.ptir.rewrites import joins
+from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
+from ptir_tools.dialects.ptir.text.format import FORMAT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.rewrite.patterns import Effect
 
 FILES = sorted((TESTDATA / "rules").glob("*.txt"))
 _CASE = re.compile(r"^// (rule|fold) ([\w-]+) ?(\w*)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)

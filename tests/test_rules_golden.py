@@ -14,17 +14,17 @@ from test_rules import read, write
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.greedy import apply_patterns_and_fold_greedily
 from ptir_tools.core.ir import Program, clone
-from ptir_tools.core.patternset import PatternSet
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.core.watching import fingerprint
 from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
+from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.rewrite.driver import apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.step_log import fingerprint
 
 GOLDEN = TESTDATA / "ptir" / "golden"
 SAMPLES = {"d": TESTDATA / "ptir" / "dump", "f": TESTDATA / "ptir" / "func"}

@@ -11,7 +11,7 @@ from rewrite_programs import grow
 from test_rules_variants import equal
 
 from ptir_tools.core.ir import clone
-from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
+from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 _DIVIDES = {"div", "reciprocal", "rsqrt"}

@@ -113,7 +113,7 @@ def test_a_pipe_does_not_pay_for_tables(args: tuple[str, ...]) -> None:
 def test_verify_imports_no_writer(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     _, names = imported("verify", tmp_path / "p.ptir")
-    assert not names & {"ptir_tools.dialects.ptir.writer", "filecmp", "glob"}
+    assert not names & {"ptir_tools.dialects.ptir.text.writer", "filecmp", "glob"}
 
 
 def test_a_lazy_module_is_imported_when_touched_as_an_import_statement_does() -> None:

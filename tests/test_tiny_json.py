@@ -11,8 +11,8 @@ from tiny_graphs import SAMPLES, codes, good, graph, node, printed, random_text,
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc
-from ptir_tools.dialects.tiny.json import format_text
-from ptir_tools.dialects.tiny.layout import _TOKEN
+from ptir_tools.dialects.tiny.text.fmt import _TOKEN
+from ptir_tools.dialects.tiny.text.json import format_text
 
 X = source([3, 4])
 

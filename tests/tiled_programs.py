@@ -4,8 +4,8 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir import text as ptir_text
-from ptir_tools.dialects.pto import text as pto_text
+from ptir_tools.dialects.ptir.text import format as ptir_text
+from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
 

@@ -11,10 +11,10 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Function, Op, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind.ops.reduce import normalized
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
     import numpy as np

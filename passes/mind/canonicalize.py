@@ -11,9 +11,9 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import OPS, Trait
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,16 +1,16 @@
-"""PTIR's canonical form: the rules of `dialects.ptir.rules`, folding and dead-code elimination, in one greedy driver."""
+"""PTIR's canonical form: the rules of `dialects.ptir.rewrites`, folding and dead-code elimination, in one greedy driver."""
 
 from __future__ import annotations
 
-from ptir_tools.core.greedy import GreedyConfig, GreedyStats
 from ptir_tools.core.ir import Op, Program
-from ptir_tools.core.patterns import Effect, Pattern, has_floats
-from ptir_tools.core.patternset import FrozenPatternSet
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.watching import op_text
-from ptir_tools.dialects.ptir.rules.canonicalization import CANONICALIZATION
+from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.passes.ptir.dce import prune_regions
+from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats
+from ptir_tools.rewrite.pattern_set import FrozenPatternSet
+from ptir_tools.rewrite.patterns import Effect, Pattern, has_floats
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.step_log import op_text
 
 OPTIONS = {"max-iterations": None}  # of rewrites and folds
 

@@ -16,11 +16,11 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OpDef
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.symbols import mentioned, specialize
 from ptir_tools.core.types import TensorType
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.cse import Merger
+from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
     from ptir_tools.plan import liveness, record

@@ -7,11 +7,11 @@ alone tell what a symbol is.
 from __future__ import annotations
 
 from ptir_tools.core.ir import Function, Program
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.dialects.ptir.pruning import prune
-from ptir_tools.dialects.ptir.sharing import Sharing
+from ptir_tools.dialects.ptir.rewrites.pruning import prune
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing
 from ptir_tools.passes import PassContext, dce
+from ptir_tools.rewrite.rewriter import Rewriter
 
 OPTIONS = {"parameters": False}
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from ptir_tools.core.ir import Program, Value
 from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.dialects.ptir.fusion import Group, elementwise_groups, fusion_kind
+from ptir_tools.dialects.ptir.kernels.fusion import Group, elementwise_groups, fusion_kind
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Backend(StrEnum):

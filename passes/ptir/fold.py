@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patternset import PatternSet
-from ptir_tools.dialects.ptir.rules.uniform import constant_operands
+from ptir_tools.dialects.ptir.rewrites.uniform import constant_operands
 from ptir_tools.passes import PassContext, fold
+from ptir_tools.rewrite.pattern_set import PatternSet
 
 _THROUGH_BROADCASTS = PatternSet([constant_operands]).freeze()
 

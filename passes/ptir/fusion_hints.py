@@ -13,9 +13,9 @@ from enum import StrEnum
 from itertools import count
 
 from ptir_tools.core.ir import Hint, Op, Program, Value
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.dialects.ptir.fusion import Group, attrs, dot_groups, elementwise_groups, fusion_kind
+from ptir_tools.dialects.ptir.kernels.fusion import Group, attrs, dot_groups, elementwise_groups, fusion_kind
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Policy(StrEnum):

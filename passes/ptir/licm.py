@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import create, operand_type
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType, TupleType
-from ptir_tools.dialects.ptir.sharing import Sharing, insert_params
-from ptir_tools.dialects.ptir.speculation import draws, never_fails
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_params
+from ptir_tools.dialects.ptir.rewrites.speculation import draws, never_fails
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 LOOPS = ("ptir.while", "ptir.scan")
 _REMADE = ("ptir.constant", "ptir.broadcast_to", "ptir.iota")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Hint, Op, Operand, Program
 from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.dialects.ptir.targets import TARGETS
+from ptir_tools.dialects.ptir.kernels.targets import TARGETS
 from ptir_tools.passes import Floats, PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 _DOT = "dot_epilogue_v1"
 _TARGETS = {"elementwise_dag_v1": "gpt_rs.triton.fused_elementwise.f32.v1", _DOT: "gpt_rs.triton.fused_dot_bias.f32.v1"}

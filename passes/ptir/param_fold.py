@@ -18,10 +18,10 @@ from ptir_tools.core.evaluate import Context, evaluate, read
 from ptir_tools.core.ir import Element, Literal, Op, Program, Value
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import MOVEMENT
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.speculation import draws
+from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
-from ptir_tools.core.patterns import Effect
-from ptir_tools.dialects.ptir.rules.contractions import CONTRACTIONS
+from ptir_tools.dialects.ptir.rewrites.contractions import CONTRACTIONS
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.passes.ptir import canonicalize
+from ptir_tools.rewrite.patterns import Effect
 
 
 def run(program: Program, context: PassContext) -> None:

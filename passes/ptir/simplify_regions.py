@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ptir_tools.core.ir import Literal, Op, Program, Region
-from ptir_tools.core.rewriter import Rewriter
-from ptir_tools.core.watching import fingerprint
 from ptir_tools.passes import PassContext, dce
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.step_log import fingerprint
 
 
 def run(program: Program, context: PassContext) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import create, operand_type
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.sharing import Sharing, make_first, unused
-from ptir_tools.dialects.ptir.speculation import draws
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, unused
+from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
+from ptir_tools.rewrite.rewriter import Rewriter
 
 _DEEPEST = 8  # levels of regions that an op moves into: what a chain of branches computes would end in one each
 

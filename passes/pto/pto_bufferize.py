@@ -16,14 +16,14 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.info import infer
-from ptir_tools.dialects.pto.literals import integer
 from ptir_tools.dialects.pto.targets import ALIGNMENT, target_of
+from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.windows import on_chip
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
+from ptir_tools.rewrite.rewriter import Rewriter
 
 Places = dict[Value, int]
 ASSIGN = "tile.assign"

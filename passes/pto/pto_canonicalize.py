@@ -13,16 +13,16 @@ from itertools import count
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.constants import scalar_of
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, operand_type
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import EventType, ScalarType, tensor
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import pipe_of
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.constants import scalar_of
+from ptir_tools.rewrite.rewriter import Rewriter
 
 _ROUNDS = 16
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ptir_tools.core.ir import Op, Operand, Program, Value
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import Dim, TensorType
 from ptir_tools.dialects.tiny.ops.view import axis_name
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.tiny import normalize
+from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:

@@ -7,10 +7,10 @@ The EXPANDs, RESHAPEs and CASTs that a graph leaves out, and the numbers of name
 from __future__ import annotations
 
 from ptir_tools.core.ir import Op, Program
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:

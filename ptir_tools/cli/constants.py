@@ -10,7 +10,7 @@ from ptir_tools.cli.output import replacing
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.types import TensorType
-from ptir_tools.engines.ports import signature
+from ptir_tools.engines.signature import signature
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array

@@ -14,9 +14,9 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.pipeline import Step
 from ptir_tools.core.source import Source
 from ptir_tools.passes import Hook, PassContext, names
+from ptir_tools.rewrite.pipeline import Step
 
 if TYPE_CHECKING:
     import difflib

@@ -9,7 +9,7 @@ import click
 from ptir_tools.cli.options import files_argument, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.dialects.ptir import bincode
+from ptir_tools.dialects.ptir.gptrs import bincode
 
 
 @subcommand(

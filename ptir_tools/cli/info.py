@@ -14,7 +14,7 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.ir import Function, Program
 from ptir_tools.core.symbols import symbols
-from ptir_tools.engines.ports import Port, results, signature
+from ptir_tools.engines.signature import Port, results, signature
 
 
 @subcommand(file_argument, output_option, click.option("--json", "as_json", is_flag=True, help="The same as JSON."))

@@ -18,7 +18,7 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import MemRefType, TensorType, Type, memref
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
-from ptir_tools.engines.ports import Port, entry, signature
+from ptir_tools.engines.signature import Port, entry, signature
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import WRITES, operand_type
 from ptir_tools.core.types import MemRefType
-from ptir_tools.engines.ports import entry, flatten, nest, signature
+from ptir_tools.engines.signature import entry, flatten, nest, signature
 
 if TYPE_CHECKING:
     import numpy as np

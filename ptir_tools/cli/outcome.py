@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import MemRefType, TensorType, Type, memref
 from ptir_tools.engines import RunOptions, run
-from ptir_tools.engines.ports import results, signature
+from ptir_tools.engines.signature import results, signature
 
 if TYPE_CHECKING:
     import numpy as np

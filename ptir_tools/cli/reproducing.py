@@ -10,9 +10,9 @@ from ptir_tools.cli.output import program_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.ir import Program
-from ptir_tools.core.pipeline import Step
 from ptir_tools.core.source import Source
 from ptir_tools.passes import Hook, PassContext, run_pipeline
+from ptir_tools.rewrite.pipeline import Step
 
 _HEADER = re.compile(r"(?://|#) (version|pipeline|flags): (.*)")
 _BOUND = re.compile(r"--(max-iterations|bisect-limit) ([0-9]{1,18})\b")

@@ -8,8 +8,8 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.rewriter import Rewriter
 from ptir_tools.core.types import TensorType, TupleType, Type
+from ptir_tools.rewrite.rewriter import Rewriter
 
 Edit = Callable[[Program], bool]
 Replace = Callable[[Rewriter, Op, Value], "Operand | None"]

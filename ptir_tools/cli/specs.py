@@ -14,7 +14,7 @@ from ptir_tools.core.dtypes import CF32, CF64, F32, F64, DType, Kind
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type
 from ptir_tools.engines.inputs import random_array
-from ptir_tools.engines.ports import Port
+from ptir_tools.engines.signature import Port
 
 if TYPE_CHECKING:
     import numpy as np

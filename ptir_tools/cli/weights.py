@@ -17,10 +17,10 @@ from ptir_tools.core.lazy import lazy
 if TYPE_CHECKING:
     from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir import external
+    from ptir_tools.dialects.ptir.text import external
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
-    external = lazy("ptir_tools.dialects.ptir.external")
+    external = lazy("ptir_tools.dialects.ptir.text.external")
 
 weights_option = click.option(
     "--weights", metavar="FILE", help="Text PTIR: keep constants of more than 16 elements in FILE (.safetensors or .npz)."

@@ -81,11 +81,11 @@ def get_conversion_target(target: str, source: str = HUB) -> ConversionTarget | 
 
 
 for _source, _target, _module in (
-    ("mind", "ptir", "ptir_tools.convert.mind_ptir"),
-    ("tiny", "ptir", "ptir_tools.convert.tiny_ptir"),
-    ("ptir", "mind", "ptir_tools.convert.ptir_mind"),
-    ("ptir", "tiny", "ptir_tools.convert.ptir_tiny"),
-    ("ptir", "pto", "ptir_tools.convert.ptir_pto"),
+    ("mind", "ptir", "ptir_tools.convert.mind_to_ptir"),
+    ("tiny", "ptir", "ptir_tools.convert.tiny_to_ptir.convert"),
+    ("ptir", "mind", "ptir_tools.convert.ptir_to_mind.convert"),
+    ("ptir", "tiny", "ptir_tools.convert.ptir_to_tiny.convert"),
+    ("ptir", "pto", "ptir_tools.convert.ptir_to_pto.convert"),
 ):
     register_conversion_target(ConversionTarget(_source, _target, _module))
 

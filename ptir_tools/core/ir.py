@@ -23,7 +23,7 @@ NOBODY: Any = ()  # the users of a value that has none: most lists that would st
 class Value:
     """An SSA value. `type` UNTYPED is left to inference; `op` is None for parameters.
 
-    `users` is the rewriter's (`core.uses`): who uses it, once per use. Nothing else may read it.
+    `users` is the rewriter's (`rewrite.uses`): who uses it, once per use. Nothing else may read it.
     """
 
     type: Type
@@ -75,7 +75,7 @@ Operand = Value | Element | Literal
 class Op:
     """One operation. `attrs` are the values of `defn.attrs`, in that order, defaults filled in.
 
-    `slot` is the rewriter's (`core.order`): its place, 0 for an op that does not stand in a block. Nothing else may read it.
+    `slot` is the rewriter's (`rewrite.order`): its place, 0 for an op that does not stand in a block. Nothing else may read it.
     """
 
     defn: OpDef

@@ -21,15 +21,15 @@ class Entry(NamedTuple):
 FORMATS: dict[str, Entry] = {
     e.name: e
     for e in (
-        Entry("ptir", "ptir", "ptir_tools.dialects.ptir.text"),
-        Entry("ptir-dump", "ptir", "ptir_tools.dialects.ptir.dump"),
-        Entry("ptir-json", "ptir", "ptir_tools.dialects.ptir.json"),
-        Entry("pto", "pto", "ptir_tools.dialects.pto.text"),
-        Entry("mind", "mind", "ptir_tools.dialects.mind.text"),
-        Entry("tiny", "tiny", "ptir_tools.dialects.tiny.json"),
-        Entry("mind-json", "mind", "ptir_tools.dialects.mind.records", readable=False),
-        Entry("pto-as", "pto", "ptir_tools.dialects.pto.assembly", readable=False),
-        Entry("mlir", "mind", "ptir_tools.dialects.mind.mlir", readable=False),
+        Entry("ptir", "ptir", "ptir_tools.dialects.ptir.text.format"),
+        Entry("ptir-dump", "ptir", "ptir_tools.dialects.ptir.gptrs.dump"),
+        Entry("ptir-json", "ptir", "ptir_tools.dialects.ptir.gptrs.json"),
+        Entry("pto", "pto", "ptir_tools.dialects.pto.text.format"),
+        Entry("mind", "mind", "ptir_tools.dialects.mind.text.format"),
+        Entry("tiny", "tiny", "ptir_tools.dialects.tiny.text.json"),
+        Entry("mind-json", "mind", "ptir_tools.dialects.mind.text.records", readable=False),
+        Entry("pto-as", "pto", "ptir_tools.dialects.pto.text.assembly", readable=False),
+        Entry("mlir", "mind", "ptir_tools.dialects.mind.mlir.format", readable=False),
     )
 }
 

@@ -19,10 +19,10 @@ from ptir_tools.dialects.sniff import beginning, sniff
 if TYPE_CHECKING:
     import filecmp
 
-    from ptir_tools.dialects.ptir import trace
+    from ptir_tools.dialects.ptir.gptrs import trace
 else:
     filecmp = lazy("filecmp")
-    trace = lazy("ptir_tools.dialects.ptir.trace")
+    trace = lazy("ptir_tools.dialects.ptir.gptrs.trace")
 
 BOM = "\ufeff"
 

@@ -20,7 +20,7 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type, leaves
-from ptir_tools.engines.ports import flatten
+from ptir_tools.engines.signature import flatten
 
 if TYPE_CHECKING:
     import numpy as np

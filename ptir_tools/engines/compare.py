@@ -14,7 +14,8 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Type
-from ptir_tools.engines import execute, ports, rejecting, require_memory, run, specialized
+from ptir_tools.engines import execute, rejecting, require_memory, run, specialized
+from ptir_tools.engines import signature as ports
 from ptir_tools.engines.bounds import SLACK, Analysis, leaf_dtypes, measure
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs

@@ -10,7 +10,8 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.evaluate import Context, streams
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines import ports, rejecting, require_memory, specialized
+from ptir_tools.engines import rejecting, require_memory, specialized
+from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Executable
 from ptir_tools.engines.options import RunOptions

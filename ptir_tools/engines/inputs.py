@@ -19,7 +19,7 @@ from ptir_tools.core.opdef import MOVEMENT, operand_type
 from ptir_tools.core.types import MemRefType, Shape, TensorType, Type, leaves
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.needs import NOTHING, Need, Shapes, of_arithmetic, of_loop, of_tiles
-from ptir_tools.engines.ports import Port, entry, signature
+from ptir_tools.engines.signature import Port, entry, signature
 
 if TYPE_CHECKING:
     import numpy as np

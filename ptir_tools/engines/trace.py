@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.ir import Program
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.pipeline import Step
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import Execution, PassEvent, TraceSink
 from ptir_tools.passes import Hook, PassContext
+from ptir_tools.rewrite.pipeline import Step
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array

@@ -20,8 +20,8 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.ptir import bincode, trace
-from ptir_tools.dialects.ptir.lowering import lower
+from ptir_tools.dialects.ptir.gptrs import bincode, trace
+from ptir_tools.dialects.ptir.gptrs.lowering import lower
 from ptir_tools.engines.sinks import Execution, PassEvent, TraceSink
 
 _REWRITES = ("rewrites", "folds", "merged")

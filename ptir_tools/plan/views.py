@@ -8,11 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.constants import literal_of
 from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
+from ptir_tools.rewrite.constants import literal_of
 
 if TYPE_CHECKING:
     import numpy as np

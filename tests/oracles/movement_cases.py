@@ -6,7 +6,7 @@ import numpy as np
 from ptir_oracle import COMPLEX, DTYPES, sample
 
 from oracles.cases import RANKED, SHAPES, Drawn, draws, indices, plain
-from ptir_tools.dialects.ptir.scalars import Scalar
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
 
 
 @draws("reshape")

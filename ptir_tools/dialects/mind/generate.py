@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Program, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
-from ptir_tools.dialects.mind.attributes import SCALARS
+from ptir_tools.dialects.mind.text.attributes import SCALARS
 
 DTYPES = (F32, F32, F64, SI32, SI64)
 _ELEMENTS = 4096  # no value has more

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.uses import value_named
+from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, AttrValue
-from ptir_tools.dialects.ptir.targets import COLUMNS, NODES
+from ptir_tools.rewrite.uses import value_named
 
 PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}
 KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")

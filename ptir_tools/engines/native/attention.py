@@ -9,7 +9,7 @@ from math import prod
 
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, Region, Value
-from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.numpy.linalg import axes_of, work_dtype
 from ptir_tools.engines.numpy.steps import tensor_of
 

@@ -10,7 +10,8 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines.native import clusters, threads
+from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.causal import LANES, causal
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ptir_tools.core.dtypes import BF16, F16
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import TensorType
-from ptir_tools.engines.native import clusters
+from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import kernels
 
 INSTRUCTION = 3  # bytes

@@ -11,7 +11,8 @@ from ptir_tools.core.dtypes import BF16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines.native import clusters, threads
+from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler, lowered
 from ptir_tools.engines.numpy.steps import Step, Workshop

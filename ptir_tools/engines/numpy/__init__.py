@@ -26,8 +26,8 @@ from ptir_tools.engines.numpy import (
 from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
 from ptir_tools.engines.numpy.steps import Builder, Step, Target
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.engines.ports import flatten, nest
 from ptir_tools.engines.reference import widest
+from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.plan import BlockPlan, Plan, plan_block
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop
-from ptir_tools.engines.ports import flatten
+from ptir_tools.engines.signature import flatten
 
 if TYPE_CHECKING:
     import numpy as np

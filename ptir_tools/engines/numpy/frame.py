@@ -17,7 +17,7 @@ from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.numpy.movement import VIEWS
 from ptir_tools.engines.numpy.steps import Running, Step, Target, declared
-from ptir_tools.engines.ports import flatten, nest
+from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
 from ptir_tools.plan.record import ALIGN

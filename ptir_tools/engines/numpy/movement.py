@@ -9,7 +9,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Data, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects.ptir.scalars import element
+from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, tensor_of
 from ptir_tools.plan.views import windows
 

@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
-from ptir_tools.engines.ports import flatten
+from ptir_tools.engines.signature import flatten
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.ops.numerics import identity
-from ptir_tools.dialects.ptir.scalars import element
+from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.elementwise import extreme_of
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.constants import same_operand, scalar_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Op, Operand
@@ -16,6 +15,7 @@ from ptir_tools.dialects.ptir.ops.elementwise import MAP
 from ptir_tools.dialects.ptir.ops.folds import made_by, tensor_type
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of, lossless
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
+from ptir_tools.rewrite.constants import same_operand, scalar_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.ptir import targets
+from ptir_tools.dialects.ptir.kernels import targets
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
 

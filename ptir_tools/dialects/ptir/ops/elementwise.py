@@ -12,8 +12,8 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.constants import nonzero_divisor
+from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.folds import made_by, of_equal_operands
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import (

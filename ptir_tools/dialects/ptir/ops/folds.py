@@ -2,15 +2,15 @@
 
 A fold is declared with its op; its docstring says what it answers, as `ptir ops` and docs/rewrites.md show it. It looks at the op
 and at what defines its operands. It need not compare types: an answer of another type than the result's is not taken
-(`core.folding`). What needs a number (`mul(x, 1)`) is a rule, and so is what may change a NaN or the sign of a zero.
+(`rewrite.fold`). What needs a number (`mul(x, 1)`) is a rule, and so is what may change a NaN or the sign of a zero.
 """
 
 from __future__ import annotations
 
-from ptir_tools.core.constants import same_operand
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
+from ptir_tools.rewrite.constants import same_operand
 
 
 def of_same_type(op: Op) -> Operand | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.constants import same_operand
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
@@ -24,6 +23,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     same_shape,
     want,
 )  # fmt: skip
+from ptir_tools.rewrite.constants import same_operand
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
-from ptir_tools.dialects.ptir import scalars
+from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import (
     agree,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
     from ptir_tools.core.opdef import Many
     from ptir_tools.dialects.ptir.ops.kinds import Result
-    from ptir_tools.dialects.ptir.scalars import Scalar
+    from ptir_tools.dialects.ptir.ops.scalars import Scalar
 else:
     np = lazy("numpy")
 

@@ -14,8 +14,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
-from ptir_tools.dialects.ptir import scalars
-from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.join import ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.ptir.ops.kinds import Result, WindowKind
-    from ptir_tools.dialects.ptir.scalars import Scalar
+    from ptir_tools.dialects.ptir.ops.scalars import Scalar
 else:
     np = lazy("numpy")
 

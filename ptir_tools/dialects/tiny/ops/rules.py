@@ -14,7 +14,7 @@ SPELLED: dict[DType, str] = {d: text for text, d in DTYPES.items()}
 FLOATS = (F16, BF16, F32)
 NUMBERS = (*FLOATS, SI32)
 
-# What the annotations of attributes mean; dialects/tiny/args.py reads and writes each of them.
+# What the annotations of attributes mean; dialects/tiny/text/args.py reads and writes each of them.
 Scalar = int | float | bool
 Ints = tuple[int, ...]
 Axes = tuple[int | str, ...]  # a text names the axis whose extent is written so

@@ -1,0 +1,212 @@
+"""Where one kernel ends and the next begins: an op joins the last kernel that makes something it reads, if the two fit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE, VIEWS
+from ptir_tools.convert.ptir_to_pto.emit import Emit
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes, source, unfit
+from ptir_tools.convert.ptir_to_pto.lower import RULES
+from ptir_tools.convert.ptir_to_pto.tiling import Blocks, Frame, frames
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
+from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Value
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.passes import PassContext, run_pipeline
+
+CLEAN, EVENTS = "pto-canonicalize", "pto-canonicalize,pto-insert-events"
+TOO_LARGE = "CapacityExceeded"
+_LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
+
+
+Ports = Sequence[tuple[Value, str]]  # parameters by name
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """Ops of one loop over blocks, and what they read and leave in memory."""
+
+    body: list[Op]
+    stored: Collection[Value]  # what kernels before it make
+    shared: bool = True  # whether what is read twice is the same block
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+
+
+class Tiling:
+    """Makes PTO of single kernels."""
+
+    def __init__(self, target: Target, source: Source | None) -> None:
+        self.target = target
+        self.source = source
+
+    def smallest(self, kernel: Kernel, shapes: Shapes) -> Diagnostics:
+        """What is wrong with a kernel in the smallest blocks of its best frame."""
+        first = Diagnostics(self.source)
+        for i, frame in enumerate(frames(shapes)):
+            *_, least = frame.blocks()
+            inputs, outputs = ([(v, v.name) for v in values] for values in (kernel.inputs, kernel.outputs))
+            _, report = self.made(shapes, frame, least, "main", inputs, outputs, events=False)
+            if not report.errors:
+                return report
+            first = report if i == 0 else first
+        return first
+
+    def largest(self, kernel: Kernel, shapes: Shapes, name: str, inputs: Ports, outputs: Ports) -> Program:
+        """A kernel that fits, in the largest blocks that do."""
+        for frame in frames(shapes):
+            for blocks in frame.blocks():
+                made, report = self.made(shapes, frame, blocks, name, inputs, outputs)
+                if not report.errors:
+                    return made
+                if any(d.code != TOO_LARGE for d in report if d.severity is Severity.ERROR):
+                    break
+        raise AssertionError(f"{name} fitted before")
+
+    def made(
+        self, shapes: Shapes, frame: Frame, blocks: Blocks, name: str, inputs: Ports, outputs: Ports, events: bool = True
+    ) -> tuple[Program, Diagnostics]:
+        """A kernel as a function in blocks of one size, and what is wrong with it."""
+        report = Diagnostics(self.source)
+        emit = Emit(name, shapes, frame, blocks, self.target, rules=RULES, report=report)
+        program = emit.run(inputs, outputs)
+        program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
+        if not report.errors:
+            run_pipeline(program, EVENTS if events else CLEAN, PassContext(verify_each=False))
+            verify(program, report)
+        return program, report
+
+
+class Cut:
+    """The kernels of a function, in order. What cannot be said is reported."""
+
+    def __init__(self, main: Function, tiling: Tiling, diagnostics: Diagnostics, lost: Iterable[Value] = ()) -> None:
+        self.main = main
+        self.tiling = tiling
+        self.diagnostics = diagnostics
+        self.kernels: list[Kernel] = []
+        self.where: dict[Value, int] = {}  # the kernel that makes a value
+        self.lost = set(lost)  # what has been refused: what reads it stays silent
+        self.users: dict[Value, list[Op]] = {}
+        for op in main.body:
+            for x in op.values():
+                self.users.setdefault(x, []).append(op)
+
+    def run(self) -> None:
+        """Place every op; views only where memory is wanted."""
+        results = set(self.main.results)
+        for op in self.main.body:
+            if not op.defn.is_constant and op.defn.short != COUNT and (op.defn.short not in VIEWS or op.result in results):
+                self.place(op)
+        for kernel in self.kernels:
+            self._ports(kernel, self.shapes(kernel))
+
+    def place(self, op: Op) -> None:
+        """Let a kernel compute `op`, or report why none can."""
+        bases = [source(x, self.where)[0] for x in op.operands]
+        if self.lost.intersection(b.value if isinstance(b, Element) else b for b in bases if not isinstance(b, Literal)):
+            self.lost.update(op.results)
+            return
+        if reason := _unsaid(op):
+            self.diagnostics.error(NOT_TRANSLATABLE, reason, op.loc)
+            self.lost.update(op.results)
+            return
+        if op.defn.short == PRODUCT:
+            self._in_order(op)
+        made = [self.where[b] for b in bases if isinstance(b, Value) and b in self.where]
+        for k in dict.fromkeys((max(made, default=0), len(self.kernels) - 1)):
+            small = 0 <= k < len(self.kernels) and len(self.kernels[k].body) < _LONGEST
+            if small and not self._fits([*self.kernels[k].body, op], k):
+                return
+        wrong = self._fits([op], len(self.kernels))
+        if wrong and self._stored_views(op):
+            wrong = self._fits([op], len(self.kernels))
+        for d in wrong:
+            self.diagnostics.add(d)
+        if wrong:
+            self.lost.update(op.results)
+
+    def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
+        """Let ops be kernel `k`; what keeps them from being one."""
+        found: list[Diagnostic] = []
+        stored = {v for v, made in self.where.items() if made < k}
+        for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
+            wrong = self._wrong(kernel)
+            if not wrong:
+                self.kernels[k : k + 1] = [kernel]
+                self.where[body[-1].result] = k
+                return []
+            found = found or wrong
+        return found
+
+    def _stored_views(self, op: Op) -> bool:
+        """Put the views that `op` reads into memory; whether there are any."""
+        views = [x for x in op.operands if isinstance(x, Value) and source(x, self.where)[1]]
+        for x in views:
+            assert x.op is not None
+            if x not in self.where and not isinstance(source(x, self.where)[0], Literal):
+                self.place(x.op)
+        return bool(views) and not self.lost.intersection(views)
+
+    def _in_order(self, op: Op) -> None:
+        """Put operands of a product into memory whose inner extent is not on the side that the matrix unit wants."""
+        try:
+            shapes = self.shapes(Kernel([op], set(self.where)))
+        except Violation:
+            return
+        product = shapes.products[0]
+        for i, outer in enumerate((product.rows, product.columns)):
+            x, dims = op.operands[i], shapes.reads[op, i].memory
+            places = [d for d, axes in enumerate(dims) if set(axes) & set(outer) or not (axes or outer)]
+            inner = [d for d, axes in enumerate(dims) if product.inner and product.inner[-1] in axes]
+            last = len(dims) - 1
+            good = places and inner and (min(places) < inner[0] == last if i == 0 else inner[0] < max(places) == last)
+            if not good and isinstance(x, Value) and x.op is not None and source(x, self.where)[1]:
+                self.place(x.op)
+
+    def shapes(self, kernel: Kernel) -> Shapes:
+        """The axes of a kernel."""
+        return Shapes(kernel.body, kernel.stored, kernel.shared)
+
+    def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
+        """What keeps ops from being one kernel."""
+        try:
+            shapes = self.shapes(kernel)
+            self._ports(kernel, shapes)
+            report = self.tiling.smallest(kernel, shapes)
+        except Violation as violation:
+            report = Diagnostics(self.tiling.source)
+            report.violation(violation, violation.loc or kernel.body[-1].loc)
+        errors = (replace(d, code=NOT_TRANSLATABLE) for d in report if d.severity is Severity.ERROR)
+        return list(dict.fromkeys(errors))
+
+    def _ports(self, kernel: Kernel, shapes: Shapes) -> None:
+        """What a kernel reads and leaves in memory."""
+        made, inside = shapes.made, set(kernel.body)
+        bases = (r.base for r in shapes.reads.values())
+        kernel.inputs = list(dict.fromkeys(b for b in bases if isinstance(b, Value) and b not in made and not _counts(b)))
+        kernel.outputs = [v for v in made if self._escapes(v, inside)]
+
+    def _escapes(self, v: Value, inside: set[Op]) -> bool:
+        """Whether something outside of a kernel reads a value, views looked through."""
+        return v in self.main.results or any(self._reads(op, inside) for op in self.users.get(v, ()))
+
+    def _reads(self, op: Op, inside: set[Op]) -> bool:
+        if op in inside:
+            return False
+        return self._escapes(op.result, inside) if op.defn.short in VIEWS and op.result not in self.where else True
+
+
+def _counts(v: Value) -> bool:
+    return v.op is not None and v.op.defn.short == COUNT
+
+
+def _unsaid(op: Op) -> str:
+    """Why no tile op can do what `op` does, whatever is around it; nothing when one may."""
+    if op.defn.short not in RULES:
+        return f"no tile op does what {op.defn.short} does"
+    return next(filter(None, map(unfit, (*map(operand_type, op.operands), *(v.type for v in op.results)))), "")

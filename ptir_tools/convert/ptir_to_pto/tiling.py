@@ -1,0 +1,133 @@
+"""How a kernel is cut into tiles: axes that are looped over, one for rows, one for columns, and blocks of those two.
+
+The axes are those of the kernel's largest value. In a block a value is a tile with rows and columns, one column, one row, or a
+scalar, by which of the two axes it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat
+from ptir_tools.convert.ptir_to_pto.kernel import Product, Shapes, element
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.pto.targets import ALIGNMENT
+
+FULL, COLUMN, ROW, SCALAR = "full", "column", "row", "scalar"
+POINT = "point"  # one element of memory, the same for rows and columns
+KINDS = {(True, True): FULL, (True, False): COLUMN, (False, True): ROW, (False, False): POINT}
+BOX = 16  # rows of a box of a matrix, and columns where elements are large
+_ROWS = 128  # of the largest block
+_COLUMNS = 2048  # of the largest block that is not the whole row
+_DEPTHS = (128, 64, 32)  # of a step of a product
+_LAST = Axis(1)  # stands for columns where there is no axis
+
+
+@dataclass(slots=True, frozen=True)
+class Blocks:
+    """The rows and columns of a block, and what a product takes of its inner extent at once."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+@dataclass(slots=True, frozen=True)
+class Frame:
+    """The axes of a kernel: `loops` one by one, rows (None: one row) and columns in blocks, multiples of the two units."""
+
+    loops: Dim
+    row: Axis | None
+    column: Axis
+    row_unit: int
+    column_unit: int
+    reduced: frozenset[Axis]  # of these a block has all
+    products: bool
+
+    @property
+    def rows(self) -> int:
+        """The extent that blocks divide into rows."""
+        return self.row.size if self.row is not None else 1
+
+    @property
+    def columns(self) -> int:
+        """The extent that blocks divide into columns."""
+        return self.column.size
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether tiles are rows."""
+        return self.row is None and self.row_unit == 1
+
+    def kind(self, dims: Dims) -> str:
+        """What a value is in a block."""
+        axes = flat(dims)
+        return KINDS[self.row in axes, self.column in axes or self.column is _LAST]
+
+    def blocks(self) -> Iterator[Blocks]:
+        """Blocks to try, the largest first: wide before high."""
+        widest, whole = _up(self.columns, self.column_unit), self.column in self.reduced
+        narrow = [] if whole else _halves(min(_COLUMNS, widest // 2), self.column_unit)
+        if self.products and not whole and widest > _COLUMNS:
+            widest, narrow = narrow[0], narrow[1:]
+        all_rows = self.row in self.reduced
+        highest = _up(self.rows if all_rows else min(self.rows, _ROWS), self.row_unit)
+        for columns in (widest, *narrow):
+            for rows in [highest] if all_rows else _halves(highest, self.row_unit):
+                for depth in _DEPTHS if self.products else (0,):
+                    yield Blocks(rows, columns, depth)
+
+
+def frames(shapes: Shapes) -> list[Frame]:
+    """Every way to take rows and columns of a kernel's axes, the last two axes of its largest value first.
+
+    Raises Violation when there is none.
+    """
+    axes, reduced = flat(shapes.largest), frozenset(shapes.reduced)
+    require(len(reduced) <= 2, NOT_TRANSLATABLE, "more than rows and columns of a block are reduced")
+    columns = axes[::-1] or (_LAST,)
+    pairs = [(row, column) for column in columns for row in reversed(axes) if row is not column]
+    found = []
+    for row, column in (*pairs, *((None, column) for column in columns)):
+        fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
+        loops = tuple(a for a in axes if a not in (row, column))
+        if fits and all(set(loops) <= used for used in shapes.used):
+            found.append(_frame(shapes, loops, row, column))
+    if not found:
+        raise Violation(NOT_TRANSLATABLE, "no two axes hold what the ops here need of rows and columns")
+    return found
+
+
+def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
+    return (row in p.rows if row is not None else not p.rows) and (column in p.columns)
+
+
+def _frame(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Frame:
+    types = [v.type for v in shapes.seen]
+    least = min(element(t).size for t in types if isinstance(t, TensorType))
+    products = bool(shapes.products)
+    unit = max(ALIGNMENT // least, BOX if products else 1)
+    upright = products or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
+    return Frame(loops, row, column, unit if upright else 1, unit, frozenset(shapes.reduced), products)
+
+
+def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:
+    """Whether a value in memory stands: as a column or a point, or with columns before rows."""
+    axes = flat(dims)
+    if column not in axes:
+        return column is not _LAST
+    return row in axes and axes.index(column) < axes.index(row)
+
+
+def _up(n: int, unit: int) -> int:
+    return -(-n // unit) * unit
+
+
+def _halves(n: int, unit: int) -> list[int]:
+    """`n`, half of it and so on, each a multiple of `unit`."""
+    found = [_up(n, unit)]
+    while found[-1] > unit:
+        found.append(_up(found[-1] // 2, unit))
+    return found

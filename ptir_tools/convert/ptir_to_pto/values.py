@@ -1,0 +1,55 @@
+"""What a value is in a block, and the element types that a target computes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptir_tools.convert.ptir_to_pto.kernel import element
+from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, DType
+from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.types import TensorType, Type, memref, scalar, tensor
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.dialects.pto.text.literals import integer
+
+# Where a target does not compute in elements of one type: those that hold every value of it, and round or wrap to the same.
+_WIDER = {F16: (F32,), BF16: (F32,), SI8: (SI16, SI32), UI8: (SI16, SI32), SI16: (SI32,), UI16: (SI32,)}
+
+
+@dataclass(slots=True, frozen=True)
+class Piece:
+    """A value in the block at hand: a tile of the frame's rows and columns, of one of them, or a scalar."""
+
+    kind: str
+    value: Value
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        found: DType = self.value.type.dtype  # type: ignore[attr-defined]
+        return found
+
+
+def number(n: int) -> Literal:
+    """A literal index."""
+    return integer(n, INDEX)
+
+
+def one(x: Literal) -> Literal:
+    """A splat as the literal of rank 0."""
+    return Literal(tensor(x.type.dtype, ()), (x.data or b"")[: x.type.dtype.size])
+
+
+def memory_type(v: Value) -> Type:
+    """What stands for a value outside of kernels: a memref, for a parameter of rank 0 a scalar."""
+    t = v.type
+    assert isinstance(t, TensorType)
+    return scalar(t.dtype) if v.op is None and not t.shape else memref(element(t), t.shape or (1,))
+
+
+def wider(target: Target, short: str, dtype: DType) -> DType:
+    """The elements that a target has a tile op in, for those of `dtype`: these, where there are no wider ones either."""
+    allowed = target.dtypes.get(short)
+    if allowed is None or short == "cvt" or DTYPE_TEXT[dtype] in allowed:
+        return dtype
+    return next((w for w in _WIDER.get(dtype, ()) if DTYPE_TEXT[w] in allowed), dtype)

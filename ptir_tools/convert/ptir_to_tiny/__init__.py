@@ -1,0 +1,1 @@
+"""PTIR to Tiny."""

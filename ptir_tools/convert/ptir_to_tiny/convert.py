@@ -1,0 +1,43 @@
+"""PTIR to Tiny: what movement, elementwise ops and reductions can say, the rest refused at every op at once.
+
+A PTIR value becomes a node, an immediate where every element is one constant, or one of these per element of a tuple. Tiny
+has no other constants: they become INPUTs in storage "const_pool" where the caller takes their values (`Options.constants`).
+Regions are put inline. What nobody uses is not translated.
+"""
+
+from __future__ import annotations
+
+from ptir_tools.convert.ptir_to_tiny.control import CONTROL
+from ptir_tools.convert.ptir_to_tiny.elementwise import FUNCTIONS
+from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Translation
+from ptir_tools.convert.ptir_to_tiny.movement import MOVEMENT
+from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
+from ptir_tools.convert.ptir_to_tiny.take import TAKEN
+from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.passes import PassContext, run_pipeline
+
+RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **TAKEN, **WINDOWS, **CONTROL}
+
+
+def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The Tiny graph that computes what the entry of `program`, which verifies, does; None after reporting what cannot be."""
+    before = diagnostics.errors
+    for other in program.functions:
+        if other is not program.main:
+            diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
+    program = _decomposed(program)
+    translation = Translation(program, RULES, diagnostics, options)
+    translation.run()
+    return translation.program if diagnostics.errors == before else None
+
+
+def _decomposed(program: Program) -> Program:
+    """`program`, or a copy of it whose layer norms are smaller ops."""
+    if not any(op.defn.short == "layer_norm" for block in program.blocks() for op in block.body):
+        return program
+    program = clone(program)
+    run_pipeline(program, "decompose", PassContext())
+    return program

@@ -1,0 +1,1 @@
+"""The linalg lowering of MIND modules, as text."""

@@ -1,0 +1,1 @@
+"""The text form of MIND Core IR, and its records."""

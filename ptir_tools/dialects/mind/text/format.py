@@ -1,0 +1,55 @@
+"""The text form of MIND Core IR: reading, the canonical print, and layout that keeps what the author wrote."""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.ir import Program, Value, collector_paused
+from ptir_tools.core.source import Source
+from ptir_tools.dialects.mind.text.reader import Line, Reader
+from ptir_tools.dialects.mind.text.statements import Alias, Inputs, Instruction, Outputs
+from ptir_tools.dialects.mind.text.writer import attribute_texts, extras, input_names, instruction, outputs, value_text, write
+
+
+def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The program in `source`; with errors it is partial, and what is in error has the type POISON."""
+    with collector_paused():
+        return Reader(source, diagnostics).read()
+
+
+def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
+    """The text in canonical layout and spelling; order, ids, comments, aliases and omitted types stay as they are.
+
+    Runs of blank lines become one. None when the text has errors, which are reported.
+    """
+    reader = Reader(source, diagnostics)
+    before = diagnostics.errors
+    program = reader.read()
+    if diagnostics.errors > before:
+        return None
+    names = dict(zip(program.main.params, input_names(program.main), strict=True))
+    shown: list[str] = []
+    for line in reader.lines:
+        text = "  ".join(filter(None, (_layout(line, program, names), line.comment)))
+        if text or (shown and shown[-1]):
+            shown.append(text)
+    return "\n".join(shown).rstrip("\n") + "\n"
+
+
+def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
+    statement, value = line.statement, line.value
+    if isinstance(statement, Outputs):
+        return outputs([x.text for x in statement.ids])
+    if isinstance(statement, Alias):
+        return f"%{statement.id.text} = %{statement.target.text}"
+    if isinstance(statement, Inputs):
+        return statement.text
+    if not isinstance(statement, Instruction) or value is None:
+        return ""
+    attributes = attribute_texts(value.op) if value.op else {"name": value_text(names[value])}
+    operands = [x.text for x in statement.operands]
+    t = value.type if statement.type is not None else None
+    return instruction(statement.id.text, line.opcode, operands, attributes | extras(program.main, value), t)
+
+
+FORMAT = Format("mind", "mind", read, write)

@@ -1,0 +1,363 @@
+"""Reads MIND Core IR: one statement a line, both public encodings; every line is read, whatever is wrong with others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Scope
+from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.ir import Function, Literal, Op, Program, Value
+from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS
+from ptir_tools.dialects.mind.codes import CODES
+from ptir_tools.dialects.mind.text import given as given_values
+from ptir_tools.dialects.mind.text import syntax, usual
+from ptir_tools.dialects.mind.text.attributes import BINARY, OPCODES, keys
+from ptir_tools.dialects.mind.text.given import Given
+from ptir_tools.dialects.mind.text.statements import (
+    ID_DIGITS,
+    Alias,
+    Instruction,
+    Name,
+    Outputs,
+    Statement,
+    TypeText,
+    canonical_id,
+    split_comment,
+)
+from ptir_tools.dialects.mind.types import DTYPES
+
+_MEANT = re.compile(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
+_STAND_IN = Literal(tensor(SI64), bytes(8))
+
+
+@dataclass(slots=True)
+class Line:
+    """A physical line: its statement, the value that it defines, its comment. `usual` is an instruction in its usual form,
+    whose statement is made when it is asked for."""
+
+    code: str
+    comment: str
+    loc: Loc
+    usual: re.Match[str] | None = None
+    parsed: Statement | None = None
+    opcode: str = ""
+    value: Value | None = None
+
+    @property
+    def start(self) -> int:
+        """Where the code begins."""
+        return (self.loc >> LENGTH_BITS) - 1
+
+    @property
+    def statement(self) -> Statement | None:
+        """What the line says; None when it could not be parsed."""
+        if self.parsed is None and self.usual is not None:
+            self.parsed = usual.statement(self.code, self.start)
+        return self.parsed
+
+
+class Plan(NamedTuple):
+    """What instructions make that have the same opcode, attributes and type in text."""
+
+    opcode: str
+    defn: OpDef
+    attrs: tuple[Any, ...]
+    type: Type
+
+
+def lines(source: Source) -> Iterator[Line]:
+    """The lines of a text, not yet parsed."""
+    at = 0
+    for text in source.text.split("\n"):
+        code, comment = split_comment(text)
+        start = at + len(code) - len(code.lstrip())
+        yield Line(code.strip(), comment, pack(start, at + len(code)))
+        at += len(text) + 1
+
+
+def infer(op: Op) -> None:
+    """Give the result of `op` the type that was left out. It stays out where the rule gives none: the verifier tells why."""
+    types = tuple([x.type for x in op.values()])
+    if POISON in types or UNTYPED in types:
+        return
+    with suppress(Violation):
+        (op.result.type,) = op.defn.result_types(types, op.attrs, ())
+
+
+class Reader:
+    """One text on its way to a program."""
+
+    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
+        self.source = source
+        self.diagnostics = diagnostics
+        self.function = Function("main", loc=pack(0, 0))
+        self.scope = Scope(CODES, diagnostics)
+        self.names: dict[str, Loc] = {}  # of the inputs
+        self.extra: dict[str, tuple[tuple[str, Any], ...]] = {}
+        self.outputs: Loc = 0
+        self.index = 0  # of the instruction
+        self.last_id = -1
+        self.sliced = False  # may an extent be 0 by now? only a Slice makes one
+        self.missing: set[str] = set()  # names that are not defined where they were used, and told so
+        self.unread = False  # what a line defines, or whether it is the outputs, cannot be told
+        self.lines = list(lines(source))
+        self.plans: dict[tuple[Any, ...], Plan] = {}
+
+    def read(self) -> Program:
+        """The program; what is in error in it has the type POISON."""
+        for line in self.lines:
+            if line.code and (found := usual.instruction(line.code)) is not None:
+                line.usual = found
+            elif line.code:
+                line.parsed = syntax.parse(line.code, line.start, self.diagnostics)
+        for line in self.lines:
+            if line.usual is None or self.outputs or not self.known(line, line.usual):
+                self.statement(line)
+        if not (self.outputs or self.unread):
+            self.no_outputs(pack(len(self.source.text), len(self.source.text)))
+        for op in self.function.body:
+            if op.result.type is UNTYPED:
+                infer(op)
+        self.function.attrs = {"input_names": list(self.names), "input_locs": dict(self.names)}
+        if self.extra:
+            self.function.attrs["extra"] = self.extra
+        return Program(DIALECT, [self.function], entry="main", source=self.source, format="mind")
+
+    @cached_property
+    def later(self) -> dict[str, Span]:
+        """Where every name is defined first."""
+        return {s.id.text: s.id.span for x in reversed(self.lines) if isinstance(s := x.statement, (Instruction, Alias))}
+
+    def known(self, line: Line, found: re.Match[str]) -> bool:
+        """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
+        look at or to report."""
+        name, opcode, listed, *more = found.groups()
+        plan = self.plans.get((opcode, self.sliced, *more))
+        name, values = name[1:], self.scope.values
+        if plan is None or name in values:
+            return False
+        number = int(name) if name.isdecimal() and len(name) <= ID_DIGITS else None
+        if (number is None and name.isdecimal()) or (number is not None and (number < self.last_id or name != str(number))):
+            return False
+        try:
+            operands = tuple([values[x][0] for x in listed[1:].split(", %")]) if listed else ()
+        except KeyError:
+            return False
+        self.last_id = self.last_id if number is None else number
+        line.opcode = plan.opcode
+        line.value = value = Value(plan.type, name)
+        value.op = Op(plan.defn, operands, plan.attrs, (value,), (), line.loc)
+        self.function.body.append(value.op)
+        values[name] = (value, line.loc)
+        self.index += 1
+        return True
+
+    def statement(self, line: Line) -> None:
+        statement = line.statement
+        if self.outputs and statement is not None:
+            self.diagnostics.error(
+                CODES.syntax, "nothing may follow the outputs", line.loc, labels=[(self.outputs, "they are here")]
+            )
+            return
+        if isinstance(statement, Instruction):
+            before, sliced = (len(self.diagnostics.items), len(self.extra), self.sliced), self.sliced
+            self.instruction(statement, line)
+            self.index += 1
+            quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
+            v, found = line.value, line.usual
+            if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
+                opcode, *more = found.group(2, 4, 5, 6)
+                self.plans[opcode, sliced, *more] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
+        elif isinstance(statement, Alias):
+            self.alias(statement, line)
+        elif isinstance(statement, Outputs):
+            self.finish(statement, line)
+        elif statement is None and line.code:
+            self.broken(line)
+
+    def broken(self, line: Line) -> None:
+        """A line that could not be parsed: what it would have defined is in error, and is not missing."""
+        if line.code.startswith("outputs"):
+            self.outputs = line.loc
+            self.function.results.append(self.stand_in(Value(POISON), line.loc))
+        elif (found := _MEANT.match(line.code)) is not None:
+            name = canonical_id(f"%{found[1] or found[2]}")
+            if self.scope.lookup(name) is None:
+                self.scope.define(self.stand_in(Value(POISON, name), line.loc), line.loc)
+            self.unread = self.unread or not found[1] or "=" not in line.code
+        else:
+            self.unread = True
+
+    def alias(self, statement: Alias, line: Line) -> None:
+        target = self.use(statement.target, "alias")
+        line.value = Value(POISON, statement.id.text) if target is None else target
+        if (known := self.scope.values.get(statement.id.text)) is not None:
+            self.diagnostics.error(
+                CODES.redefined, f"%{statement.id.text} is defined twice", line.loc, labels=[(known[1], "first defined here")]
+            )
+        elif target is not None:
+            self.scope.values[statement.id.text] = (target, line.loc)
+        else:
+            self.stand_in(line.value, line.loc)
+            self.scope.define(line.value, line.loc)
+
+    def finish(self, statement: Outputs, line: Line) -> None:
+        self.outputs = self.function.loc = line.loc
+        if not statement.ids:
+            self.no_outputs(line.loc)
+        for i, name in enumerate(statement.ids):
+            if (value := self.scope.lookup(name.text)) is None:
+                if self.unknown(name.text):
+                    self.diagnostics.error("E4003", f"output {i} is %{name.text}, which is not defined", name.span)
+                value = self.stand_in(Value(POISON, name.text), line.loc)
+            self.function.results.append(value)
+
+    def no_outputs(self, at: Loc) -> None:
+        self.diagnostics.error("E4003", NO_OUTPUTS, at, help="end it with `outputs: %id, ...`")
+        self.function.results.append(self.stand_in(Value(POISON), at))
+
+    def instruction(self, statement: Instruction, line: Line) -> None:
+        self.watch_order(statement.id)
+        line.opcode = opcode = self.opcode(statement) or ""
+        if opcode == "Input":
+            self.input(statement, line)
+            return
+        line.value = value = Value(POISON, statement.id.text)
+        self.sliced = self.sliced or opcode == "Slice"
+        defn = OPCODES.get(opcode)
+        operands = [self.use(x, statement.opcode.text) for x in statement.operands]
+        declared = self.declared(statement.type, opcode)
+        attrs = self.attributes(statement, opcode, declared) if defn is not None else None
+        if defn is None or attrs is None or None in operands:
+            self.stand_in(value, line.loc)
+        else:
+            value.type = declared or UNTYPED
+            value.op = Op(defn, tuple(x for x in operands if x is not None), attrs, (value,), (), line.loc)
+            self.function.body.append(value.op)
+        self.scope.define(value, line.loc)
+
+    def stand_in(self, value: Value, loc: Loc) -> Value:
+        """Give a value in error a definition, so that its users know it and stay silent."""
+        value.op = Op(OPCODES["ConstI64"], (), (_STAND_IN,), (value,), (), loc)
+        self.function.body.append(value.op)
+        return value
+
+    def watch_order(self, name: Name) -> None:
+        if not name.text.isdecimal() or len(name.text) > ID_DIGITS or name.text in self.scope.values:
+            return
+        if int(name.text) < self.last_id:
+            message = f"%{name.text} is defined after %{self.last_id}; canonical ids ascend"
+            self.diagnostics.note("ValueIdOrder", message, name.span)
+        self.last_id = max(self.last_id, int(name.text))
+
+    def opcode(self, statement: Instruction) -> str | None:
+        """The opcode, BinOp resolved; None after reporting one that Core v1 does not have."""
+        name = statement.opcode.text
+        if name == "BinOp":
+            given = next((raw for key, raw in statement.attributes if key.text == "op"), None)
+            statement.attributes = [a for a in statement.attributes if a[0].text != "op"]
+            if given is None and statement.positional:
+                given = statement.positional.pop(0)
+            if given is None:
+                self.diagnostics.error("E4013", "BinOp needs its operation: Add, Sub or Mul", statement.opcode.span)
+                return None
+            if given in BINARY:
+                return str(given)
+            name = str(given)
+        elif name in OPCODES or name == "Input":
+            return name
+        near = get_close_matches(name, [*OPCODES, "Input"], n=1)
+        help = "Core v1 has Add, Sub and Mul" if name == "Div" else f"did you mean `{near[0]}`?" if near else None
+        self.diagnostics.error(CODES.unknown_op, f"`{name}` is not an operation of Core v1", statement.opcode.span, help=help)
+        return None
+
+    def use(self, name: Name, user: str) -> Value | None:
+        """The value called `name`, or None after reporting that it is not defined here."""
+        value = self.scope.lookup(name.text)
+        if value is not None or not self.unknown(name.text):
+            return value
+        if (later := self.later.get(name.text)) is not None:
+            message = f"instruction {self.index} ({user}) uses %{name.text} before its definition"
+            self.diagnostics.error(CODES.undefined, message, name.span, labels=[(later, "defined here")])
+        else:
+            message = f"instruction {self.index} ({user}) uses %{name.text}, which is not defined"
+            self.diagnostics.error(CODES.undefined, message, name.span)
+        return None
+
+    def unknown(self, name: str) -> bool:
+        """Whether it is to be told that `name` is not defined: once, and not where a line that cannot be read may define it."""
+        if name in self.missing or (self.unread and name not in self.later):
+            return False
+        self.missing.add(name)
+        return True
+
+    def declared(self, text: TypeText | None, opcode: str) -> TensorType | None:
+        """The declared type; None when there is none, or after reporting what is wrong with it."""
+        if text is None:
+            return None
+        is_input = opcode == "Input"
+        if (dtype := DTYPES.get(text.dtype.text)) is None:
+            message = f"unknown dtype `{text.dtype.text}`; MIND has {', '.join(DTYPES)}"
+            self.diagnostics.error("E4004" if is_input else "E2005", message, text.dtype.span)
+            return None
+        symbolic = next((d for d in text.extents if isinstance(d, str)), None)
+        if symbolic is not None:
+            message = f"extent `{symbolic}` is symbolic; those of Core v1 are positive integers"
+            self.diagnostics.error("E4004" if is_input else "E3006", message, text.span)
+            return None
+        shape = tuple(d for d in text.extents if isinstance(d, int))
+        least = 0 if self.sliced and not is_input else 1
+        if (bad := next((d for d in shape if d < least), None)) is not None:
+            self.diagnostics.error("E3006", f"extent {bad} is not positive", text.span)
+            return None
+        return tensor(dtype, shape)
+
+    def input(self, statement: Instruction, line: Line) -> None:
+        """An Input: a parameter of the function."""
+        report, at = self.diagnostics.error, statement.opcode.span
+        given = self.named(statement, "Input")
+        name = given.get("name", (None, at))[0] if given is not None else None
+        declared = self.declared(statement.type, "Input")
+        if statement.operands:
+            report("E2007", f"Input takes no operands, got {len(statement.operands)}", statement.operands[0].span)
+        if not isinstance(name, str) or not name:
+            report("E4004", "Input needs a `name`, a word or a string", at)
+        elif name in self.names:
+            report("E4004", f"input name `{name}` is given twice", line.loc, labels=[(self.names[name], "first given here")])
+        else:
+            self.names[name] = line.loc
+        if statement.type is None:
+            report("E4004", "Input needs a type", at)
+        if self.function.body:
+            self.diagnostics.note(
+                "InputOrder", "Input after other instructions; canonical modules begin with their inputs", line.loc
+            )
+        line.value = value = Value(declared or POISON, statement.id.text)
+        self.function.params.append(value)
+        self.scope.define(value, line.loc)
+
+    def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Any, ...] | None:
+        """The attributes in declaration order, or None after reporting what is wrong with them."""
+        given = self.named(statement, opcode)
+        return None if given is None else given_values.fill(statement, opcode, given, declared, self.diagnostics)
+
+    def named(self, statement: Instruction, opcode: str) -> Given | None:
+        """All attributes by name; those that the opcode does not have are kept aside. None after reporting a fault."""
+        given = given_values.named(statement, opcode, self.diagnostics)
+        if given is None or all(k in keys(opcode) for k in given):
+            return given
+        unknown = [k for k in given if k not in keys(opcode)]
+        for k in unknown:
+            self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", given[k][1])
+        self.extra[statement.id.text] = tuple((k, given[k][0]) for k in unknown)
+        return given

@@ -1,0 +1,239 @@
+"""A line of MIND text as a statement: by the grammar, but for lines in their usual form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools import grammars
+from ptir_tools.core import decimals
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.source import Span
+from ptir_tools.dialects.mind.text import usual
+from ptir_tools.dialects.mind.text.statements import (
+    WORDS,
+    Alias,
+    Call,
+    Inputs,
+    Instruction,
+    Name,
+    Outputs,
+    Range,
+    Statement,
+    TypeText,
+    canonical_id,
+)
+
+if TYPE_CHECKING:
+    import lark
+else:
+    lark = lazy("lark")
+
+SYNTAX = "E1007"
+
+# How an error says the terminals.
+NAMES = {
+    "VID": "a value id",
+    "WORD": "a word",
+    "NUMBER": "a number",
+    "STRING": "a string",
+    "SYMBOL": "`?`",
+    "TENSOR": "`tensor<`",
+    "OUTPUTS": "`outputs:`",
+    "INPUTS": "`inputs:`",
+    "EQUAL": "`=`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "LESSTHAN": "`<`",
+    "MORETHAN": "`>`",
+}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
+_INTEGER = re.compile(r"-?[0-9]+")
+_FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
+
+
+class LexicalError(Exception):
+    """A token that is none: `start` counts from the beginning of the parsed text."""
+
+    def __init__(self, code: str, message: str, start: int, end: int) -> None:
+        super().__init__(message)
+        self.code, self.message, self.start, self.end = code, message, start, end
+
+
+def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
+    """The statement of one line of code that begins at `start` of the source, or None after reporting what is wrong."""
+    if (found := usual.statement(code, start)) is not None:
+        return found
+    return parse_by_grammar(code, start, diagnostics)
+
+
+def parse_by_grammar(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
+    """As `parse`, for a line of any form."""
+    if (depth := _depth(code)) > LIMITS.nesting:
+        raise LimitExceeded(f"brackets are nested {depth} deep, the limit is {LIMITS.nesting}")
+    parser, actions = _parser()
+    actions.start = start
+    try:
+        statement: Any = parser.parse(code)
+    except LexicalError as error:
+        diagnostics.error(error.code, error.message, Span(start + error.start, start + error.end))
+    except lark.exceptions.UnexpectedCharacters as error:
+        _bad_character(code, error.pos_in_stream or 0, start, diagnostics)
+    except lark.exceptions.UnexpectedInput as error:
+        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
+    else:
+        found: Statement = statement
+        return found
+    return None
+
+
+def _depth(code: str) -> int:
+    """How deep brackets are nested, at most."""
+    if code.count("[") + code.count("(") <= LIMITS.nesting:
+        return 0
+    depth = deepest = 0
+    for c in code:
+        depth += (c in "([") - (c in ")]")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _bad_character(code: str, at: int, start: int, diagnostics: Diagnostics) -> None:
+    if code[at] == '"':
+        diagnostics.error("E1003", "the string is not closed on its line", Span(start + at, start + len(code)))
+        return
+    diagnostics.error("E1002", f"character {code[at]!r} has no meaning here", Span(start + at, start + at + 1))
+
+
+@cache
+def _parser() -> tuple[lark.Lark, _Actions]:
+    actions = _Actions()
+    return grammars.load("mind", actions), actions
+
+
+class _Actions:
+    """Builds the statements while the line is parsed; one method per rule of the grammar."""
+
+    start = 0
+
+    def name(self, token: lark.Token) -> Name:
+        at = self.start + (token.start_pos or 0)
+        return Name(canonical_id(token) if token.type == "VID" else str(token), Span(at, at + len(token)))
+
+    def line(self, parts: Sequence[Any]) -> Statement:
+        statement: Statement = parts[0]
+        return statement
+
+    def instruction(self, parts: Sequence[Any]) -> Instruction:
+        made = Instruction(self.name(parts[0]), self.name(parts[1]))
+        for kind, content in parts[2:]:
+            if kind == "arguments":
+                made.operands = [x for x in content if isinstance(x, Name)]
+                made.positional = [x for x in content if not isinstance(x, Name)]
+            elif kind == "attributes":
+                made.attributes = content
+            else:
+                made.type = content
+        return made
+
+    def alias(self, parts: Sequence[Any]) -> Alias:
+        return Alias(self.name(parts[0]), self.name(parts[1]))
+
+    def outputs(self, parts: Sequence[Any]) -> Outputs:
+        return Outputs(tuple(map(self.name, parts[1:])))
+
+    def inputs(self, parts: Sequence[Any]) -> Inputs:
+        return Inputs(str(parts[0]))
+
+    def arguments(self, parts: Sequence[Any]) -> tuple[str, list[Any]]:
+        return "arguments", list(parts)
+
+    def attributes(self, parts: Sequence[Any]) -> tuple[str, list[Any]]:
+        return "attributes", list(parts)
+
+    def attribute(self, parts: Sequence[Any]) -> tuple[Name, Any]:
+        return self.name(parts[0]), parts[1]
+
+    def reference(self, parts: Sequence[Any]) -> Name:
+        return self.name(parts[0])
+
+    def word(self, parts: Sequence[Any]) -> Any:
+        return WORDS.get(str(parts[0]), str(parts[0]))
+
+    def number(self, parts: Sequence[Any]) -> int | float:
+        return _number(parts[0])
+
+    def string(self, parts: Sequence[Any]) -> str:
+        return _string(parts[0])
+
+    def brackets(self, parts: Sequence[Any]) -> Any:
+        return [*parts]
+
+    def parens(self, parts: Sequence[Any]) -> Any:
+        return (*parts,)
+
+    def call(self, parts: Sequence[Any]) -> Call:
+        return Call(str(parts[0]), parts[1])
+
+    def bounds(self, parts: Sequence[Any]) -> Range:
+        return Range(*(_integer(p) for p in parts), *[1] * (3 - len(parts)))
+
+    def extent(self, parts: Sequence[Any]) -> int | str:
+        return _integer(parts[0]) if parts[0].type == "NUMBER" else str(parts[0])
+
+    def extents(self, parts: Sequence[Any]) -> Any:
+        return (*parts,)
+
+    def annotation(self, parts: Sequence[Any]) -> Any:
+        head, dtype, *extents = parts
+        if len(extents) == 2:
+            at = head.start_pos or 0
+            raise LexicalError(SYNTAX, "the type has two lists of extents", at, at + len(head))
+        name = self.name(dtype)
+        return "type", TypeText(name, extents[0] if extents else (), Span(self.name(head).span.start, name.span.end))
+
+
+def _fault(token: lark.Token, code: str, message: str, at: int = 0, width: int | None = None) -> LexicalError:
+    start = (token.start_pos or 0) + at
+    return LexicalError(code, message, start, start + (len(token) if width is None else width))
+
+
+def _number(token: lark.Token) -> int | float:
+    if _INTEGER.fullmatch(token):
+        return _integer(token)
+    if _FLOAT.fullmatch(token):
+        try:
+            return decimals.read(token)
+        except OverflowError:
+            raise _fault(token, "E4005", f"{token[:40]} is out of the range of f64") from None
+    raise _fault(token, "E1005", f"`{token}` is not a number")
+
+
+def _integer(token: lark.Token) -> int:
+    if not _INTEGER.fullmatch(token):
+        raise _fault(token, "E1005", f"`{token}` is not an integer")
+    if len(token) > LIMITS.integer_digits:
+        raise _fault(token, "E1005", f"an integer of {len(token)} digits is too long")
+    return int(token)
+
+
+def _string(token: lark.Token) -> str:
+    pieces: list[str] = []
+    text, at = str(token)[1:-1], 0
+    while (found := text.find("\\", at)) >= 0:
+        if (escaped := text[found + 1]) not in _ESCAPES:
+            message = f'Invalid escape sequence `\\{escaped}`; a string knows \\n \\r \\t \\\\ and \\"'
+            raise _fault(token, "E1004", message, found + 1, 2)
+        pieces += (text[at:found], _ESCAPES[escaped])
+        at = found + 2
+    return "".join((*pieces, text[at:]))

@@ -1,0 +1,1 @@
+"""PTIR written in Python."""

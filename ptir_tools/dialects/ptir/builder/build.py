@@ -1,0 +1,333 @@
+"""PTIR from Python: values with methods for the ops, checked at the call.
+
+    g = Graph()
+    x = g.input("x", "f32", ("N", 4))
+    e = (x - x.reduce_max([-1], keepdims=True).broadcast_like(x)).exp()
+    program = g.returns(e / e.reduce_sum([-1], keepdims=True).broadcast_like(e))
+
+Every op of `ptir ops` is a method of its first operand, and of `Graph` and `Block`: the operands, then the attributes, those with
+a default by name. Lists stand for tuples, names for dtypes and symbols; beside a tensor of an elementwise op, a Python number
+stands for one of the same type. Nothing else is broadcast or promoted. A rule that is broken raises Violation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import index as as_integer
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.builder import Builder
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import ELEMENTWISE, MANY, OPS, OpDef, operand_type
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.builder.attributes import Number, attribute, dtype_named, extents, natural, plain
+from ptir_tools.dialects.ptir.builder.methods import BlockMethods, TensorMethods, positional
+from ptir_tools.dialects.ptir.builder.places import Caller, calling
+from ptir_tools.dialects.ptir.ops import scalars, typerules
+from ptir_tools.dialects.ptir.ops.numerics import dtype_of
+from ptir_tools.dialects.ptir.text.spelling import NAME
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_NAME = re.compile(NAME)
+Build = Callable[..., Any]  # from the values of a region's parameters to its result or results
+
+
+class Tensor(TensorMethods):
+    """A value of a block under construction: a tensor, or a tuple whose elements are `t[0]`, `t[1]`, …"""
+
+    __slots__ = ("block", "operand")
+    __array_ufunc__ = None  # an array on the left leaves the operator to us
+
+    def __init__(self, block: Block, operand: Operand) -> None:
+        self.block = block
+        self.operand = operand
+
+    @property
+    def type(self) -> Type:
+        """Its type."""
+        return operand_type(self.operand)
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """Its type, which must be a tensor's. Raises Violation("OperandTypeMismatch") for a tuple."""
+        t = self.type
+        if not isinstance(t, TensorType):
+            raise Violation("OperandTypeMismatch", f"{t} is a tuple; name an element")
+        return t
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of its elements."""
+        return self.tensor_type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Its extents."""
+        return self.tensor_type.shape
+
+    @property
+    def rank(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    def broadcast_like(self, other: Tensor) -> Tensor:
+        """`broadcast_to` the shape of `other`."""
+        return self.broadcast_to(other.shape)
+
+    def named(self, name: str) -> Tensor:
+        """Itself, its value called `name` (made unique) from now on. Raises ValueError for what is no name."""
+        if isinstance(self.operand, Value):
+            self.operand.name = self.block.builder.name(spelled(name))
+        return self
+
+    def __getitem__(self, index: int) -> Tensor:
+        if not isinstance(self.operand, Value):
+            raise Violation("TupleIndexOutOfRange", "only a value has elements")
+        element = Element(self.operand, as_integer(index))
+        operand_type(element)
+        return Tensor(self.block, element)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        t = self.type
+        if not isinstance(t, TupleType):
+            raise Violation("TupleIndexOutOfRange", f"{t} is no tuple")
+        return (self[i] for i in range(len(t.elements)))
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Tensor has no value yet: choose with `select` or `cond`")
+
+    def __repr__(self) -> str:
+        return f"<{self.operand!r}>"
+
+    def __neg__(self) -> Tensor:
+        return self.block.op("neg", self)
+
+    def __add__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("add", self, other)
+
+    def __radd__(self, other: Number) -> Tensor:
+        return self.block.op("add", other, self)
+
+    def __sub__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("sub", self, other)
+
+    def __rsub__(self, other: Number) -> Tensor:
+        return self.block.op("sub", other, self)
+
+    def __mul__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("mul", self, other)
+
+    def __rmul__(self, other: Number) -> Tensor:
+        return self.block.op("mul", other, self)
+
+    def __truediv__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("div", self, other)
+
+    def __rtruediv__(self, other: Number) -> Tensor:
+        return self.block.op("div", other, self)
+
+    def __lt__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("compare_lt", self, other)
+
+    def __le__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("compare_le", self, other)
+
+    def __gt__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("compare_gt", self, other)
+
+    def __ge__(self, other: Tensor | Number) -> Tensor:
+        return self.block.op("compare_ge", self, other)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        """The product of the last two axes. The other axes are batch axes of both, or of the left side alone beside a matrix.
+
+        Raises Violation("OperandRankMismatch") for other ranks.
+        """
+        m, n = self.rank, other.rank
+        require(m >= 2 and n in (2, m), "OperandRankMismatch", f"@ takes two ranks alike or a matrix on the right: {m} and {n}")
+        batch = range(n - 2)
+        return self.dot_general(other, batch_lhs=batch, batch_rhs=batch, contract_lhs=[m - 1], contract_rhs=[n - 2])
+
+
+class Block(BlockMethods):
+    """A function or region under construction. Every op is a method: `block.iota([4], "si32", 0)`."""
+
+    def __init__(self, graph: Graph, region: Region) -> None:
+        self.graph = graph
+        self.region = region
+        self.builder = Builder(DIALECT, region)
+
+    def op(
+        self, name: str, *arguments: Any, regions: Sequence[Region] = (), types: Sequence[Type] | None = None, **named: Any
+    ) -> Tensor:
+        """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs; an
+        extent that the rule leaves open becomes a new symbol.
+
+        Raises Violation when it is not well typed, and is not appended then.
+        """
+        if (defn := OPS.get(f"{DIALECT.name}.{name}")) is None:
+            raise Violation("UnknownOp", f"there is no op `{name}`")
+        with self.whole():
+            operands, rest = self._operands(defn, arguments, named)
+            message = f"{name} takes {positional(defn)} attributes by position, got {len(rest)}"
+            require(len(rest) <= positional(defn), "UnknownAttribute", message, help="give the others by name")
+            named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
+            known = {a.name: a for a in defn.attrs}
+            given = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
+            self.builder.loc = self.graph.caller.place(calling(1))
+            value = self.builder.op(name, *operands, regions=regions, types=types, **given)
+            if defn.check is not None and value.op is not None:
+                defn.check(value.op)
+        value.type = self.graph.settled(value.type)
+        return Tensor(self, value)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What is appended inside is appended whole or, after an error, not at all."""
+        ops, regions = len(self.region.body), len(self.graph.program.regions)
+        try:
+            yield
+        except BaseException:
+            del self.region.body[ops:], self.graph.program.regions[regions:]
+            raise
+
+    def _operands(self, defn: OpDef, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], Sequence[Any]]:
+        """One entry per operand group, by position or (taken out of `named`) by name; and the other arguments."""
+        groups = list(arguments[: len(defn.groups)])
+        groups += [named.pop(g.name) for g in defn.groups[len(groups) :] if g.name in named]
+        if ELEMENTWISE in defn.traits:
+            beside = [x for x in groups if isinstance(x, Tensor)]
+            groups = [self.full(plain(x), beside[-1]) if beside and isinstance(plain(x), Number) else x for x in groups]
+        kinds = (g.kind for g in defn.groups)
+        found = [[*map(self._own, x)] if k == MANY else self._own(x) for k, x in zip(kinds, groups, strict=False)]
+        return found, arguments[len(defn.groups) :]
+
+    def _own(self, x: Tensor) -> Operand:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"an operand is a Tensor, not {x!r}")
+        there = "a region sees its parameters only: pass the value in"
+        message = there if x.block.graph is self.graph else "the value belongs to another Graph"
+        require(x.block is self, "UndefinedValue", message)
+        return x.operand
+
+    def constant(self, values: Any, dtype: str | DType | None = None) -> Tensor:
+        """A constant of the elements of `values` (an array, a number or nested lists), of the array's dtype unless one is given.
+
+        Raises Violation("InvalidLiteral") when an integer dtype has not all of them.
+        """
+        try:
+            array = np.asarray(values)
+            source = dtype_of(array)
+        except (ValueError, KeyError, TypeError):
+            raise Violation("InvalidLiteral", f"{values!r} is no array of a dtype of PTIR") from None
+        wanted = dtype_named(dtype) if dtype is not None else source
+        cast = arrays.cast(array, source, wanted)
+        exact = not wanted.is_integer or bool(np.all(arrays.widen(cast) == array))
+        require(exact, "InvalidLiteral", f"{wanted} has not all of these values")
+        return self.op("constant", value=arrays.to_literal(cast, tensor(wanted, array.shape)))
+
+    def full(self, value: Number, like: Tensor) -> Tensor:
+        """A tensor of the type of `like`, all of it `value`: an inline literal, broadcast. Raises Violation("InvalidLiteral")."""
+        t = like.tensor_type
+        scalar = natural(value, t.dtype)
+        fits = scalars.representable(scalar, t.dtype) and not (isinstance(value, bool) and t.dtype is not I1)
+        require(fits, "InvalidLiteral", f"{value} is no {t.dtype}")
+        one = arrays.to_literal(scalars.element(scalar, t.dtype), tensor(t.dtype))
+        return self.op("broadcast_to", Tensor(self, one), result_shape=t.shape) if t.rank else self.op("constant", value=one)
+
+    def cond(
+        self, pred: Tensor, arguments: Sequence[Tensor], on_true: Callable[..., Any], on_false: Callable[..., Any]
+    ) -> Tensor:
+        """`on_true(*arguments)` if `pred` holds, else `on_false(*arguments)`, each built as a region."""
+        types = [x.type for x in arguments]
+        with self.whole():
+            regions = [self.graph.region_of(f, types) for f in (on_true, on_false)]
+            return self.op("cond", pred, list(arguments), regions=regions)
+
+    def while_(self, carry: Sequence[Tensor], test: Build, body: Build) -> Tensor:
+        """A loop: `test(*carry)` gives a flag and the carry, `body(*carry)` the next carry."""
+        types = [x.type for x in carry]
+        with self.whole():
+            return self.op("while", list(carry), regions=[self.graph.region_of(f, types) for f in (test, body)])
+
+    def scan(self, carry: Sequence[Tensor], inputs: Sequence[Tensor], body: Build) -> Tensor:
+        """`body(*carry, *slices)` over the leading axis of the inputs gives the next carry, then outputs to stack."""
+        slices = [x.tensor_type.with_shape(x.shape[1:]) for x in inputs]
+        with self.whole():
+            region = self.graph.region_of(body, [*(x.type for x in carry), *slices])
+            outputs = len(region.results) - len(carry)
+            return self.op("scan", [*carry, *inputs], len(carry), outputs, regions=[region])
+
+
+class Graph(Block):
+    """A program of one function under construction, and its regions."""
+
+    def __init__(self, name: str = "main") -> None:
+        function = Function(name)
+        super().__init__(self, function)
+        self.caller = Caller(calling(1).f_code.co_filename)
+        self.program = Program(DIALECT, [function], entry=name, source=self.caller.source)
+        self.opened = 0
+
+    def input(self, name: str, dtype: str | DType, shape: Sequence[Dim | str] = ()) -> Tensor:
+        """A new parameter; a text in `shape` is a symbol.
+
+        Raises Violation: "DTypeNotSupported", "NegativeDimension"; ValueError for what is no name.
+        """
+        checked = typerules.extents(extents(shape), "shape")
+        return Tensor(self, self.builder.param(tensor(dtype_named(dtype), checked), spelled(name)))
+
+    def returns(self, *results: Tensor) -> Program:
+        """The program, which returns `results`."""
+        self.builder.results(*(self._own(x) for x in results))
+        return self.program
+
+    def settled(self, t: Type) -> Type:
+        """`t` with new symbols `?open0`, `?open1`, … for its UNKNOWN extents."""
+        if isinstance(t, TupleType):
+            return tuple_of(map(self.settled, t.elements))
+        if not isinstance(t, TensorType) or UNKNOWN not in t.shape:
+            return t
+        return t.with_shape(self._fresh() if d is UNKNOWN else d for d in t.shape)
+
+    def _fresh(self) -> Sym:
+        self.opened += 1
+        return sym(f"open{self.opened - 1}")
+
+    def region_of(self, build: Build, types: Sequence[Type]) -> Region:
+        """A new region of the program with parameters of `types`, and the results that `build` makes of them."""
+        region = Region(f"r{len(self.program.regions)}")
+        self.program.regions.append(region)
+        block = Block(self, region)
+        params = zip(types, _parameter_names(build, len(types)), strict=True)
+        returned = build(*(Tensor(block, block.builder.param(t, name)) for t, name in params))
+        results = [returned] if isinstance(returned, Tensor) else returned
+        if not isinstance(results, (list, tuple)):
+            raise TypeError(f"the function of a region gives a Tensor or several, not {returned!r}")
+        block.builder.results(*(block._own(x) for x in results))
+        return region
+
+
+def spelled(name: str) -> str:
+    """`name`. Raises ValueError when text PTIR cannot spell it."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a value")
+    return name
+
+
+def _parameter_names(build: Build, count: int) -> Sequence[str]:
+    """The names of the parameters of `build`, when it names each of `count`; else none."""
+    code = getattr(build, "__code__", None)
+    named = code is not None and code.co_argcount == count
+    return code.co_varnames[:count] if code is not None and named else [""] * count

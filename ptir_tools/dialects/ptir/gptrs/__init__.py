@@ -1,0 +1,1 @@
+"""The serializations of gpt.rs: dump, JSON, bincode and its hash, trace folders."""

@@ -1,0 +1,82 @@
+"""Where symbols end in gpt.rs's dump: `?axx2` is `?ax` and 2, or the symbol `axx2`.
+
+A payload spells the symbols of its shape. What one spells is meant by the same text in the whole program; the rest is a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.core.types import Shape, Sym, TensorType, TupleType, Type, leaves, tensor, tuple_of
+from ptir_tools.dialects.ptir.gptrs.debug import shape_text, type_text
+from ptir_tools.dialects.ptir.gptrs.dump_items import read_dims
+
+
+def settle(program: Program, diagnostics: Diagnostics) -> None:
+    """Give every type of a program read from a dump the symbols that payloads spell; a warning "AmbiguousSymbol" where the
+    result of an op keeps a symbol that may end elsewhere."""
+    spelling = _Spelling(op for block in program.blocks() for op in block.body)
+    for block in program.blocks():
+        for p in block.params:
+            p.type = spelling.settled(p.type)
+        for op in block.body:
+            for v in op.results:
+                v.type = spelling.result(op, v.type)
+                if (unsure := spelling.unsure(v.type)) is not None:
+                    message = f"the symbol in {type_text(v.type)} is taken for {unsure}; the dump does not tell where it ends"
+                    diagnostics.warning("AmbiguousSymbol", message, op.loc)
+        for i, x in enumerate(block.results[: len(block.result_types)]):
+            same = isinstance(x, Value) and type_text(x.type) == type_text(block.result_types[i])
+            block.result_types[i] = x.type if isinstance(x, Value) and same else spelling.settled(block.result_types[i])
+
+
+class _Spelling:
+    """What the payloads of `ops` spell: `names` of symbols, and the shapes behind texts."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self.names: set[str] = set()
+        self.shapes: dict[str, Shape] = {}
+        self.types: dict[Type, Type] = {}
+        for op in ops:
+            for shape in _shapes(op):
+                self.names.update(d.name for d in shape if isinstance(d, Sym))
+                if (t := _agreed(op.results[0].type, shape)) is not None:
+                    self.shapes.setdefault(shape_text(t), shape)
+
+    def result(self, op: Op, t: Type) -> Type:
+        """The type of the result of `op`, declared as `t`: as its own payload spells it, else as others do."""
+        said = (_agreed(t, shape) for shape in _shapes(op))
+        return next((s for s in said if s is not None), None) or self.settled(t)
+
+    def settled(self, t: Type) -> Type:
+        """The type that was printed as `t` was."""
+        found = self.types.get(t)
+        if found is None:
+            found = self.types[t] = self._settled(t)
+        return found
+
+    def _settled(self, t: Type) -> Type:
+        if isinstance(t, TupleType):
+            return tuple_of(map(self.settled, t.elements))
+        if not isinstance(t, TensorType) or t.is_static:
+            return t
+        text = shape_text(t)
+        return t.with_shape(self.shapes[text] if text in self.shapes else read_dims(text, self.names))
+
+    def unsure(self, t: Type) -> Sym | None:
+        """A symbol of `t` that is a guess: no payload spells it, and an x is in it."""
+        dims = (d for leaf in leaves(t) if isinstance(leaf, TensorType) and not leaf.is_static for d in leaf.shape)
+        return next((d for d in dims if isinstance(d, Sym) and "x" in d.name and d.name not in self.names), None)
+
+
+def _shapes(op: Op) -> list[Shape]:
+    """The attributes of `op` that are shapes with symbols."""
+    return [a for a in op.attrs if isinstance(a, tuple) and any(isinstance(d, Sym) for d in a)]
+
+
+def _agreed(t: Type, shape: Shape) -> TensorType | None:
+    """The type of the dtype of `t` and of `shape`, if that is what is printed like `t`."""
+    made = tensor(t.dtype, shape) if isinstance(t, TensorType) else None
+    return made if made is not None and shape_text(made) == shape_text(t) else None  # type: ignore[arg-type]

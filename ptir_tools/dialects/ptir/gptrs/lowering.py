@@ -1,0 +1,176 @@
+"""A program as gpt.rs's dump and JSON can hold it: value ids, results that are values, axes that are not negative."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Function, Hint, Op, Operand, Program, Region, Value, clone
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
+from ptir_tools.dialects.ptir.ops.quantize import scaled
+
+rules = lazy("ptir_tools.dialects.ptir.rewrites.decompose")
+
+MAX_ID = 2**32
+
+
+@dataclass(slots=True)
+class Block:
+    """A function or region to write: its body may have `stop_gradient` ops more, its results are values, `ids` has them all."""
+
+    name: str
+    params: list[Value]
+    body: list[Op]
+    results: list[Value]
+    result_types: list[Type]
+    hints: list[Hint]
+    ids: dict[Value, int]
+
+
+def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list[Block]] | None:
+    """(functions, regions) as they are to be written, or None after reporting every op that gpt.rs does not have."""
+    smaller = decomposed(program, diagnostics)
+    if smaller is None or refuse(smaller, diagnostics):
+        return None
+    program = smaller
+    note_streams(program, diagnostics)
+    functions = [_block(f, diagnostics) for f in program.functions]
+    return functions, [_block(r, diagnostics) for r in program.regions]
+
+
+def decomposed(program: Program, diagnostics: Diagnostics) -> Program | None:
+    """`program`, or a copy of it in which the composite ops that gpt.rs does not have are decomposed, with a note.
+
+    Only what verifies can be decomposed: None after reporting why a program that holds such ops does not.
+    """
+    if not any(op.defn.short in NOT_UPSTREAM for b in program.blocks() for op in b.body):
+        return program
+    if not verify(program, diagnostics):
+        return None
+    program = clone(program)
+    for name in rules.decompose(program):
+        diagnostics.note("Decomposed", f"gpt.rs has no {name}: it is written as smaller ops (the pass decompose)")
+    return program
+
+
+def refuse(program: Program, diagnostics: Diagnostics) -> bool:
+    """Report the ops that gpt.rs does not have; whether there are any."""
+    found = [op for b in program.blocks() for op in b.body if op.defn.short not in SPELLED or op.defn.short in NOT_UPSTREAM]
+    for op in found:
+        help = "run the pass decompose first: ptir opt -p decompose" if op.defn.short in NOT_UPSTREAM else None
+        diagnostics.error("NotTranslatable", f"gpt.rs has no {op.defn.short}", op.loc, help=help)
+    stepped = [op for b in program.blocks() for op in b.body if scaled(op)]
+    for op in stepped:
+        diagnostics.error("NotTranslatable", f"gpt.rs's {op.defn.short} has no scale and no zero point", op.loc)
+    return bool(found or stepped)
+
+
+def note_streams(program: Program, diagnostics: Diagnostics) -> None:
+    """Note the random streams that are lost because they are not the ordinals of their ops."""
+    drawn = [op for b in program.blocks() for op in b.body if op.defn.short in ("rng_uniform", "rng_normal")]
+    for i, op in enumerate(drawn):
+        if op.attr("stream") not in (None, i):
+            message = f"the stream {op.attr('stream')} cannot be written; when read back it is {i}"
+            diagnostics.note("LostStream", message, op.loc)
+
+
+def _block(block: Region, diagnostics: Diagnostics) -> Block:
+    is_function = isinstance(block, Function)
+    body, results = list(block.body), list(block.results)
+    last = [op.results[0] for op in body[len(body) - len(results) :]] if len(body) >= len(results) else None
+    kept = all(isinstance(x, Value) for x in results) if is_function else results == last
+    if not kept:
+        forwarded = [x if is_function and isinstance(x, Value) else _forward(x, body) for x in results]
+        what = "a result that is no value" if is_function else "results that are not the last instructions"
+        title = f"@{block.name}" if is_function else f"^{block.name}"
+        diagnostics.note("ResultForwarded", f"{title} has {what}: stop_gradient is appended", block.loc)
+        results = list(forwarded)
+    values = [x for x in results if isinstance(x, Value)]
+    types = block.result_types if len(block.result_types) == len(values) else [v.type for v in values]
+    hints = block.hints if isinstance(block, Function) else []
+    return Block(block.name, block.params, body, values, list(types), hints, value_ids(block.params, body, not is_function))
+
+
+def _forward(x: Operand, body: list[Op]) -> Value:
+    op = Op(ops()["stop_gradient"], (x,))
+    op.results = (Value(operand_type(x), "", op),)
+    body.append(op)
+    return op.results[0]
+
+
+def value_ids(params: list[Value], body: list[Op], region: bool) -> dict[Value, int]:
+    """The id of every value: an all-digit name is one, any other value takes, in order of definition, the smallest that is
+    not used; a region's parameter k is id k."""
+    ids: dict[Value, int] = {p: k for k, p in enumerate(params)} if region else {}
+    used = set(ids.values())
+    others: list[Value] = []
+    for v in _definitions([] if region else params, body):
+        number = int(v.name) if v.name.isascii() and v.name.isdigit() and len(v.name) < 11 else MAX_ID
+        if number < MAX_ID and str(number) == v.name and number not in used:
+            ids[v] = number
+            used.add(number)
+        else:
+            others.append(v)
+    free = 0
+    for v in others:
+        while free in used:
+            free += 1
+        ids[v] = free
+        free += 1
+    return ids
+
+
+def _definitions(params: list[Value], body: list[Op]) -> Iterator[Value]:
+    yield from params
+    for op in body:
+        yield from op.results
+
+
+def region_ids(program: Program) -> dict[str, int]:
+    """The id of every region by name: that of its name `r7`, else the smallest that is not used."""
+    referred = (r for b in program.blocks() for op in b.body for r in op.regions)
+    names = list(dict.fromkeys(r.name for r in (*program.regions, *referred)))
+    ids = {n: int(n[1:]) for n in names if n[:1] == "r" and n[1:].isascii() and n[1:].isdigit() and len(n) < 11}
+    ids = {n: i for n, i in ids.items() if n == f"r{i}"}
+    used, free = set(ids.values()), 0
+    for n in names:
+        if n not in ids:
+            while free in used:
+                free += 1
+            ids[n] = free
+            used.add(free)
+    return ids
+
+
+def written(op: Op) -> tuple[Any, ...]:
+    """The attributes with every axis that gpt.rs stores unsigned made so; one whose rank is not known stays."""
+    if not any(a.name in UNSIGNED_AXES or a.name == "axis" for a in op.defn.attrs):
+        return op.attrs
+    return tuple(_unsigned(op, a.name, value) for a, value in zip(op.defn.attrs, op.attrs, strict=True))
+
+
+def _unsigned(op: Op, name: str, value: Any) -> Any:
+    if name == "axis" and op.defn.short in UNSIGNED_AXIS:
+        rank = _rank(op, UNSIGNED_AXIS[op.defn.short])
+    elif name in UNSIGNED_AXES:
+        rank = _rank(op, UNSIGNED_AXES[name])
+    else:
+        return value
+    if rank is None or value is None:
+        return value
+    if isinstance(value, int):
+        return value + rank if value < 0 else value
+    return tuple(v + rank if v < 0 else v for v in value)
+
+
+def _rank(op: Op, operand: int | None) -> int | None:
+    if operand is not None and operand >= len(op.operands):
+        return None
+    t = op.results[0].type if operand is None else operand_type(op.operands[operand])
+    return t.rank if isinstance(t, TensorType) else None

@@ -1,0 +1,185 @@
+"""Patterns by example: a kernel written once, as a PTIR function, finds what computes the same way in other programs.
+
+The kernel's ops, from the one that makes its result up, are sought in the program.
+
+* Two ops match when their declarations are the same (so the kinds of unary, binary, compare and reduce ops are) and so are the
+  kinds in their attributes: what a scatter, window or segment reduces by, the target of a custom call. Other attributes are
+  left to whoever uses the match, as in gpt.rs; `same` names some that must be equal, axes counted from either end.
+* Types do not count, so one kernel serves every dtype and shape.
+* A parameter binds an operand, the same one wherever it stands. A parameter of rank 0 binds a number: a constant all of whose
+  elements are equal. A constant of the kernel is a number, too, equal in the narrower of the two dtypes. Whether and from which
+  shape a number is broadcast does not count.
+* Operands of commutative ops are tried in both orders.
+* With `products`, float products match as such: whatever order and grouping their factors have, whether a number is multiplied or
+  divided by, a root divided by or its `rsqrt` multiplied. A number that a parameter stands for is 1 where the program has none.
+  Of the ops of a product `Match.ops` has the last.
+* A parameter that `optional` names and the kernel adds (or multiplies by, with `products`) may be missing in the program. Then it
+  binds nothing; one of rank 0 binds 0.
+* Ops that `skip` names (of `reshape`, `transpose`, `broadcast_to`, `cast`) are optional in program and kernel alike, except where
+  the kernel begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Function, Op, Operand, Value
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir.kernels.matching import Search
+from ptir_tools.dialects.ptir.kernels.products import DEPTH
+from ptir_tools.dialects.ptir.text.reader import read as read_text
+from ptir_tools.rewrite.constants import scalar_of
+from ptir_tools.rewrite.patterns import Effect, Pattern
+from ptir_tools.rewrite.rewriter import Rewriter
+
+SKIP = ("reshape", "transpose", "broadcast_to", "cast")
+
+
+@dataclass(slots=True, frozen=True)
+class Match:
+    """Where a kernel was found. `inputs` has the operand that each parameter binds, `ops` the op for each of the kernel's, by
+    the names that the kernel has for them. `interior` are the ops between, the root not among them; `escaping` those of their
+    results that something else uses, too: the closure report."""
+
+    example: Example
+    root: Op
+    inputs: Mapping[str, Operand]
+    ops: Mapping[str, Op]
+    interior: frozenset[Op]
+    escaping: tuple[Value, ...]
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing outside uses what is inside."""
+        return not self.escaping
+
+    def number(self, name: str) -> Any:
+        """The number that the parameter `name`, of rank 0, binds."""
+        return scalar_of(self.inputs[name])
+
+
+class Example:
+    """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal; `products`:
+    products match whatever their grouping; `optional`: parameters that may be missing.
+
+    Raises ValueError for a function that is no kernel and an op that cannot be skipped.
+    """
+
+    def __init__(
+        self,
+        kernel: Function,
+        *,
+        skip: Iterable[str] = (),
+        same: Iterable[str] = (),
+        optional: Iterable[str] = (),
+        products: bool = False,
+    ) -> None:
+        skip = tuple(skip)
+        result = kernel.results[0] if len(kernel.results) == 1 else None
+        if not isinstance(result, Value) or result.op is None:
+            raise ValueError(f"the kernel @{kernel.name} does not return the one value that one of its ops makes")
+        if unknown := sorted({*skip} - {*SKIP}):
+            raise ValueError(f"`{unknown[0]}` cannot be skipped (what can: {', '.join(SKIP)})")
+        self.kernel = kernel
+        self.root = result.op
+        self.skip = frozenset(f"ptir.{name}" for name in skip)
+        self.search = Search(kernel, self.root, self.skip, frozenset(same), frozenset(optional), products)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The ops that a match may end with."""
+        return self.search.roots
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The ops that every match has."""
+        return self.search.kinds
+
+    @classmethod
+    def read(cls, source: str, **options: Any) -> dict[str, Example]:
+        """The kernels of a text, one per function, by name; `options` as the class takes them. Raises Rejected when it is no
+        PTIR, ValueError for a function that is no kernel."""
+        given = Source("<example>", source)
+        diagnostics = Diagnostics(given)
+        program = read_text(given, diagnostics, Options())
+        if program is not None:
+            verify(program, diagnostics, Options())
+        diagnostics.raise_if_errors()
+        return {f.name: cls(f, **options) for f in (program.functions if program else ())}
+
+    def matches(self, rw: Rewriter) -> Iterator[Match]:
+        """Everywhere in the block of `rw` that the kernel stands, in the order of the roots."""
+        for op in rw.body():
+            if (found := self.match(op, rw)) is not None:
+                yield found
+
+    def match(self, op: Op, rw: Rewriter) -> Match | None:
+        """The kernel with `op` as what makes its result, or None."""
+        if op.defn.name not in self.roots or (bound := self.search.solve(op)) is None:
+            return None
+        inputs = {p.name: bound[p] for p in self.kernel.params if p in bound}
+        found = {k.name: v.op for k, v in bound.items() if k.op is not None and isinstance(v, Value) and v.op is not None}
+        interior = _interior(op, inputs.values())
+        inside = interior | {op}
+        used = (v for i in interior for v in i.results if rw.is_result(v) or any(u not in inside for u in rw.users_of(v)))
+        return Match(self, op, inputs, found, interior, tuple(used))
+
+    def pattern(self, rewrite: Callable[[Match, Rewriter], bool], effect: Effect = Effect.ROUNDING) -> Pattern:
+        """A pattern for the greedy driver: `rewrite` is given every match, and changes nothing when it returns False."""
+        return _ExamplePattern(self, rewrite, effect)
+
+    def depth(self) -> int:
+        """How many levels of definitions a match looks at, with an op that is skipped between any two, and a product of many ops
+        for each."""
+        levels: dict[Value, int] = dict.fromkeys(self.kernel.params, 0)
+        for op in self.kernel.body:
+            levels[op.result] = 1 + max((levels.get(v, 0) for v in op.values()), default=0)
+        return levels[self.root.result] * (2 if self.skip else 1) * (DEPTH if self.search.products else 1)
+
+
+@dataclass(slots=True, eq=False)
+class _ExamplePattern(Pattern):
+    """An example and what to do with its matches."""
+
+    example: Example
+    rewrite: Callable[[Match, Rewriter], bool]
+    effect: Effect
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.example.kernel.name.replace("_", "-")
+
+    @property
+    def roots(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.example.roots
+
+    @property
+    def benefit(self) -> int:  # type: ignore[override]
+        return len(self.example.kernel.body)
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return self.example.depth()
+
+    def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
+        found = self.example.match(root, rw)
+        return found is not None and self.rewrite(found, rw)
+
+
+def _interior(root: Op, inputs: Iterable[Operand]) -> frozenset[Op]:
+    """The ops between `inputs` and `root`; numbers are inputs, too."""
+    ends = {x for x in inputs if isinstance(x, Value)}
+    found: set[Op] = set()
+    stack = list(root.operands)
+    while stack:
+        x = stack.pop()
+        v = x.value if isinstance(x, Element) else x
+        if isinstance(v, Value) and v not in ends and v.op is not None and v.op not in found and scalar_of(v) is None:
+            found.add(v.op)
+            stack.extend(v.op.operands)
+    return frozenset(found)

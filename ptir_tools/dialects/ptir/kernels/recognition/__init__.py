@@ -1,0 +1,118 @@
+"""Kernels of networks out of their decompositions: the examples of `kernels/`, what must hold beside, and what stands for them.
+
+What stands for a kernel is the op `layer_norm`, a custom call of gpt.rs where it has one that fits, or one of this toolkit's.
+`expansion` is the way back. A kernel of which something inside is read elsewhere stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.dialects.ptir.kernels.examples import Example
+from ptir_tools.dialects.ptir.kernels.recognition.attention import attention
+from ptir_tools.dialects.ptir.kernels.recognition.convolution import (
+    biased,
+    convolution,
+    depthwise_convolution,
+    grouped_convolution,
+    matrix_convolution,
+)
+from ptir_tools.dialects.ptir.kernels.recognition.found import Found
+from ptir_tools.dialects.ptir.kernels.recognition.rows import gelu, layer_norm, log_softmax, rms_norm, silu, softmax
+from ptir_tools.rewrite.patterns import Effect
+from ptir_tools.rewrite.rewriter import Rewriter
+
+Build = Callable[[Found], Value | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Form:
+    """The kernels of a file, what stands for them, and what that may change in floating point."""
+
+    build: Build
+    examples: Sequence[Example]
+    effect: Effect = Effect.ROUNDING
+
+
+class _Kernel(NamedTuple):
+    file: str
+    build: Build
+    skip: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    products: bool = True
+    effect: Effect = Effect.ROUNDING
+
+
+_ROWS = ("reshape", "broadcast_to")
+_AFFINE = ("gamma", "beta", "epsilon")
+_SOFTMAX = ("ptir.softmax.v1", "gpt_rs.triton.fused_softmax_last_axis.f32.v1")
+
+
+_KERNELS = (
+    _Kernel("layer_norm", layer_norm, _ROWS, _AFFINE),
+    _Kernel("layer_norm_moments", layer_norm, _ROWS, _AFFINE, effect=Effect.RANGE),
+    _Kernel("rms_norm", rms_norm, _ROWS, _AFFINE),
+    _Kernel("softmax", softmax, _ROWS),
+    _Kernel("softmax_unshifted", softmax, _ROWS, effect=Effect.RANGE),
+    _Kernel("log_softmax", log_softmax, _ROWS),
+    _Kernel("gelu", gelu),
+    _Kernel("gelu_tanh", gelu),
+    _Kernel("gelu_sigmoid", gelu),
+    _Kernel("silu", silu),
+    _Kernel("silu_unbounded", silu, effect=Effect.RANGE),
+    _Kernel("attention", attention, ("cast",), ("mask",)),
+    _Kernel("convolution", convolution, ("reshape",), products=False),
+    _Kernel("matrix_convolution", matrix_convolution, ("broadcast_to",), ("bias",), products=False),
+    _Kernel("grouped_convolution", grouped_convolution, products=False),
+    _Kernel("depthwise_convolution", depthwise_convolution, products=False),
+    _Kernel("bias", biased, products=False),
+)
+
+
+@cache
+def forms() -> Sequence[Form]:
+    """The forms, in the order in which they are to be sought."""
+    return [Form(k.build, _examples(k), k.effect) for k in _KERNELS]
+
+
+def _examples(kernel: _Kernel) -> list[Example]:
+    """The kernels of a file; those on a softmax once for each call that means one."""
+    text = files("ptir_tools.dialects.ptir").joinpath("kernels", f"{kernel.file}.ptir").read_text("utf-8")
+    texts = dict.fromkeys(text.replace(_SOFTMAX[0], target) for target in _SOFTMAX)
+    options = {"skip": kernel.skip, "optional": kernel.optional, "products": kernel.products}
+    return [example for t in texts for example in Example.read(t, **options).values()]
+
+
+def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], bool]) -> bool:
+    """Let a kernel of `form` that ends at `op` be what stands for it, if `may(name, op, what stands for it)` says so."""
+    for example in form.examples:
+        match = example.match(op, rw)
+        if match is None or not match.closed:
+            continue
+        found = Found(match, rw)
+        made = _built(form, found)
+        if made is None or made.op is None or not may(example.kernel.name.replace("_", "-"), op, made.op):
+            found.undo()
+            continue
+        rw.replace_all_uses(op.result, made)
+        rw.erase(op)
+        for inner in sorted(match.interior, key=rw.order.place, reverse=True):
+            if rw.unused(inner):
+                rw.erase(inner)
+        return True
+    return False
+
+
+def _built(form: Form, found: Found) -> Value | None:
+    """What stands for a kernel; None when something else is computed, or when no target takes its operands."""
+    try:
+        made = form.build(found)
+    except Violation:
+        return None
+    return made if made is not None and made.type is found.root.result.type else None

@@ -1,0 +1,115 @@
+"""The targets of custom calls that this toolkit knows: gpt.rs's fused kernels, as float64 computations rounded once, and this
+toolkit's own, which `recognize` makes where gpt.rs has none.
+
+A fused elementwise kernel rounds every node, as the ops do that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.types import UNTYPED, TensorType, Type
+from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
+from ptir_tools.dialects.ptir.kernels.targets.fused import COLUMNS as COLUMNS
+from ptir_tools.dialects.ptir.kernels.targets.fused import NODES as NODES
+from ptir_tools.dialects.ptir.kernels.targets.fused import inputs_broadcast as inputs_broadcast
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+Values = dict[str, Any]
+ANY = 1 << 31  # operands
+ONLY_F32 = Among("f32", frozenset((F32,)))
+
+
+class Target(NamedTuple):
+    """A kernel: how many operands, the kinds of its attributes, its type rule and its meaning on float64 arrays."""
+
+    operands: tuple[int, int]
+    infer: Callable[[tuple[TensorType, ...], Values], Type]
+    body: Callable[[tuple[Array, ...], Values, TensorType], Array]
+    attrs: dict[str, str]
+    optional: dict[str, str]
+    dtypes: Among = ONLY_F32
+    flags: tuple[int, ...] = ()  # the operands that may be i1
+
+
+def values_of(target: str, attrs: Attrs) -> Values:
+    """The attributes by name. Raises Violation("InvalidAttributeValue") for one that is missing, unknown or of another kind."""
+    known = TARGETS[target].attrs | TARGETS[target].optional
+    values: dict[str, AttrValue] = {}
+    for key, (kind, value) in attrs:
+        attribute(key in known, f"{target} has no attribute {key} (it has: {', '.join(sorted(known))})", key)
+        attribute(kind == known[key], f"{target}: {key} is {kind}, {known[key]} is wanted", key)
+        values[key] = value
+    missing = [k for k in TARGETS[target].attrs if k not in values]
+    attribute(not missing, f"{target} needs the attribute {', '.join(missing)}", "attrs")
+    return values
+
+
+def result_type(target: str, types: tuple[Any, ...], attrs: Attrs) -> Type:
+    """The result type of a known target; UNTYPED (what the declaration says) for any other.
+
+    Raises Violation for operands and attributes that a known target does not take.
+    """
+    kernel = TARGETS.get(target)
+    if kernel is None:
+        return UNTYPED
+    least, most = kernel.operands
+    require(least <= len(types) <= most, "OperandCountMismatch", f"{target} takes {least} to {most} operands, got {len(types)}")
+    for i, t in enumerate(types):
+        if t.dtype is I1 and i in kernel.flags:
+            continue
+        want(t.dtype, kernel.dtypes, f"an operand of {target}")
+        same_dtype(types[0], t)
+    return kernel.infer(types, values_of(target, attrs))
+
+
+def call(target: str, xs: tuple[Array, ...], attrs: Attrs, result: TensorType) -> Array:
+    """Run a known target. Raises Violation("Unimplemented") for any other."""
+    kernel = TARGETS.get(target)
+    if kernel is None:
+        raise Violation("Unimplemented", f"no implementation of the custom call {target}", at="target")
+    return numerics.compute(result, lambda *wide: kernel.body(wide, values_of(target, attrs), result), *xs)
+
+
+_CONV = {"window": "I64Array", "strides": "I64Array", "dilation": "I64Array", "padding": "I64Array"}
+_STATIC = {"static_operands": "I64Array"}
+_NODE = dict.fromkeys(COLUMNS, "I64Array")
+_FUSION = {"fusion_version": "I64", "fusion_kind": "String"}
+_MADE = {"fusion_generated": "Bool", "fusion_score": "I64"}
+_DOT = {f"dot_{k}": "I64Array" for k in DIMENSION_NUMBERS}
+_EPILOGUE = _FUSION | _MADE | {"dot_add_input": "I64"}
+_NORM = {"axis": "I64", "eps": "F64"}
+
+_conv = Target((2, 3), convolution.conv_type, convolution.conv, _CONV, _STATIC)
+_depthwise = Target((2, 3), convolution.depthwise_type, convolution.depthwise, _CONV, _STATIC)
+_grouped = Target((2, 3), convolution.grouped_type, convolution.grouped, _CONV | {"groups": "I64"}, {}, FLOATS)
+_softmax = Target((1, 1), kernels.softmax_type, kernels.softmax, {"axis": "I64"}, {})
+_layer_norm = Target((3, 3), kernels.layer_norm_type, kernels.layer_norm, _NORM, {})
+
+TARGETS: dict[str, Target] = {
+    "gpt_rs.c.conv2d.nhwc.f32.v1": _conv,
+    "gpt_rs.faer.conv2d.nhwc.f32.v1": _conv,
+    "gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1": _depthwise,
+    "gpt_rs.c.fused_elementwise.f32.v1": Target((1, ANY), fused.elementwise_type, fused.elementwise, _NODE, _FUSION | _MADE),
+    "gpt_rs.triton.fused_elementwise.f32.v1": Target((1, ANY), fused.elementwise_type, fused.elementwise, _NODE | _FUSION, _MADE),
+    "gpt_rs.triton.fused_dot_bias.f32.v1": Target((3, 3), fused.dot_bias_type, fused.dot_bias, _DOT, _EPILOGUE),
+    "gpt_rs.triton.fused_softmax_last_axis.f32.v1": _softmax,
+    "gpt_rs.triton.fused_layer_norm.f32.v1": _layer_norm,
+    "ptir.softmax.v1": Target((1, 1), kernels.any_softmax_type, kernels.softmax, {"axis": "I64"}, {}, FLOATS),
+    "ptir.log_softmax.v1": Target((1, 1), kernels.any_softmax_type, kernels.log_softmax, {"axis": "I64"}, {}, FLOATS),
+    "ptir.rms_norm.v1": Target((2, 2), kernels.rms_norm_type, kernels.rms_norm, _NORM, {}, FLOATS),
+    "ptir.gelu.v1": Target((1, 1), kernels.gelu_type, kernels.gelu, {"approximate": "String"}, {}, FLOATS),
+    "ptir.silu.v1": Target((1, 1), kernels.same_type, kernels.silu, {}, {}, FLOATS),
+    "ptir.attention.v1": Target(
+        (3, 4), kernels.attention_type, kernels.attention, {"scale": "F64"}, {"masked": "F64"}, FLOATS, (3,)
+    ),
+    "ptir.conv2d.nhwc.v1": _grouped,
+}

@@ -1,0 +1,175 @@
+"""Patterns of branches that the program already decides, and what they share with those of loops: regions put in line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.opdef import create, operand_type
+from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.dialects.ptir.rewrites.speculation import draws
+from ptir_tools.rewrite.constants import literal_of, scalar_of
+from ptir_tools.rewrite.inspector import legal
+from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.step_log import fingerprint
+
+
+def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
+    """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what stands for its results."""
+    given: dict[Value, Operand] = dict(zip(block.params, arguments, strict=True))
+    for op in block.body:
+        copy = Op(op.defn, tuple(_read(x, given) for x in op.operands), op.attrs, (), op.regions, op.loc or root.loc)
+        copy.results = tuple(Value(v.type, "", copy) for v in op.results)
+        given.update(zip(op.results, copy.results, strict=True))
+        rw.insert_before(root, copy)
+    return [_read(x, given) for x in block.results]
+
+
+def _read(x: Operand, given: dict[Value, Operand]) -> Operand:
+    if isinstance(x, Element):
+        whole = given.get(x.value, x.value)
+        return Element(whole, x.index) if isinstance(whole, Value) else x
+    return given.get(x, x) if isinstance(x, Value) else x
+
+
+def through(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
+    """What the results of `block` are before it is put in line: an argument, or what the block has."""
+    given = dict(zip(block.params, arguments, strict=True))
+    return [_read(x, given) for x in block.results]
+
+
+def fits(op: OpView, results: Sequence[Operand]) -> bool:
+    """Whether the users of the root may have `results`, or what equals them, for its value, or its first elements: some refuse
+    a constant."""
+    return takes(op, dict(enumerate(results)))
+
+
+def takes(op: OpView, by: dict[int, Operand]) -> bool:
+    """Likewise, `by[k]` for element k of its tuple, or for its value when k is 0."""
+    if not isinstance(op.result.type, TupleType):
+        return 0 not in by or op.rw.accepts(op.result, by[0])
+    return all(legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
+
+
+def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
+    """`x`, or what stands for it when it is an element of the root's tuple."""
+    return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
+
+
+def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
+    """Whether the ops can stand outside their region: no tuple argument is an element of another tuple, and nothing draws
+    random numbers, which in a region that `loops` depend on the step."""
+    if any(draws(op) and (loops or op.regions or op.attr("stream") is None) for op in block.body):
+        return False
+    return all(isinstance(x, Value) or isinstance(operand_type(x), TensorType) for x in arguments)
+
+
+def replaced(op: OpView, results: Sequence[Operand]) -> bool:
+    """Let the users of the root use `results`: of its elements when its value is a tuple of them."""
+    if isinstance(op.result.type, TupleType) and len(results) == len(op.result.type.elements) and len(results) != 1:
+        if not op.rw.replace_elements(op.result, results):
+            return False
+        op.rw.erase(op.root)
+        return True
+    return op.replace(results[0])
+
+
+def elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
+    """Let what uses element k of the root's tuple use `by[k]`, where it may; False when nothing does."""
+    rw, home = op.rw, op.rw.block_of(op.root)
+    changed = False
+    for user in rw.users_of(op.result):
+        operands = tuple(_element(op, x, by) for x in user.operands)
+        if operands != user.operands and legal(user, operands):
+            rw.set_operands(user, operands)
+            changed = True
+    results = [_element(op, x, by) for x in home.results]
+    if results != home.results:
+        rw.set_results(home, results)
+        changed = True
+    return changed
+
+
+def whole(op: OpView) -> bool:
+    """Whether the root's value is a tuple that is used as one."""
+    return isinstance(op.result.type, TupleType) and op.rw.used_whole(op.result)
+
+
+def _taken(op: OpView, block: Region) -> bool:
+    arguments = op.root.operands[1:]
+    if whole(op) or not inlinable(block, arguments, loops=False) or not fits(op, through(block, arguments)):
+        return False
+    return replaced(op, inline(op.rw, op.root, block, arguments))
+
+
+@rewrites("ptir.cond")
+def cond_of_constant(op: OpView) -> bool:
+    """A branch on a known predicate is the branch taken."""
+    known = scalar_of(op.pred)
+    return known is not None and _taken(op, op.root.regions[0 if known else 1])
+
+
+@rewrites("ptir.cond", depth=1)
+def cond_of_same(op: OpView) -> bool:
+    """A branch to equal regions either way is that region."""
+    block, other = op.root.regions
+    return (block is other or _equal(op.rw, block, other)) and _taken(op, block)
+
+
+def _equal(rw: Rewriter, a: Region, b: Region) -> bool:
+    """Whether two regions of one signature certainly compute the same."""
+    if len(a.body) != len(b.body) or any(draws(op) or _misses_payload(op) for op in a.body):
+        return False
+    return fingerprint(Rewriter(a, rw.dialect)) == fingerprint(Rewriter(b, rw.dialect))
+
+
+def _misses_payload(op: Op) -> bool:
+    return any(isinstance(x, Literal) and x.data is None for x in (*op.operands, *op.attrs))
+
+
+@rewrites("ptir.cond", operands=["ptir.compare_eq"])
+def cond_of_not(op: OpView) -> bool:
+    """A branch on a negation is the branch the other way round."""
+    test = op.defined_by(op.pred, "compare_eq")
+    if test is None or scalar_of(test.y) is not False:
+        return False
+    block, other = op.root.regions
+    groups = op.root.defn.split(op.root.attrs, op.root.operands)
+    flipped = create(op.root.defn, [test.x, *groups[1:]], regions=[other, block], types=[op.result.type])
+    return op.replace(op.rw.insert_before(op.root, flipped))
+
+
+@rewrites("ptir.cond", depth=1)
+def cond_unchanged(op: OpView) -> bool:
+    """What either branch returns as it got it is what it was."""
+    block, other = op.root.regions
+    same = {k: block.params.index(x) for k, x in enumerate(block.results) if isinstance(x, Value) and x in block.params}
+    same = {k: at for k, at in same.items() if other.results[k] is other.params[at]}
+    by = {k: x for k, at in same.items() if isinstance(operand_type(x := op.root.operands[1 + at]), TensorType)}
+    if not isinstance(op.result.type, TupleType):
+        return 0 in by and op.replace(by[0])
+    return elements_replaced(op, by)
+
+
+@rewrites("ptir.cond", depth=1)
+def cond_of_scalars(op: OpView) -> bool:
+    """A branch to one of two scalars that are there already selects."""
+    if helpers.shape(op.root) or not isinstance(op.result.type, TensorType):
+        return False
+    arms = [_there(block, op.root.operands[1:]) for block in op.root.regions]
+    if any(arm is None or (isinstance(arm, Literal) and arm.data is None) for arm in arms):
+        return False
+    return op.replace(op.rw.build(op.root, "select", op.pred, *arms))
+
+
+def _there(block: Region, arguments: Sequence[Operand]) -> Operand | None:
+    """The one result of `block` outside of it, when it is a parameter or a constant, and nothing draws random numbers."""
+    (x,) = block.results
+    if any(map(draws, block.body)):
+        return None
+    return arguments[block.params.index(x)] if isinstance(x, Value) and x in block.params else literal_of(x)
+
+
+CONTROL: list[Pattern] = [cond_of_constant, cond_of_same, cond_of_not, cond_unchanged, cond_of_scalars]

@@ -1,0 +1,147 @@
+"""Patterns of loops of zero and one trip, and of what they carry unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.dialects.ptir.rewrites.control import elements_replaced, fits, inlinable, inline, replaced, takes, through, whole
+from ptir_tools.dialects.ptir.rewrites.pruning import elements_read, unchanged
+from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
+
+_SMALL, _SHORT = 64, 512  # elements of a value, ops of a region, that are computed to know a trip count
+
+
+def _constant(x: Operand) -> Any:
+    """The array of a small constant; None for anything else."""
+    literal = literal_of(x)
+    small = literal is not None and literal.data is not None and literal.type.is_static and literal.type.count <= _SMALL
+    return arrays.from_literal(literal) if literal is not None and small else None
+
+
+def _computed(block: Region, arguments: Sequence[Any]) -> list[Any]:
+    """The results of `block` as far as they follow from the arguments that are known; None for the others."""
+    env = {p: a for p, a in zip(block.params, arguments, strict=True) if a is not None}
+
+    def read(x: Operand) -> Any:
+        return env.get(x) if isinstance(x, Value) else _constant(x) if isinstance(x, Literal) else None
+
+    for op in block.body[:_SHORT]:
+        operands = [read(x) for x in op.operands]
+        if _computable(op) and all(a is not None for a in operands):
+            try:
+                (env[op.results[0]],) = evaluate(op, operands, Context())
+            except (Violation, LimitExceeded):
+                continue
+    return [read(x) for x in block.results]
+
+
+def _computable(op: Op) -> bool:
+    t = op.results[0].type
+    small = isinstance(t, TensorType) and t.is_static and t.count <= _SMALL
+    return small and op.defn.implemented and not (op.regions or op.defn.is_random)
+
+
+@rewrites("ptir.while")
+def while_few(op: OpView) -> bool:
+    """A loop whose condition is known to fail at once, or after one trip, is that much of its regions."""
+    condition, body = op.root.regions
+    flag, *kept = _computed(condition, [_constant(x) for x in op.root.operands])
+    if flag is None or whole(op) or not inlinable(condition, op.root.operands):
+        return False
+    left = through(condition, op.root.operands)[1:]
+    if bool(flag):
+        again, *_ = _computed(condition, _computed(body, kept))
+        if again is None or bool(again) or not inlinable(body, op.root.operands):
+            return False
+        left = through(condition, through(body, left))[1:]
+    if not fits(op, left):
+        return False
+    carried = inline(op.rw, op.root, condition, op.root.operands)[1:]
+    if bool(flag):
+        carried = inline(op.rw, op.root, condition, inline(op.rw, op.root, body, carried))[1:]
+    return replaced(op, carried)
+
+
+@rewrites("ptir.scan", depth=1)
+def scan_never(op: OpView) -> bool:
+    """A scan over no step gives its carries and empty stacks."""
+    carries, inputs = op.root.operands[: op.carry_count], op.root.operands[op.carry_count :]
+    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
+    stacks = types[len(carries) :]
+    if helpers.shape(inputs[0])[0] != 0 or whole(op) or not all(isinstance(t, TensorType) and t.is_static for t in stacks):
+        return False
+    if not fits(op, carries):
+        return False
+    empty = [op.rw.materialize_constant(op.root, Literal(t, b"")) for t in stacks if isinstance(t, TensorType)]
+    return replaced(op, [*carries, *empty])
+
+
+@rewrites("ptir.scan", depth=1)
+def scan_once(op: OpView) -> bool:
+    """A scan over one step is its body."""
+    n = op.carry_count
+    carries, inputs = op.root.operands[:n], op.root.operands[n:]
+    block = op.root.regions[0]
+    if any(helpers.shape(x)[0] != 1 or not helpers.static(x) for x in inputs) or whole(op):
+        return False
+    if not inlinable(block, carries) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
+        return False
+    if not fits(op, through(block, op.root.operands)[:n]):
+        return False
+    rw = op.rw
+    slices = [rw.build(op.root, "reshape", x, new_shape=helpers.shape(x)[1:]) for x in inputs]
+    results = inline(rw, op.root, block, (*carries, *slices))
+    stacked = [rw.build(op.root, "reshape", x, new_shape=(1, *helpers.shape(x))) for x in results[n:]]
+    return replaced(op, [*results[:n], *stacked])
+
+
+@rewrites("ptir.while", "ptir.scan", depth=1)
+def unchanged_carries(op: OpView) -> bool:
+    """What a loop carries and never changes is, after it, what it was before."""
+    root, same = op.root, unchanged(op.root)
+    if not isinstance(op.result.type, TupleType):
+        return 0 in same and op.replace(root.operands[0])
+    same = [k for k in same if isinstance(operand_type(root.operands[k]), TensorType)]
+    return elements_replaced(op, {k: root.operands[k] for k in same})
+
+
+@rewrites("ptir.scan", depth=1)
+def scan_passed(op: OpView) -> bool:
+    """What a scan stacks of an input as it came is that input."""
+    (block,), n = op.root.regions, op.carry_count
+    given = dict(zip(block.params[n:], op.root.operands[n:], strict=True))
+    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
+    stacked = [(i, t, given[x]) for i, (x, t) in enumerate(zip(block.results, types, strict=True)) if i >= n and x in given]
+    by = {i: x for i, t, x in stacked if operand_type(x) is t}
+    return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
+
+
+@rewrites("ptir.scan", depth=1)
+def scan_repeats(op: OpView) -> bool:
+    """What a scan stacks of a constant, or of a carry that never changes, is that repeated."""
+    (block,), n = op.root.regions, op.carry_count
+    same: dict[Operand, Operand] = {block.params[k]: op.root.operands[k] for k in unchanged(op.root)}
+    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
+    read = elements_read(op.rw, op.root)
+    again = {i: same.get(x) or literal_of(x) for i, x in enumerate(block.results) if i >= n and i in read}
+    if not takes(op, {i: x for i, x in again.items() if x is not None}):
+        return False
+    by: dict[int, Operand] = {
+        i: op.rw.build(op.root, "broadcast_to", x, result_shape=t.shape)
+        for i, t in enumerate(types)
+        if (x := again.get(i)) is not None and isinstance(t, TensorType) and t.dtype is helpers.dtype(x)
+    }
+    return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
+
+
+LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries, scan_passed, scan_repeats]

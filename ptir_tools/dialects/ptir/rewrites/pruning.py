@@ -1,0 +1,242 @@
+"""Loops and branches without what nobody reads or what they have already: carries, stacked outputs, inputs, arguments, results.
+
+A carry stays when it is read after the loop, or when something that stays is computed from it. Its region then has fewer
+parameters and results, and none of the ops that only they needed. What the loop does else, and how often, stays the same.
+What is given twice, or comes out twice, is one. A small constant that a loop carries for its regions alone is made there instead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
+from ptir_tools.core.opdef import create
+from ptir_tools.core.types import TupleType
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first
+from ptir_tools.rewrite.constants import literal_of, same_operand
+from ptir_tools.rewrite.context import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.step_log import erased
+from ptir_tools.rewrite.uses import value_named
+
+_SMALL = 64  # bytes of a constant that is made again in each step
+
+
+def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) -> int:
+    """Take out of the loops and branches of the block of `rw` what nobody reads, and what they have already if this `joins`, with
+    the ops that only that needed; how many operands and results went."""
+    gone = 0
+    for op in reversed(rw.body()):
+        if rw.erase_unused(op):
+            context.count("erased")
+            if context.log is not None:
+                context.record(erased(op))
+        elif op.defn.name in _PLANS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
+            gone += _prune(rw, op, sharing, context, joins)
+    context.count("pruned", gone)
+    return gone
+
+
+def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext, joins: bool) -> int:
+    read = elements_read(rw, op)
+    if (found := _carried_constants(op, read)) and context.step("make-inside", op, op):
+        _make_inside(rw, op, found, sharing)
+    twins = _Twins.of(op) if joins else _Twins()
+    plan = _PLANS[op.defn.name](op, {twins.elements.get(i, i) for i in read}, twins.params)
+    gone = len(op.operands) - len(plan.operands) + _width(op) - len(plan.elements)
+    if not gone or context.steps_left == 0:
+        return 0
+    context.step("prune", op, _apply(rw, op, plan, twins, sharing))
+    return gone
+
+
+def carried_parts(op: Op) -> tuple[int, list[tuple[Region, int]]]:
+    """How many carries a loop has, and its regions, each with the number of results before the carried ones."""
+    if op.defn.name == "ptir.while":
+        return len(op.operands), [(op.regions[0], 1), (op.regions[1], 0)]
+    return (op.attr("carry_count") if op.defn.name == "ptir.scan" else 0), [(r, 0) for r in op.regions]
+
+
+def unchanged(op: Op) -> list[int]:
+    """The carries that every region of a loop returns as it got them."""
+    count, parts = carried_parts(op)
+    return [k for k in range(count) if all(r.results[skip + k] is r.params[k] for r, skip in parts)]
+
+
+@dataclass(slots=True)
+class _Twins:
+    """What an op is given twice, or gives twice: the first of each by the position of the others."""
+
+    params: dict[int, int] = field(default_factory=dict)
+    elements: dict[int, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(op: Op) -> _Twins:
+        count, parts = carried_parts(op)
+        given = op.operands[1:] if op.defn.name == "ptir.cond" else op.operands
+        params = []
+        for k, x in enumerate(given):  # a carry that each region returns as it got it stays what it is
+            becomes = [None if (y := r.results[skip + k]) is r.params[k] else y for r, skip in parts if k < count]
+            params.append(((k < count, *(r.params[k].type for r in op.regions)), (x, *becomes)))
+        firsts = _firsts(params)
+        types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
+        stacked = [(t, tuple(r.results[i] for r in op.regions)) for i, t in enumerate(types) if i >= count]
+        elements = {i + count: at + count for i, at in _firsts(stacked).items()}
+        return _Twins(firsts, {i: at for i, at in firsts.items() if i < count} | elements)
+
+
+def _firsts(items: Iterable[tuple[Hashable, tuple[Operand | None, ...]]]) -> dict[int, int]:
+    """The position of the first of those of one kind and of equal operands, by those of the others."""
+    first: defaultdict[Hashable, list[tuple[int, tuple[Operand | None, ...]]]] = defaultdict(list)
+    found = {}
+    for k, (kind, operands) in enumerate(items):
+        alike = first[kind, *map(_made, operands)]
+        at = next((at for at, others in alike if all(map(_same, operands, others))), None)
+        if at is None:
+            alike.append((k, operands))
+        else:
+            found[k] = at
+    return found
+
+
+def _same(x: Operand | None, y: Operand | None) -> bool:
+    return x is y or (x is not None and y is not None and same_operand(x, y))
+
+
+def _made(x: Operand | None) -> Hashable:
+    """Equal for equal operands: the constant, the declaration of the op, or the parameter."""
+    if x is None:
+        return None
+    if (literal := literal_of(x)) is not None:
+        return literal.key
+    v = value_named(x)
+    return v if v is None or v.op is None else v.op.defn
+
+
+def _carried_constants(op: Op, read: set[int]) -> dict[int, Literal]:
+    """The small constants that the regions of a loop carry unchanged and that nobody reads after it, by carry."""
+    carries = ((k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read)
+    return {k: literal for k, literal in carries if literal is not None and _is_small(literal)}
+
+
+def _make_inside(rw: Rewriter, op: Op, found: dict[int, Literal], sharing: Sharing) -> None:
+    """Let the regions of a loop make the constants that they carry."""
+    copies = []
+    for region in op.regions:
+        copy, _ = sharing.own(region)
+        with Rewriter(copy, rw.dialect) as inner:
+            for k, literal in found.items():
+                inner.replace_all_uses(copy.params[k], make_first(inner, literal))
+        copies.append(copy)
+    rw.set_regions(op, tuple(copies))
+
+
+def _is_small(literal: Literal) -> bool:
+    return literal.data is not None and len(literal.data) <= _SMALL
+
+
+@dataclass(slots=True)
+class Plan:
+    """What stays of an op: operands, elements of its value, and for each region parameters and results, by position."""
+
+    operands: list[int]
+    elements: list[int]
+    params: list[int]
+    results: list[list[int]]
+    attrs: dict[str, int]
+
+
+def elements_read(rw: Rewriter, op: Op) -> set[int]:
+    """Which elements of the value of `op` are used; 0 stands for a value that is no tuple."""
+    if not isinstance(op.result.type, TupleType):
+        return {0}
+    users: list[Iterable[Operand]] = [u.operands for u in rw.users_of(op.result)]
+    users.append(rw.block_of(op).results)
+    return {x.index for operands in users for x in operands if isinstance(x, Element) and x.value is op.result}
+
+
+def _needed(region: Region, results: Iterable[int], twins: Mapping[int, int]) -> set[int]:
+    """The parameters from which these results of `region` are computed, by position; the first of `twins`."""
+    wanted = {v for i in results if (v := value_named(region.results[i])) is not None}
+    for op in reversed(region.body):
+        if not wanted.isdisjoint(op.results):
+            wanted.update(op.values())
+    return {twins.get(k, k) for k, p in enumerate(region.params) if p in wanted}
+
+
+def _while(op: Op, read: set[int], twins: Mapping[int, int]) -> Plan:
+    condition, body = op.regions
+    kept: set[int] = set()
+    more = set(read)
+    while more - kept:
+        kept |= more
+        more = _needed(condition, [0, *(k + 1 for k in kept)], twins) | _needed(body, kept, twins)
+    carries = sorted(kept)
+    return Plan(carries, carries, carries, [[0, *(k + 1 for k in carries)], carries], {})
+
+
+def _scan(op: Op, read: set[int], twins: Mapping[int, int]) -> Plan:
+    (body,) = op.regions
+    count = op.attr("carry_count")
+    outputs = {i for i in read if i >= count}
+    kept, more, needed = set[int](), read - outputs, _needed(body, outputs, twins)
+    more |= {k for k in needed if k < count}
+    while more - kept:
+        kept |= more
+        needed = _needed(body, kept | outputs, twins)
+        more = {k for k in needed if k < count}
+    inputs = {k for k in needed if k >= count} or {count}  # one tells how many steps there are
+    operands, elements = sorted(kept | inputs), sorted(kept | outputs)
+    return Plan(operands, elements, operands, [elements], {"carry_count": len(kept), "scan_output_count": len(outputs)})
+
+
+def _cond(op: Op, read: set[int], twins: Mapping[int, int]) -> Plan:
+    elements = sorted(read)
+    params = sorted(set().union(*(_needed(r, elements, twins) for r in op.regions)))
+    return Plan([0, *(k + 1 for k in params)], elements, params, [elements, elements], {})
+
+
+_PLANS = {"ptir.while": _while, "ptir.scan": _scan, "ptir.cond": _cond}
+
+
+def _width(op: Op) -> int:
+    """How many elements the value of `op` has."""
+    return len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
+
+
+def _apply(rw: Rewriter, op: Op, plan: Plan, twins: _Twins, sharing: Sharing) -> Op:
+    """Replace `op` by one with what the plan keeps, which is returned."""
+    regions = [
+        _smaller(rw, r, plan.params, kept, twins.params, sharing) for r, kept in zip(op.regions, plan.results, strict=True)
+    ]
+    operands = [op.operands[i] for i in plan.operands]
+    groups = [operands[0], operands[1:]] if op.defn.name == "ptir.cond" else [operands]
+    attrs = op.defn.named(op.attrs) | plan.attrs
+    new = rw.insert_before(op, create(op.defn, groups, attrs, regions=regions, names=[op.result.name], loc=op.loc))
+    if isinstance(op.result.type, TupleType):
+        place = {element: at for at, element in enumerate(plan.elements)}
+        single = len(plan.elements) == 1
+        stays = [new if single else Element(new, place[i]) for i in plan.elements]
+        firsts = (twins.elements.get(i, i) for i in range(_width(op)))
+        rw.replace_elements(op.result, [stays[place[i]] if i in place else Element(op.result, i) for i in firsts])
+    else:
+        rw.replace_all_uses(op.result, new)
+    rw.erase(op)
+    assert new.op is not None
+    return new.op
+
+
+def _smaller(
+    rw: Rewriter, region: Region, params: Sequence[int], results: Sequence[int], twins: Mapping[int, int], sharing: Sharing
+) -> Region:
+    """The region of one op with these parameters and results alone, the first in the place of each of `twins`."""
+    copy, _ = sharing.own(region)
+    with Rewriter(copy, rw.dialect) as inner:
+        for k, first in twins.items():
+            inner.replace_all_uses(copy.params[k], copy.params[first])
+        inner.set_results(copy, [copy.results[i] for i in results])
+        inner.erase_dead()
+    copy.params = [copy.params[i] for i in params]
+    return copy

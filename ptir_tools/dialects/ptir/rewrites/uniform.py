@@ -1,0 +1,128 @@
+"""Constants of equal elements stay that: one element is computed, whatever the shape. What has no element is a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OPS, create
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.ops import scalars
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
+from ptir_tools.dialects.ptir.rewrites.helpers import alone, extents, placed, rank, source, splat, static, tensor_type
+from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.fold import foldable
+from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
+from ptir_tools.rewrite.uniform import elements_of, uniform
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_ORIGINS = ("ptir.broadcast_to", "ptir.constant")
+_COMPUTING = tuple(d.name for d in DIALECT.ops.values() if d.groups and foldable(d) and MOVEMENT not in d.traits)
+
+
+def element_of(x: Operand) -> Literal | None:
+    """The scalar that all elements of `x` are, bit for bit; looks through broadcasts."""
+    literal = literal_of(source(x))
+    if literal is None or literal.data is None or not (literal.splat or (literal.type.is_static and literal.type.count == 1)):
+        return None
+    return Literal(tensor(literal.type.dtype), literal.data)
+
+
+def pad_value_of(element: Literal) -> Scalar | None:
+    """The attribute of a pad that puts in `element`; None when a scalar has not its bits (a NaN with a payload)."""
+    dtype = element.type.dtype
+    found = Scalar(scalars.natural_kind(dtype), arrays.from_literal(element).astype(object).item())
+    return found if arrays.pack(scalars.element(found, dtype), dtype) == element.data else None
+
+
+def equal_elements(t: TensorType, data: bytes, inline: bool) -> list[Op]:
+    """The ops that make a tensor of type `t`, all elements of these bytes; `inline`: of an inline scalar."""
+    if inline and t.rank:
+        return [create(OPS["ptir.broadcast_to"], (Literal(tensor(t.dtype), data),), {"result_shape": t.shape})]
+    return splat(t, arrays.unpack(data, t.dtype, 1)[0])
+
+
+def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
+    """Replace the root by equal elements. Where all operands are made of inline literals, so is this: a scalar, broadcast."""
+    ops = equal_elements(t, data, all(isinstance(source(x), Literal) for x in op.root.operands))
+    if len(ops) > 1 and not any(alone(op.rw, x, op.root) for x in op.root.operands):
+        return False
+    return placed(op, ops)
+
+
+@rewrites(*_COMPUTING, operands=_ORIGINS, every=True, benefit=3)
+def constant_operands(op: OpView) -> bool:
+    """An op on constants, some of them broadcast, is a constant: of equal elements, or of no more than one of those has."""
+    operands, t = op.root.operands, op.result.type
+    sources = [source(x) for x in operands]
+    literals = [x for x in map(literal_of, sources) if x is not None and x.data is not None]
+    if len(literals) < len(operands) or not isinstance(t, TensorType) or all(map(is_, sources, operands)):
+        return False
+    elements = elements_of(literals) if ELEMENTWISE in op.root.defn.traits else None
+    if elements is None:
+        return _computed(op, t, literals)
+    data = uniform(op.root.defn, op.root.attrs, t.dtype, elements)
+    return data is not None and _in_place(op, t, data)
+
+
+def _computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
+    """Replace the root by what it computes of `literals`, repeated into the shapes of its operands."""
+    operands, rw = op.root.operands, op.rw
+    if not t.is_static or not static(*operands) or t.count > max(1 if x.splat else x.type.count for x in literals):
+        return False
+    own = [x for y in operands if (x := literal_of(y)) is not None and (x is y or alone(rw, y, op.root))]
+    dies = sum(len(x.data or b"") for x in own)
+    read = sum(tensor_type(x).nbytes for x in operands)
+    if t.dtype.packed_bytes(t.count) > max(LIMITS.fold_bytes, dies) or read > max(16 * LIMITS.fold_bytes, 4 * dies):
+        return False
+    arguments = [np.broadcast_to(arrays.from_literal(x), extents(y)) for x, y in zip(literals, operands, strict=True)]
+    try:
+        (result,) = evaluate(op.root, arguments, Context())
+    except (Violation, LimitExceeded):
+        return False
+    literal = arrays.to_literal(result, t)
+    return rw.accepts(op.result, literal) and op.replace(rw.materialize_constant(op.root, literal))
+
+
+_REARRANGING = ("reshape", "transpose", "slice", "tile", "concat", "broadcast_to")
+
+
+@rewrites(*(f"ptir.{name}" for name in _REARRANGING), operands=_ORIGINS, every=True, benefit=3)
+def rearranged_equal_elements(op: OpView) -> bool:
+    """Equal elements that are rearranged, joined or repeated are as many equal elements; a scalar that is broadcast stays so."""
+    if op.root.defn.short == "broadcast_to" and not rank(op.x):
+        return False
+    elements = [element_of(x) for x in op.root.operands]
+    first, t = elements[0], op.result.type
+    if first is None or any(e is None or not e.same(first) for e in elements):
+        return False
+    if not isinstance(t, TensorType) or not t.is_static or not static(*op.root.operands):
+        return False
+    return _in_place(op, t, first.data or b"")
+
+
+_ENDING = ("transpose", "reshape", "broadcast_to", "slice", "concat", "tile", "take", "gather", "dynamic_slice", "dot_general")
+
+
+@rewrites(*(f"ptir.{name}" for name in _ENDING), "ptir.reduce", benefit=5, depth=1)
+def no_elements(op: OpView) -> bool:
+    """What rearranges, reads or reduces to no element is a constant without elements."""
+    t = op.result.type
+    if not isinstance(t, TensorType) or 0 not in t.shape or not t.is_static:
+        return False
+    return op.rw.accepts(op.result, Literal(t, b"")) and op.replace(op.rw.materialize_constant(op.root, Literal(t, b"")))
+
+
+UNIFORM: list[Pattern] = [constant_operands, rearranged_equal_elements, no_elements]

@@ -1,0 +1,1 @@
+"""Text PTIR, the form that people write and `ptir` prints."""

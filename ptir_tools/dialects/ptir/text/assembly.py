@@ -1,0 +1,373 @@
+"""From the items of a text to a program: names, regions, attributes, and what is said when they do not fit.
+
+The fast path and the grammar both end here. A value in error is defined with the type POISON, so that its users stay silent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation, find_in
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.source import Loc, Source, Span
+from ptir_tools.core.types import POISON, TensorType, Type
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.text.attributes import convert
+from ptir_tools.dialects.ptir.text.filling import Filling, Given
+from ptir_tools.dialects.ptir.text.literals import read_payload
+from ptir_tools.dialects.ptir.text.spelling import nearest
+
+CODES = DIALECT.codes
+SPEC_VERSION = "ptir.v0.4"
+
+
+class Assembly:
+    """A program while it is read. `values` are the names of the block that is open."""
+
+    def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
+        self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
+        self.folder = os.path.dirname(source.name)
+        self.filling = Filling(diagnostics, self.folder)
+        self.program = Program(DIALECT, source=source)
+        self.ops: dict[str, OpDef] = DIALECT.ops
+        self.values: dict[str, Value] = {}
+        self.places: dict[Value, Loc] = {}
+        self.block: Region | None = None
+        self.body: list[Op] = []
+        self.hint: Hint | None = None
+        self.returned: Loc | None = None
+        self.braces: Loc | None = None  # of the program, while it is open
+        self.wrapped = False
+        self.damaged = False  # the open block had a header in error: what it defines is not known
+        self.holes = False  # an instruction of the open block is in error, and not in its body
+        self.unread = False  # what a statement of the open block is cannot be told
+        self.unnamed = False  # a block has no name: which one is missing is not known
+        self.lost = False  # after an error outside any block, until the next header
+        self.headless = False  # what was opened without being read may still be closed
+        self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
+        self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
+
+    def error(self, code: str, message: str, at: Loc | Span | None, **more: Any) -> None:
+        self.diagnostics.error(code, message, at, **more)
+
+    def violation(self, violation: Violation, at: Loc) -> None:
+        self.diagnostics.violation(violation, at)
+
+    # ---- blocks
+
+    def open_program(self, entry: str | None, version: str | None, at: Loc) -> None:
+        self.marks.append(at)
+        if self.wrapped or self.program.functions:
+            self.error(CODES.syntax, "a file holds one program", at)
+            return
+        check_version(self.diagnostics, version, at)
+        self.program.entry = entry or ""
+        self.wrapped, self.braces = True, at
+
+    def open_function(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
+        block = Function(name, result_types=list(results), loc=at)
+        if (first := self.program.function(name)) is not None:
+            self.error(CODES.redefined, f"there are two functions @{name}", at, labels=[(first.loc, "the first")])
+        elif not self.wrapped and self.program.functions:
+            self.error(CODES.syntax, "a file holds one bare func", at, help="wrap several in program @name { … }")
+            self.wrapped = self.headless = True
+        self.program.functions.append(block)
+        self.open_block(block, params)
+
+    def open_region(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
+        block = Region(name, result_types=list(results), loc=at)
+        first = next((r for r in self.program.regions if r.name == name), None)
+        if first is not None:
+            self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
+        elif not self.wrapped:
+            self.error(CODES.syntax, "a region stands inside a program", at, help="wrap the file in program @name { … }")
+            self.wrapped = self.headless = True
+        self.program.regions.append(block)
+        self.open_block(block, params)
+
+    def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
+        if self.block is not None and not (self.damaged or self.unread):
+            self.error(CODES.syntax, f"`}}` of {self.title(self.block)} is missing", block.loc, labels=self.opened())
+            self.end_unread()
+        self.marks.append(block.loc)
+        self.leave()
+        self.block, self.body, self.damaged, self.holes, self.unread = block, block.body, damaged, False, False
+        self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
+        for name, t in params:
+            p = Value(t, name)
+            self.define(p, block.loc)
+            block.params.append(p)
+
+    def end_unread(self) -> None:
+        """What the open block says after this is not known."""
+        if self.block is not None and self.returned is None:
+            self.returns_unknown(self.block.loc)
+            self.damaged = True
+
+    def leave(self) -> None:
+        """Have done with the open block; one of unknown signature gets a parameter in error, for those who refer to it."""
+        if self.block is not None and self.damaged:
+            self.block.params.append(Value(POISON))
+        self.block = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything that was opened is closed."""
+        return self.block is None and self.braces is None and bool(self.program.functions)
+
+    def opened(self) -> list[tuple[Loc, str]]:
+        return [(self.block.loc, "opened here")] if self.block is not None else []
+
+    def title(self, block: Region) -> str:
+        return f"@{block.name}" if isinstance(block, Function) else f"^{block.name}"
+
+    def close(self, at: Loc) -> None:
+        self.marks.append(at)
+        if self.hint is not None:
+            self.hint = None
+            self.body = self.block.body if self.block is not None else []
+        elif self.block is not None:
+            if self.returned is None and not self.damaged:
+                if not self.unread:  # that may have been it
+                    message, help = f"{self.title(self.block)} does not end with `return`", "write what it returns"
+                    self.error(CODES.syntax, message, at, labels=self.opened(), help=help)
+                self.returns_unknown(at)
+            if len(self.block.body) > self.limits.ops:
+                raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
+            self.leave()
+        elif self.headless:
+            self.headless = False
+        elif self.braces is not None:
+            self.braces = None
+        else:
+            self.stray("there is nothing to close", at, "drop the brace")
+
+    def stray(self, message: str, at: Loc, help: str | None = None) -> None:
+        """Report what stands outside any block or section, once until the next header."""
+        if not (self.lost or (self.damaged and self.block is not None)):
+            self.error(CODES.syntax, message, at, help=help)
+        self.headless = self.headless or self.block is None
+        self.lost = self.unnamed = self.damaged = True
+
+    def finish(self) -> Program:
+        """The program, its region references resolved."""
+        end = Span(len(self.source.text), len(self.source.text))
+        open_at = self.block.loc if self.block is not None else self.braces
+        if open_at is not None:
+            if not (self.damaged or self.unread or self.lost):
+                self.error(CODES.syntax, "`}` is missing at the end", end, labels=[(open_at, "opened here")])
+            self.end_unread()
+            self.unnamed = True
+        program = self.program
+        self.leave()
+        regions = {r.name: r for r in program.regions}
+        for op, names, at in self.pending:
+            op.regions = tuple(self.region(n, regions, at) for n in names)
+        if not program.entry and program.functions:
+            program.entry = program.functions[0].name
+        if program.entry and program.function(program.entry) is None and not (self.damaged or self.unnamed):
+            message = f"the entry function @{program.entry} is not in the program"
+            self.error("UnknownFunction", message, Span(0, min(7, end.end)))
+        return program
+
+    def region(self, name: str, regions: dict[str, Region], at: Loc) -> Region:
+        if (found := regions.get(name)) is not None:
+            return found
+        meant = nearest(name, regions)
+        help = f"did you mean ^{meant}?" if meant else None
+        if not self.unnamed:
+            self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", help=help), at)
+        regions[name] = missing = Region(name, params=[Value(POISON)])
+        return missing
+
+    # ---- values
+
+    def define(self, value: Value, at: Loc) -> None:
+        before = self.values.setdefault(value.name, value)
+        if before is value:
+            if value.op is None:
+                self.places[value] = at
+            return
+        place = before.op.loc if before.op is not None else self.places.get(before, 0)
+        here, first = self.twice(value.name, at) if at == place else (at, place)
+        labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
+        self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
+        before.type = POISON  # which of the two is meant is not known
+
+    def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
+        """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
+        whole = self.source.span(header)
+        second = find_in(self.source, whole, f"%{name}") if whole else None
+        first = find_in(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
+        return second or header, first or header
+
+    def poison(self, name: str, at: Loc) -> None:
+        """Define `name`, whose statement is in error."""
+        self.holes = True
+        if name not in self.values:
+            self.define(Value(POISON, name), at)
+
+    def value(self, name: str, at: Loc) -> Value:
+        """The value called `name`; an unknown one is reported once, and then in error."""
+        found = self.values.get(name)
+        if found is None:
+            found = Value(POISON, name)
+            if not (self.damaged or self.unread) and self.block is not None:
+                self.undefined(name, at)
+                self.values[name] = found
+        return found
+
+    def undefined(self, name: str, at: Loc) -> None:
+        help = None
+        if name[:1].isdigit() and "." in name:
+            help = f"a number is written dense<{name}> : tensor<f32>"
+        elif (meant := nearest(name, self.values)) is not None:
+            help = f"did you mean %{meant}?"
+        span = self.source.span(at)
+        shown = f"%{name}" if span and f"%{name}" in self.source.text[span.start : span.end] else name
+        self.violation(Violation(CODES.undefined, f"%{name} is not defined here", at=shown, help=help), at)
+
+    def operand(self, name: str, index: int | None, at: Loc) -> Operand:
+        """The value called `name`, or its element; one that is not there is reported, and in error."""
+        value = self.value(name, at)
+        if index is None:
+            return value
+        element = Element(value, index)
+        try:
+            operand_type(element)
+        except Violation as violation:
+            self.violation(violation, at)
+            return Value(POISON, name)
+        return element
+
+    def literal(self, payload: str, t: Type, at: Loc) -> Literal | None:
+        try:
+            if not isinstance(t, TensorType):
+                raise Violation("ResultTypeMismatch", f"a literal is a tensor, not {t}")
+            return read_payload(payload, t, self.folder)
+        except Violation as violation:
+            self.violation(violation, at)
+            return None
+
+    # ---- statements
+
+    def instruction(
+        self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc
+    ) -> tuple[Any, ...] | None:
+        """Add an op. `result` None is a type in error. Returns its attributes, or None when it is in error."""
+        made = None
+        if self.placed(at):
+            if (defn := self.ops.get(op)) is None:
+                self.unknown_op(op, at)
+            elif len(operands) > self.limits.operands:
+                raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands")
+            elif result is not None:
+                made = self.filling.attributes(defn, given, operands, result, at)
+        if made is None or result is None:
+            self.poison(name, at)
+            return None
+        attrs, regions = made
+        self.add(Op(self.ops[op], operands, attrs, (), (), at), name, result)
+        if regions:
+            self.pending.append((self.body[-1], regions, at))
+        return attrs
+
+    def add(self, op: Op, name: str, t: Type) -> None:
+        if self.hint is None:
+            op.results = (Value(t, name, op),)
+            self.define(op.results[0], op.loc)
+        else:
+            op.results = (self.value(name, op.loc),)
+        self.body.append(op)
+
+    def placed(self, at: Loc) -> bool:
+        """Whether a statement may stand here."""
+        if self.block is None:
+            self.stray("a statement stands inside a function or region", at, "move it above the `return` of one")
+            return False
+        if self.returned is not None and self.hint is None:
+            if not self.unread:
+                labels = [(self.returned, "returned here")]
+                self.error(CODES.syntax, "a statement after `return`", at, labels=labels, help="drop it, or move it up")
+            self.unread = True
+            return False
+        return True
+
+    def unknown_op(self, op: str, at: Loc) -> None:
+        meant = _SPELLINGS.get(op) or nearest(op, self.ops)
+        help = f"did you mean {meant}?" if meant else "`ptir ops` lists the operations"
+        self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=op, help=help), at)
+
+    def returns(self, results: Sequence[Operand | None], at: Loc) -> None:
+        self.marks.append(at)
+        if self.block is None:
+            self.stray("`return` stands inside a function or region", at)
+        elif self.returned is not None:
+            self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")], help="keep one")
+        else:
+            if results and not self.block.result_types and not self.damaged:
+                self.error(CODES.result_type, f"results returned: {len(results)}, declared: 0", at)
+            self.returned = self.block.return_loc = at
+            self.block.results = [Value(POISON) if x is None else x for x in results]
+
+    def returns_unknown(self, at: Loc) -> None:
+        """End a block whose `return` cannot be read: all its results are in error."""
+        if self.block is not None:
+            self.returned = self.block.return_loc = at
+            self.block.results = [Value(POISON) for _ in self.block.result_types]
+
+    def returns_last(self, count: int, at: Loc) -> None:
+        """End a region whose results are its last `count` instructions, as in gpt.rs's dump and JSON."""
+        body = self.block.body if self.block is not None else []
+        if self.holes or self.damaged:  # which they are is not known
+            self.returns([None] * count, at)
+        elif count > len(body):
+            self.error("RegionSignatureMismatch", f"{count} results, but the body has only {len(body)} instructions", at)
+            self.damaged = True
+            self.returns([None] * count, at)
+        else:
+            self.returns([op.results[0] for op in body[len(body) - count :]], at)
+
+    def begin_hint(self, hint: Hint) -> None:
+        """Open a hint of the function that is open: what follows is its body."""
+        self.marks.append(hint.loc)
+        if isinstance(self.block, Function):
+            self.hint = hint
+            self.block.hints.append(hint)
+            self.body = hint.body
+
+    def open_hint(self, ident: int, kind: str, policy: str, given: Given, at: Loc) -> None:
+        if not isinstance(self.block, Function) or self.hint is not None:
+            self.error(CODES.syntax, "a hint stands inside a function, after `return`", at)
+            return
+        lists: dict[str, list[Any]] = {"inputs": [], "exports": [], "attrs": []} | dict(given)
+        if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:
+            self.violation(Violation(CODES.unknown_attribute, f"a hint has no `{unknown[0]}`", at=unknown[0]), at)
+        inputs, exports = (tuple(self.value(str(n), at) for n in lists[k]) for k in ("inputs", "exports"))
+        try:
+            attrs = convert(self.ops["custom_call"].attrs[1], lists["attrs"], None) if lists["attrs"] else ()
+        except Violation as violation:
+            self.violation(violation, at)
+            attrs = ()
+        self.begin_hint(Hint(ident, kind, policy, inputs, exports, attrs, [], at))
+
+
+# Operations of other systems, for the help.
+_SPELLINGS = {
+    "matmul": "dot_general", "max": "maximum", "min": "minimum", "sum": "reduce_sum", "subtract": "sub", "multiply": "mul",
+    "divide": "div", "negate": "neg", "sqrt": "rsqrt", "convert": "cast", "where": "select", "eq": "compare_eq",
+    "lt": "compare_lt", "gt": "compare_gt", "le": "compare_le", "ge": "compare_ge", "ne": "compare_ne", "const": "constant",
+    "broadcast": "broadcast_to", "broadcast_in_dim": "broadcast_to", "concatenate": "concat", "arg_max": "argmax",
+}  # fmt: skip
+
+
+def check_version(diagnostics: Diagnostics, version: str | None, at: Loc | Span) -> None:
+    """Report a spec_version that is not ours; a missing or empty one is ours."""
+    if version and version != SPEC_VERSION:
+        message = f"spec_version is {version}, this is a reader of {SPEC_VERSION}"
+        diagnostics.violation(Violation("SpecVersionMismatch", message, at=version), at)

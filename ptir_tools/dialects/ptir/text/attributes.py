@@ -1,0 +1,315 @@
+"""Attributes in text PTIR: from what stands between the brackets to the value of an annotation's kind, and back.
+
+Between text and kind stand plain Python values, the same from the fast path and from the grammar: int, float, str (in
+quotes), Word, Sym, RegionName, Payload, list, tuple (in parentheses), Call, and Items (in braces).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ptir_tools.core import decimals
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.opdef import Attr
+from ptir_tools.core.types import Sym, TensorType, Type, sym
+from ptir_tools.dialects.ptir.ops import scalars
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
+from ptir_tools.dialects.ptir.text.spelling import SYMBOL, WORD, nearest, read_dtype, read_extent, read_symbol
+
+
+class Word(str):
+    """A bare word: `true`, `f32`, `add`."""
+
+
+class RegionName(str):
+    """The name behind `^`."""
+
+
+class Payload(str):
+    """What stands between `dense<` and `>`."""
+
+
+@dataclass(slots=True, frozen=True)
+class Call:
+    """`signed(3)`."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Items:
+    """`{key = value, …}`; each value with the word behind a colon, if any (`[] : f64`)."""
+
+    entries: tuple[tuple[str, Any, str | None], ...]
+
+
+_NUMBER = r"[+-]?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf|nan)"
+_ATOM = re.compile(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
+_NESTED_INTEGERS = re.compile(r"[-0-9\s,\[\]]*")
+
+
+def flat_values(text: str) -> list[Any] | None:
+    """The values in a plain bracket text: atoms, and nested lists of integers; None when it needs the grammar."""
+    if not (text := text.strip(" \t")):
+        return []
+    if "[" in text:
+        if not _NESTED_INTEGERS.fullmatch(text):
+            return None
+        try:
+            found: list[Any] = json.loads(f"[{text}]")
+        except ValueError:
+            return None
+        return found
+    try:
+        values = [atom(x.strip(" \t")) for x in text.split(",")]
+    except Violation:  # the grammar says where
+        return None
+    return None if None in values else values
+
+
+def atom(text: str) -> Any:
+    """The value of one token, or None when it is none. Raises Violation("InvalidAttributeValue") beyond float64."""
+    m = _ATOM.fullmatch(text)
+    if m is None:
+        return None
+    if m[1]:
+        return read_extent(text)
+    if m[2]:
+        return read_float(text)
+    if m[3]:
+        return Word(text)
+    return sym(read_symbol(text)) if m[4] else RegionName(m[5])
+
+
+def read_float(text: str) -> float:
+    """The float64 that a decimal, `inf` or `nan` means. Raises Violation("InvalidAttributeValue") for one beyond float64."""
+    try:
+        return float(decimals.read(text))
+    except OverflowError as error:
+        raise Violation("InvalidAttributeValue", str(error), at=text) from None
+
+
+# ---- values to kinds
+
+
+def convert(attr: Attr, values: list[Any], operand: Type | None) -> Any:
+    """The attribute's value. `operand` is the type of the first operand, to which a scalar is natural.
+
+    Raises Violation: "InvalidAttributeValue", "DTypeNotSupported".
+    """
+    kind = attr.kind
+    if kind == "Scalar":
+        return _scalar(attr, _single(attr, values), operand)
+    return _FROM_TEXT[kind](attr, values) if kind in _FROM_TEXT else _enumerated(attr, values)
+
+
+def _wrong(attr: Attr, wanted: str) -> Violation:
+    return Violation("InvalidAttributeValue", f"`{attr.name}` takes {wanted}", at=attr.name)
+
+
+def _single(attr: Attr, values: list[Any], wanted: str = "one value") -> Any:
+    if len(values) != 1:
+        raise _wrong(attr, wanted)
+    return values[0]
+
+
+def _unwrap(values: list[Any]) -> list[Any]:
+    """gpt.rs takes a list in brackets or parentheses of its own: `axes[[1, 2]]`."""
+    return list(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+
+
+def _integer(attr: Attr, values: list[Any]) -> int:
+    value = _single(attr, values, "an integer")
+    if type(value) is not int:
+        raise _wrong(attr, "an integer")
+    return value
+
+
+def _integers(attr: Attr, values: list[Any]) -> tuple[int, ...]:
+    found = _unwrap(values)
+    if not all(type(v) is int for v in found):
+        raise _wrong(attr, "integers, separated by commas")
+    return tuple(found)
+
+
+def _floats(attr: Attr, values: list[Any]) -> tuple[float, ...]:
+    found = _unwrap(values)
+    if not all(type(v) in (int, float) for v in found):
+        raise _wrong(attr, "numbers, separated by commas")
+    return tuple(map(float, found))
+
+
+def _pairs(attr: Attr, values: list[Any]) -> tuple[tuple[int, int], ...]:
+    for v in values:
+        if not (isinstance(v, (list, tuple)) and len(v) == 2 and all(type(x) is int for x in v)):
+            raise _wrong(attr, "pairs of integers: [[0, 0], [1, 1]]")
+    return tuple((v[0], v[1]) for v in values)
+
+
+def _extents(attr: Attr, values: list[Any]) -> tuple[Any, ...]:
+    found = _unwrap(values)
+    if not all(type(v) is int or isinstance(v, Sym) for v in found):
+        raise _wrong(attr, "extents separated by commas: [2, ?N, 4]")
+    return tuple(found)
+
+
+def _boolean(attr: Attr, values: list[Any]) -> bool:
+    if values not in (["true"], ["false"]) or not isinstance(values[0], Word):
+        raise _wrong(attr, "true or false")
+    return values[0] == "true"
+
+
+def _string(attr: Attr, values: list[Any]) -> str:
+    value = _single(attr, values, "a string in quotes")
+    if type(value) is not str:
+        raise _wrong(attr, "a string in quotes")
+    return value
+
+
+def _dtype(attr: Attr, values: list[Any]) -> DType:
+    value = _single(attr, values, "a dtype")
+    if not isinstance(value, Word):
+        raise _wrong(attr, "a dtype")
+    try:
+        return read_dtype(value)
+    except Violation as violation:
+        raise Violation(violation.code, violation.message, help=violation.help, at=attr.name) from None
+
+
+def _enumerated(attr: Attr, values: list[Any]) -> str:
+    known = ENUMERATIONS[attr.kind]
+    value = _single(attr, values, f"one of {', '.join(known)}")
+    if value not in known:
+        meant = nearest(str(value), known)
+        help = f"did you mean {meant}?" if meant else None
+        raise Violation("InvalidAttributeValue", f"`{attr.name}` is one of {', '.join(known)}", at=attr.name, help=help)
+    return str(value)
+
+
+def _scalar(attr: Attr, value: Any, operand: Type | None) -> Scalar:
+    """A number in the kind natural to the operand, or in the kind that a word in front names."""
+    if isinstance(value, Call):
+        kind = value.name.capitalize() if value.name in ("signed", "unsigned", "float", "complex") else value.name.upper()
+        return scalar(attr, kind, value.values)
+    values = value if isinstance(value, tuple) else (value,)
+    if isinstance(operand, TensorType):
+        return scalar(attr, scalars.natural_kind(operand.dtype), values)
+    return scalar(
+        attr, scalars.COMPLEX if len(values) == 2 else scalars.FLOAT if type(value) is float else scalars.SIGNED, values
+    )
+
+
+def scalar(attr: Attr, kind: str, values: tuple[Any, ...]) -> Scalar:
+    """The scalar of `kind` with this value (a complex one has two). Raises Violation("InvalidAttributeValue")."""
+    first = values[0] if values else None
+    numbers = bool(values) and all(type(v) in (int, float) for v in values)
+    if kind == scalars.I1 and len(values) == 1 and first in ("true", "false", 0, 1):
+        return Scalar(kind, first in ("true", 1))
+    if kind in (scalars.SIGNED, scalars.UNSIGNED) and len(values) == 1 and type(first) is int:
+        low, high = (0, 2**64) if kind == scalars.UNSIGNED else (-(2**63), 2**63)
+        if low <= first < high:
+            return Scalar(kind, first)
+    if kind == scalars.FLOAT and numbers and len(values) == 1:
+        return Scalar(kind, float(values[0]))
+    if kind == scalars.COMPLEX and numbers and len(values) <= 2:
+        return Scalar(kind, complex(values[0], values[1] if len(values) > 1 else 0.0))
+    shown = {scalars.I1: "true or false", scalars.FLOAT: "a number", scalars.COMPLEX: "(re, im)"}
+    raise _wrong(attr, shown.get(kind, f"{'an unsigned' if kind == scalars.UNSIGNED else 'a signed'} integer of 64 bits"))
+
+
+def _items(attr: Attr, values: list[Any]) -> Any:
+    found = _single(attr, values, "a list in braces: {f = 1.5}")
+    if not isinstance(found, Items):
+        raise _wrong(attr, "a list in braces: {f = 1.5}")
+    entries: dict[str, tuple[str, Any]] = {}
+    for key, value, said in found.entries:
+        if key in entries:
+            raise Violation("DuplicateAttribute", f"the key `{key}` is given twice", at=key)
+        entries[key] = _item(attr, key, value, said)
+    return tuple(sorted(entries.items()))
+
+
+_SAID = {None: "I64Array", "i64": "I64Array", "f64": "F64Array", "bool": "BoolArray", "string": "StringArray"}
+
+
+def _item(attr: Attr, key: str, value: Any, said: str | None) -> tuple[str, Any]:
+    if not isinstance(value, list):
+        value = _plain(attr, key, value)
+        return SCALAR_KINDS[type(value)], value
+    elements = [_plain(attr, key, v) for v in value]
+    if said not in _SAID:
+        raise _wrong(attr, "arrays of i64, f64, bool or string")
+    kinds = {SCALAR_KINDS[type(v)] + "Array" for v in elements} or {_SAID[said]}
+    if kinds == {"I64Array", "F64Array"} or (kinds == {"I64Array"} and said == "f64"):
+        kinds, elements = {"F64Array"}, [float(v) for v in elements]
+    if len(kinds) != 1 or (said is not None and _SAID[said] not in kinds):
+        raise _wrong(attr, f"one kind of elements in an array, `{key}` has several")
+    return kinds.pop(), tuple(elements)
+
+
+def _plain(attr: Attr, key: str, value: Any) -> Any:
+    if isinstance(value, Word) and value in ("true", "false"):
+        return value == "true"
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise _wrong(attr, f"integers of 64 bits, `{key}` has {value}")
+    if type(value) in SCALAR_KINDS:
+        return value
+    raise _wrong(attr, f"integers, floats, booleans and strings, `{key}` is none of them")
+
+
+def _optional(read: Callable[[Attr, list[Any]], Any]) -> Callable[[Attr, list[Any]], Any]:
+    return lambda attr, values: read(attr, values) if values else None
+
+
+_FROM_TEXT: dict[str, Callable[[Attr, list[Any]], Any]] = {
+    "int": _integer,
+    "int | None": _optional(_integer),
+    "bool": _boolean,
+    "str": _string,
+    "float": lambda attr, values: scalar(attr, scalars.FLOAT, tuple(values)).value,
+    "DType": _dtype,
+    "DType | None": _optional(_dtype),
+    "tuple[int, ...]": _integers,
+    "tuple[float, ...]": _floats,
+    "tuple[tuple[int, int], ...]": _pairs,
+    "Shape": _extents,
+    "NewShape": _extents,
+    "Attrs": _items,
+}
+
+
+# ---- what the text leaves out
+
+# Attributes that the result type says.
+FROM_RESULT: dict[str, tuple[str, ...]] = {
+    "cast": ("dtype",),
+    "iota": ("shape", "dtype"),
+    "rng_uniform": ("shape", "dtype"),
+    "rng_normal": ("shape", "dtype"),
+}
+
+
+def of_result(name: str, result: Type) -> Any:
+    """The attribute `name` as the result type says it. Raises Violation("ResultTypeMismatch") when that is no tensor."""
+    if not isinstance(result, TensorType):
+        raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")
+    return getattr(result, name)
+
+
+def check_depth(text: str, limits: Limits) -> None:
+    """Raise LimitExceeded when brackets in `text` are nested deeper than `limits` allow."""
+    if sum(map(text.count, "([{<")) <= limits.nesting:
+        return
+    depth = 0
+    for bracket in re.findall(r"[(\[{<]|[)\]}]|(?<!-)>", text):
+        depth += 1 if bracket in "([{<" else -1
+        if depth > limits.nesting:
+            raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting")

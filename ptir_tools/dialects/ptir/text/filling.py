@@ -1,0 +1,118 @@
+"""From what a statement gives in brackets to the attributes of its op: aliases, defaults, what the result type says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.ir import Operand
+from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import POISON, TensorType, Type
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Payload, RegionName, convert, of_result
+from ptir_tools.dialects.ptir.text.literals import read_payload
+from ptir_tools.dialects.ptir.text.spelling import nearest
+
+# Names and the plain values between their brackets, in the order of the text.
+Given = Sequence[tuple[str, list[Any]]]
+CODES = DIALECT.codes
+
+# Attributes that are read under another name.
+_ALIASES = {("broadcast_to", "shape"): ("result_shape",), ("dot_general", "batch"): ("batch_lhs", "batch_rhs")}
+
+
+class Filling:
+    """Reads attributes, and reports what is wrong with them; payloads in files are in `folder`."""
+
+    def __init__(self, diagnostics: Diagnostics, folder: str) -> None:
+        self.diagnostics, self.folder = diagnostics, folder
+
+    def attributes(
+        self, defn: OpDef, given: Given, operands: tuple[Operand, ...], result: Type, at: Loc
+    ) -> tuple[tuple[Any, ...], tuple[str, ...]] | None:
+        """(attributes in declaration order, names of the regions), or None after reporting what is wrong with them."""
+        errors = self.diagnostics.errors
+        named: dict[str, Any] = {}
+        regions: dict[str, str] = {}
+        for key, values in self.distinct(defn, given, at):
+            try:
+                self.attribute(defn, key, values, operands, result, named, regions)
+            except Violation as violation:
+                self.diagnostics.violation(violation, at)
+        try:
+            named |= {n: of_result(n, result) for n in FROM_RESULT.get(defn.short, ())}
+            if self.diagnostics.errors > errors:
+                return None
+            if missing := [r for r in defn.regions if r not in regions]:
+                raise Violation(CODES.missing_attribute, f"{defn.short} needs the attribute `{missing[0]}`")
+            return defn.fill(named, _types(operands)), tuple(regions[r] for r in defn.regions)
+        except Violation as violation:
+            self.diagnostics.violation(violation, at)
+        return None
+
+    def distinct(self, defn: OpDef, given: Given, at: Loc) -> Iterable[tuple[str, list[Any]]]:
+        """What is given, aliases replaced; unknown and repeated names are reported and left out."""
+        said: set[str] = set()
+        for key, values in given:
+            if key in said:
+                twice = Violation("DuplicateAttribute", f"`{key}` is given twice", at=key, help="keep one of the two")
+                self.diagnostics.violation(twice, at)
+                continue
+            said.add(key)
+            names = _ALIASES.get((defn.short, key), (key,))
+            if names[0] not in defn.attr_index and names[0] not in defn.regions:
+                self.unknown_attribute(defn, key, at)
+            elif names == (key,):
+                yield key, values
+            else:  # what is said under its own name wins over the common one
+                own = {k for k, _ in given}
+                yield from ((n, values) for n in names if n not in own)
+
+    def unknown_attribute(self, defn: OpDef, key: str, at: Loc) -> None:
+        left_out = FROM_RESULT.get(defn.short, ())
+        known = [*defn.regions, *(a.name for a in defn.attrs if a.name not in left_out)]
+        message = f"{defn.short} has no attribute `{key}` (it has: {', '.join(known) or 'none'})"
+        meant = nearest(key, known)
+        help = f"did you mean {meant}?" if meant else f"drop {key}[…]"
+        self.diagnostics.violation(Violation(CODES.unknown_attribute, message, at=key, help=help), at)
+
+    def attribute(
+        self,
+        defn: OpDef,
+        key: str,
+        values: list[Any],
+        operands: tuple[Operand, ...],
+        result: Type,
+        named: dict[str, Any],
+        regions: dict[str, str],
+    ) -> None:
+        """Read one attribute into `named` or `regions`. Raises Violation."""
+        if key in defn.regions:
+            if len(values) != 1 or not isinstance(values[0], RegionName):
+                raise Violation("InvalidAttributeValue", f"`{key}` takes a region: [^r0]", at=key)
+            regions[key] = values[0]
+            return
+        if key in FROM_RESULT.get(defn.short, ()):
+            message = f"`{key}` of {defn.short} is not written: it is that of the result type"
+            raise Violation(CODES.unknown_attribute, message, at=key, help=f"drop {key}[…]")
+        attr = defn.attrs[defn.attr_index[key]]
+        if attr.kind != "Literal":
+            types = _types(operands[:1])
+            named[key] = convert(attr, values, types[0] if types else None)
+        elif len(values) != 1 or not isinstance(values[0], Payload):
+            raise Violation("InvalidAttributeValue", f"`{key}` takes a literal: dense<…>", at=key)
+        elif not isinstance(result, TensorType):
+            raise Violation("ResultTypeMismatch", f"a literal is a tensor, the result is {result}")
+        else:
+            named[key] = read_payload(values[0], result, self.folder)
+
+
+def _types(operands: Sequence[Operand]) -> tuple[Type, ...]:
+    """The operand types, () when one is not known."""
+    try:
+        types = tuple(map(operand_type, operands))
+    except Violation:
+        return ()
+    return () if POISON in types else types

@@ -1,0 +1,202 @@
+"""Laying out text PTIR: indentation, blanks and spelling. Names, order, aliases, defaults and comments stay.
+
+The reader says where the items are; between them stand only blanks and comments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Function
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import LENGTH_MASK, Source, Span
+from ptir_tools.dialects.ptir.text.assembly import Assembly
+from ptir_tools.dialects.ptir.text.reader import assemble
+from ptir_tools.dialects.ptir.text.spelling import DTYPES, NAME, QUOTED, SYMBOL, TENSOR, WORD, read_tensor
+
+_TOKEN = re.compile(
+    rf"(?P<blank>[ \t\r\n\f]+)|(?P<comment>//[^\n]*|/\*[\s\S]*?\*/)|(?P<tensor>{TENSOR})"
+    rf"|(?P<dense>dense[ \t]*<(?:[^<>\"]|\"[^\"]*\")*>)|(?P<text>{QUOTED}|@(?:{NAME}|{QUOTED})|\^{WORD}|{SYMBOL})"
+    rf"|(?P<value>%{NAME})|(?P<number>[+-]?[0-9][\w.+-]*|[+-](?:inf|nan)\b)|(?P<word>{WORD})|(?P<mark>->|[\s\S])"
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|\n")
+_HOLE = re.compile(r"\{\{")
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
+    """The text laid out, or None after reporting why it cannot be read. Formatting twice is formatting once."""
+    if hole := _HOLE.search(source.text):
+        message, help = "a snippet is laid out once its placeholders are filled", "ptir translate --to ptir --set name=value"
+        diagnostics.error("UnfilledPlaceholder", message, Span(*hole.span()), help=help)
+        return None
+    assembly = assemble(source, diagnostics, Options())
+    assembly.finish()
+    return None if diagnostics.errors else "\n".join([*_lines(source, _places(source, assembly)), ""])
+
+
+def _places(source: Source, assembly: Assembly) -> list[Span]:
+    """The items of the text in order. Raises LimitExceeded for one that is too long to have a place."""
+    locs = list(assembly.marks)
+    for block in assembly.program.blocks():
+        locs += [op.loc for op in block.body]
+        if isinstance(block, Function):
+            locs += [op.loc for hint in block.hints for op in hint.body]
+    spans = sorted(s for loc in locs if (s := source.span(loc)) is not None)
+    if any(s.end - s.start >= LENGTH_MASK for s in spans):
+        raise LimitExceeded(f"{source.name} has a statement of {LENGTH_MASK} characters")
+    return spans
+
+
+def _lines(source: Source, places: list[Span]) -> list[str]:
+    lines: list[str] = []
+    depth, at = 0, 0
+    for place in places:
+        tokens = [_Token(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(source.text, *place)]
+        _gap(lines, source.text[at : place.start], "  " * depth, tokens[0].text)
+        depth -= tokens[0].text == "}"
+        indent = "  " * depth
+        lines += [indent + t.text for t in tokens if t.kind == "comment"]
+        lines.append(indent + _item([t for t in tokens if t.kind not in ("blank", "comment")]))
+        depth += tokens[-1].text == "{"
+        at = place.end
+    _gap(lines, source.text[at:], "", "}")
+    return lines
+
+
+def _gap(lines: list[str], text: str, indent: str, following: str) -> None:
+    """Add what stands between two items: a comment on the line of the item before stays there, any other has a line of its
+    own; of several blank lines one stays, none inside the braces of a block."""
+    newlines = 0 if lines else 1
+    for m in _COMMENT.finditer(text):
+        if m[0] == "\n":
+            newlines += 1
+        elif newlines == 0:
+            lines[-1] += " " + m[0]
+        else:
+            lines += [""] * (newlines > 1 and not lines[-1].endswith("{")) if lines else []
+            lines.append(indent + m[0])
+            newlines = 0
+    if newlines > 1 and lines and following != "}" and not lines[-1].endswith("{"):
+        lines.append("")
+
+
+# ---- items
+
+
+def _item(tokens: list[_Token]) -> str:
+    first, last = tokens[0].text, tokens[-1].text
+    if len(tokens) > 1 and tokens[1].text == "=":
+        return _statement(tokens)
+    if first == "return":
+        operands = [t for t in tokens[1:] if t.text != ";"]
+        return f"return {_names(operands)}" if operands else "return"
+    if first == "program":
+        return "program " + " ".join(_joined(group) for group in _groups(tokens[1:]))
+    if first == "hint":
+        return " ".join([t.text for t in tokens[:4]] + [_attribute(*g) for g in _attributes(tokens[4:-1])] + ["{"])
+    if last == "{":
+        return _header(tokens)
+    return first
+
+
+def _statement(tokens: list[_Token]) -> str:
+    """`%name = op(operands) attr[value] -> type`."""
+    arrow = max(i for i, t in enumerate(tokens) if t.text == "->")
+    operands: list[str] = []
+    attrs: list[str] = []
+    rest = tokens[3:arrow]
+    at = 0
+    while at < len(rest):
+        t = rest[at]
+        end = _matching(rest, at + (t.kind == "word"))
+        if t.kind == "word":
+            attrs.append(" " + _attribute(t, rest[at + 2 : end]))
+        elif t.text == "(":
+            operands.append(_names(rest[at + 1 : end]))
+        elif t.text != ",":
+            operands.append(_sigil(t))
+        at = end + 1
+    shown = f"{tokens[2].text}({', '.join(operands)}){''.join(attrs)}"
+    return f"{_sigil(tokens[0])} = {shown} -> {_joined(tokens[arrow + 1 :])}"
+
+
+def _header(tokens: list[_Token]) -> str:
+    """`func @name(%x: type) -> type {`, a region alike."""
+    name = tokens[1].text if tokens[1].text[0] in "@^" else f"@{tokens[1].text.removeprefix('%')}"
+    end = _matching(tokens, 2)
+    params = [t._replace(text=_sigil(t)) if u.text == ":" else t for t, u in pairwise(tokens[3 : end + 1])]
+    return f"{tokens[0].text} {name}({_joined(params)}) -> {_joined(tokens[end + 2 : -1])} {{"
+
+
+def _attributes(tokens: list[_Token]) -> Iterator[tuple[_Token, list[_Token]]]:
+    at = 0
+    while at < len(tokens):
+        end = _matching(tokens, at + 1)
+        yield tokens[at], tokens[at + 2 : end]
+        at = end + 1
+
+
+def _attribute(name: _Token, values: list[_Token]) -> str:
+    if name.text.endswith("dtype"):
+        values = [t._replace(text=DTYPES[t.text.lower()].name) if t.text.lower() in DTYPES else t for t in values]
+    return f"{name.text}[{_joined(values, colon=' : ')}]"
+
+
+def _groups(tokens: list[_Token]) -> Iterator[list[_Token]]:
+    """Tokens, and what stands in brackets with its brackets."""
+    at = 0
+    while at < len(tokens):
+        end = _matching(tokens, at) if tokens[at].text == "(" else at
+        yield tokens[at : end + 1]
+        at = end + 1
+
+
+def _matching(tokens: list[_Token], at: int) -> int:
+    """The index of the bracket that closes the one at `at`; `at` itself when there is none."""
+    depth = 0
+    for i in range(at, len(tokens)):
+        depth += (tokens[i].text in ("(", "[", "{")) - (tokens[i].text in (")", "]", "}"))
+        if depth <= 0:
+            return i
+    return len(tokens) - 1
+
+
+def _sigil(t: _Token) -> str:
+    return f"%{t.text}" if t.kind in ("word", "number") else t.text
+
+
+def _names(tokens: Iterable[_Token]) -> str:
+    """Operands: every name with its sigil, an index without."""
+    named: list[_Token] = []
+    for t in tokens:
+        index = bool(named) and named[-1].text == "["
+        named.append(t if index else t._replace(text=_sigil(t)))
+    return _joined(named, colon=" : ")
+
+
+def _joined(tokens: Iterable[_Token], colon: str = ": ") -> str:
+    spaced = {",": ", ", ":": colon, "=": " = "}
+    return "".join(spaced.get(t.text) or _spelled(t) for t in tokens).replace(", )", ")")
+
+
+def _spelled(t: _Token) -> str:
+    if t.kind == "tensor":
+        try:
+            return str(read_tensor(t.text))
+        except Violation:
+            return t.text
+    if t.kind != "dense":
+        return t.text
+    payload = t.text[t.text.index("<") + 1 : -1].strip()
+    plain = not re.search(r"[\"/\n]", payload)
+    return f"dense<{re.sub(r'[ ]*,[ ]*', ', ', payload) if plain else payload}>"

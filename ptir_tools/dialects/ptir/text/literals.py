@@ -1,0 +1,271 @@
+"""The payload of a literal, `dense<…>`: text to bytes and back. Common dtypes need the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import struct
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays, decimals
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
+from ptir_tools.core.ir import Literal
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.types import TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.dialects.ptir.text import external
+else:
+    external = lazy("ptir_tools.dialects.ptir.text.external")
+    np = lazy("numpy")
+
+LISTED = 64  # longer payloads are printed as hex
+
+_ELEMENT = re.compile(r"\([^()]*\)|[^\s,\[\]]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_COMPLEX = re.compile(r"\(([^(),]+),([^(),]+)\)")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# The bits of the one NaN that `nan` means: quiet, positive, no payload.
+_NAN = {F64: 0x7FF8 << 48, F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0, FP8_E4M3: 0x7F, FP8_E5M2: 0x7E}
+_HALF = {CF32: F32, CF64: F64}
+
+
+# ---- reading
+
+
+def read_payload(text: str, t: TensorType, folder: str = "") -> Literal:
+    """The literal of static type `t` whose payload is `text`, what stands between `dense<` and `>`; files are in `folder`.
+
+    Raises Violation: "DynamicDimensionMismatch", "InvalidLiteral", "LiteralSizeMismatch", "SyntaxError".
+    """
+    require(t.is_static, "DynamicDimensionMismatch", f"a literal's type is static, this one is {t}", at="value")
+    text = text.strip()
+    if text == "?":
+        return Literal(t, None)
+    if t.dtype.packed_bytes(t.count) > LIMITS.literal_bytes and text.startswith("["):
+        raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
+    if text.startswith('"'):
+        return _read_hex(text, t)
+    if text.startswith("@"):
+        found = literal(t, external.load(text, t, folder))
+        found.origin = os.path.join(folder, text[1:])
+        return found
+    if text.startswith("["):
+        return literal(t, encode(_flatten(text, t), t.dtype))
+    require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is no element")
+    require(t.count > 0, "LiteralSizeMismatch", f"{t} has no elements", help="write dense<[]>", at="value")
+    return Literal(t, encode([text], t.dtype), splat=t.count > 1)
+
+
+def literal(t: TensorType, data: bytes) -> Literal:
+    """The literal with all its bytes; a splat when it has several elements, all of the same bits."""
+    one = repeated_element(t, data)
+    return Literal(t, data) if one is None else Literal(t, one, splat=True)
+
+
+def repeat(t: TensorType, one: bytes) -> bytes:
+    """All bytes of a splat of the element `one`."""
+    if t.dtype.bits != 4:
+        return one * t.count
+    low = one[0] & 15
+    return bytes([low | low << 4]) * (t.count // 2) + bytes([low]) * (t.count % 2)
+
+
+def repeated_element(t: TensorType, data: bytes) -> bytes | None:
+    """The one element that a payload of several repeats, or None."""
+    count, size = t.count, t.dtype.size
+    if count < 2 or len(data) != t.dtype.packed_bytes(count):
+        return None
+    if t.dtype.bits != 4:
+        return data[:size] if data[:size] * count == data else None
+    low = bytes([data[0] & 15])
+    return low if data == repeat(t, low) else None
+
+
+def _read_hex(text: str, t: TensorType) -> Literal:
+    digits = text[1:-1].removeprefix("0x")
+    good = text.endswith('"') and text[1:3] == "0x" and len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
+    require(good, "InvalidLiteral", 'raw bytes are written "0x", then two hex digits a byte', at="value")
+    data, wanted = bytes.fromhex(digits), t.dtype.packed_bytes(t.count)
+    message = f"a literal of {t} has {wanted} bytes, this one has {len(data)}"
+    require(len(data) == wanted, "LiteralSizeMismatch", message, at=text)
+    return literal(t, data)
+
+
+def _flatten(text: str, t: TensorType) -> list[str]:
+    """The elements of a nested list, whose shape is that of `t`."""
+    text = _COMMENT.sub(" ", text) if "/" in text else text
+    try:
+        nested = json.loads(_ELEMENT.sub(lambda m: json.dumps(m[0]), text))
+    except (ValueError, RecursionError):
+        raise Violation("SyntaxError", "the lists of this literal are not well formed", at="value") from None
+    level: list[Any] = [nested]
+    if nested == [] and t.count == 0:
+        return []
+    for extent in t.static_shape:
+        fits = all(isinstance(x, list) and len(x) == extent for x in level)
+        require(fits, "LiteralSizeMismatch", f"the lists of this literal have not the shape of {t}", at="value")
+        level = [y for x in level for y in x]
+    flat = all(isinstance(x, str) for x in level)
+    require(flat, "LiteralSizeMismatch", f"the lists of this literal are deeper than {t}", at="value")
+    return level
+
+
+def encode(elements: list[str], dtype: DType) -> bytes:
+    """Little-endian bytes of elements given as text. Raises Violation("InvalidLiteral")."""
+    values = [read_element(x, dtype) for x in elements]
+    if dtype.is_float:
+        return b"".join([encode_float(v, dtype) for v in values])
+    if dtype.is_complex:
+        return b"".join([encode_float(part, _HALF[dtype]) for pair in values for part in pair])
+    if dtype.kind is Kind.BOOL:
+        return bytes(values)
+    if dtype.bits == 4:
+        values += [0] * (len(values) % 2)
+        return bytes((a & 15) | (b & 15) << 4 for a, b in zip(values[0::2], values[1::2], strict=True))
+    return struct.pack(f"<{len(values)}{struct_code(dtype)}", *values)
+
+
+def encode_float(value: float, dtype: DType) -> bytes:
+    """The bytes of one number, rounded once. Raises Violation("InvalidLiteral") when a finite one is beyond the dtype."""
+    if value != value:
+        return _NAN[dtype].to_bytes(dtype.size, "little")
+    require(dtype is not FP8_E4M3 or math.isfinite(value), "InvalidLiteral", f"{value!r} is beyond {dtype}", at="value")
+    try:
+        made = decimals.nearest(value, dtype)
+    except OverflowError as error:
+        raise Violation("InvalidLiteral", str(error), at="value") from None
+    code = struct_code(dtype)
+    return struct.pack(f"<{code}", made) if code else arrays.pack(np.asarray(made).astype(arrays.numpy_dtype(dtype)), dtype)
+
+
+def _decimal(text: str) -> float:
+    try:
+        return decimals.read(text)
+    except OverflowError as error:
+        raise Violation("InvalidLiteral", str(error), at="value") from None
+
+
+def read_element(text: str, dtype: DType) -> Any:
+    """One element of a literal: bool, int, float or a pair of floats. Raises Violation("InvalidLiteral")."""
+    if dtype.kind is Kind.BOOL:
+        require(text in ("true", "false"), "InvalidLiteral", f"`{text}` is neither true nor false", at="value")
+        return text == "true"
+    if dtype.is_complex:
+        pair = _COMPLEX.fullmatch(text)
+        parts = [pair[1].strip(), pair[2].strip()] if pair else [text, "0.0"]
+        numbers = all(_NUMBER.fullmatch(p) for p in parts)
+        require(numbers, "InvalidLiteral", f"`{text}` is not a complex number", help="write (re, im)", at="value")
+        return _decimal(parts[0]), _decimal(parts[1])
+    if dtype.is_float:
+        require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at="value")
+        return _decimal(text)
+    require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at="value")
+    value = int(text) if len(text) <= LIMITS.integer_digits else dtype.max + 1
+    require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at="value")
+    return value
+
+
+# ---- printing
+
+
+def payload_text(x: Literal) -> str:
+    """What stands between `dense<` and `>`: a splat, a nested list of up to 64 elements, raw bytes, or `?`.
+
+    Raises LimitExceeded for a splat of many elements that only raw bytes can say.
+    """
+    if x.data is None:
+        return "?"
+    one = x.data if x.splat else repeated_element(x.type, x.data)
+    if one is not None:
+        text = element_texts(one, x.type.dtype, 1)
+        if not text and x.type.dtype.packed_bytes(x.type.count) > LIMITS.literal_bytes:
+            raise LimitExceeded(f"a literal of {x.type}", "--max-literal-bytes")
+        return text[0] if text else f'"0x{repeat(x.type, one).hex()}"'
+    count = x.type.count
+    listed = element_texts(x.data, x.type.dtype, count) if count <= LISTED else None
+    if listed is None or len(x.data) != x.type.dtype.packed_bytes(count):
+        return f'"0x{x.data.hex()}"'
+    return _nested(iter(listed), x.type.static_shape) if count else "[]"
+
+
+def _nested(items: Iterator[str], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return next(items)
+    return f"[{', '.join(_nested(items, shape[1:]) for _ in range(shape[0]))}]"
+
+
+def element_texts(data: bytes, dtype: DType, count: int) -> list[str] | None:
+    """The elements as text that reads back to the same bits; None when one cannot be said."""
+    if len(data) != dtype.packed_bytes(count):
+        return None
+    if dtype.kind is Kind.BOOL:
+        return [("false", "true")[b] for b in data] if max(data, default=0) < 2 else None
+    if dtype.bits == 4:
+        return _nibble_texts(data, dtype, count)
+    if dtype.is_complex:
+        parts = element_texts(data, _HALF[dtype], 2 * count)
+        return parts and [f"({re}, {im})" for re, im in zip(parts[0::2], parts[1::2], strict=True)]
+    if dtype.is_integer:
+        return [str(v) for v in struct.unpack(f"<{count}{struct_code(dtype)}", data)]
+    texts = [float_text(data[i : i + dtype.size], dtype) for i in range(0, len(data), dtype.size)]
+    return None if None in texts else [t for t in texts if t is not None]
+
+
+def _nibble_texts(data: bytes, dtype: DType, count: int) -> list[str] | None:
+    nibbles = [n for b in data for n in (b & 15, b >> 4)]
+    if any(nibbles[count:]):
+        return None
+    signed = dtype.kind is Kind.INT
+    return [str(n - 16 if signed and n > 7 else n) for n in nibbles[:count]]
+
+
+@cache
+def float_text(data: bytes, dtype: DType) -> str | None:
+    """The shortest decimal that reads back to the same bits; `nan` for the canonical NaN, None for the others."""
+    value = decode(data, dtype)
+    if value != value:
+        return "nan" if int.from_bytes(data, "little") == _NAN[dtype] else None
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if dtype is F64:
+        return decimal_text(repr(value))
+    for digits in range(1, 18):
+        text = f"{value:.{digits}g}"
+        if _same(text, data, dtype):
+            return decimal_text(repr(float(text)))
+    return None
+
+
+def _same(text: str, data: bytes, dtype: DType) -> bool:
+    try:
+        return encode_float(decimals.read(text), dtype) == data
+    except (Violation, OverflowError):  # rounded up beyond the dtype
+        return False
+
+
+def decimal_text(text: str) -> str:
+    """A finite decimal with a `.` or an `e`, its exponent without `+` or leading zeros: `1e-5`, `2.0`."""
+    mantissa, e, exponent = text.partition("e")
+    if e:
+        return f"{mantissa}e{int(exponent)}"
+    return text if "." in text else text + ".0"
+
+
+def decode(data: bytes, dtype: DType) -> float:
+    """The value of one float."""
+    code: str | None = struct_code(dtype)
+    if code is not None:
+        return float(struct.unpack(f"<{code}", data)[0])
+    if dtype is BF16:
+        return float(struct.unpack("<f", b"\0\0" + data)[0])
+    return float(arrays.unpack(data, dtype, 1).astype(np.float64)[0])

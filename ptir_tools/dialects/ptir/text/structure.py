@@ -1,0 +1,284 @@
+"""The grammar's side of reading text PTIR: what the fast path does not take whole is parsed by grammars/ptir.lark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools import grammars
+from ptir_tools.core.diagnostics import Fix, Violation
+from ptir_tools.core.ir import Operand
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Loc, Span, pack
+from ptir_tools.core.types import Type, tuple_of
+from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
+from ptir_tools.dialects.ptir.text.attributes import Call, Items, Payload, atom, check_depth
+from ptir_tools.dialects.ptir.text.spelling import read_extent, read_tensor, unquote
+
+if TYPE_CHECKING:
+    import lark
+    from lark import Token
+else:
+    lark = lazy("lark")
+
+# Terminals in the words of a diagnostic.
+NAMES = {
+    "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type", "DENSE": "a literal",
+    "REGION": "a region", "SYMBOL": "a symbol", "STRING": "a string", "FUNC": "a function name", "FUNC_KEYWORD": "`func`",
+    "FUNCTION_KEYWORD": "`func`", "PROGRAM": "`program`", "REGION_KEYWORD": "`region`", "HINT": "`hint`", "RETURN": "`return`",
+    "OPEN": "`{`", "CLOSE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "COMMA": "`,`", "COLON": "`:`",
+    "EQUAL": "`=`", "RANGLE": "`>`", "LESSTHAN": "`<`", "SEMICOLON": "`;`", "SPEC_VERSION": "`spec_version`", "__ANON_0": "`->`",
+}  # fmt: skip
+
+
+def parse(assembly: Assembly, start: int, end: int) -> bool:
+    """Read text[start:end], whole items, into `assembly`; False after a syntax error, which is reported. The items before
+    it are kept."""
+    text = assembly.source.text[start:end]
+    check_depth(text, assembly.limits)
+    items = _items()
+    items.assembly, items.offset = assembly, start
+    try:
+        _parser().parse(text, start="items")
+    except lark.exceptions.UnexpectedInput as error:
+        last = start + len(text.rstrip()) if end < len(assembly.source.text) else None
+        grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=start, end=last, help=_help(error))
+        return False
+    return True
+
+
+@cache
+def _items() -> _Items:
+    return _Items()
+
+
+@cache
+def _parser() -> lark.Lark:
+    return grammars.load("ptir", _items())
+
+
+def _help(error: Any) -> str | None:
+    """What to write instead of the usual mistakes."""
+    found = str(getattr(error, "token", "")) or str(getattr(error, "char", ""))
+    expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
+    if found == ";":
+        return "statements need no semicolon"
+    if "__ANON_0" in expected and "EQUAL" not in expected and getattr(getattr(error, "token", None), "type", "") == "$END":
+        return "a statement ends with its result type: -> tensor<f32, 4>"
+    if found == "%":
+        return "a name follows the %"
+    if found == "{" and "WORD" in expected:
+        return "attributes are written name[value]"
+    return "extents in brackets are separated by commas: [3, 2]" if found[:1] == "x" and found[1:].isdigit() else None
+
+
+@dataclass(slots=True, frozen=True)
+class _Typed:
+    """A type with its last token; `type` None is in error. `listed` are the parts of a type in parentheses, which is the
+    result list in a header."""
+
+    type: Type | None
+    last: Token
+    listed: tuple[Type | None, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class _Attribute:
+    name: str
+    values: list[Any]
+
+
+@dataclass(slots=True, frozen=True)
+class _Operand:
+    """A name with an index, or a payload with its type."""
+
+    name: str
+    index: int | None
+    last: Token
+    type: Type | None = None
+    is_literal: bool = False
+
+
+class _Version(str):
+    pass
+
+
+class _Params(list[tuple[str, Type | None]]):
+    pass
+
+
+class _Items:
+    """The grammar's transformer: its methods are called like the rules, bottom up, and give items to the assembly."""
+
+    assembly: Assembly
+    offset: int
+
+    def at(self, first: Token, last: Token) -> Loc:
+        return pack(self.offset + (first.start_pos or 0), self.offset + (last.end_pos or 0))
+
+    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: Any = None) -> Any:
+        """What `read` makes of the token, or `otherwise` after reporting what is wrong with it."""
+        try:
+            return read(str(token))
+        except Violation as violation:
+            self.assembly.violation(violation, self.at(token, token))
+            return otherwise
+
+    def items(self, children: list[Any]) -> None:
+        """Everything has been given away."""
+
+    # ---- types
+
+    def tensor(self, children: list[Token]) -> _Typed:
+        t = self.guarded(children[0], read_tensor)
+        return _Typed(t, children[0], (t,))
+
+    def parenthesized(self, children: list[Any]) -> _Typed:
+        *parts, last = children
+        return _Typed(_tuple(parts), last, tuple(p.type for p in parts))
+
+    def tuple_type(self, children: list[Any]) -> _Typed:
+        *parts, last = children
+        t = _tuple(parts)
+        return _Typed(t, last, (t,))
+
+    # ---- headers
+
+    def program(self, children: list[Any]) -> None:
+        name = next((_function_name(c) for c in children if getattr(c, "type", "") == "FUNC"), None)
+        version = next((str(c) for c in children if isinstance(c, _Version)), None)
+        self.assembly.open_program(name, version, self.at(children[0], children[-1]))
+
+    def version(self, children: list[Token]) -> _Version:
+        return _Version(children[-1])
+
+    def function(self, children: list[Any]) -> None:
+        keyword, name, params, results, last = children
+        if keyword.type == "FUNCTION_KEYWORD":
+            start = self.offset + (keyword.start_pos or 0)
+            span = Span(start, start + len(keyword))
+            self.assembly.error(CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func"))
+        self.open(self.assembly.open_function, _function_name(name), params, results, self.at(keyword, last))
+
+    def region(self, children: list[Any]) -> None:
+        keyword, name, params, results, last = children
+        self.open(self.assembly.open_region, str(name)[1:], params, results, self.at(keyword, last))
+
+    def open(self, opener: Callable[..., None], name: str, params: _Params, results: _Typed, at: Loc) -> None:
+        whole = [(n, t) for n, t in params if t is not None]
+        opener(name, whole, [] if None in results.listed else results.listed, at)
+        self.assembly.damaged = len(whole) < len(params) or None in results.listed
+
+    def params(self, children: list[Any]) -> _Params:
+        return _Params(children)
+
+    def param(self, children: list[Any]) -> tuple[str, Type | None]:
+        return _name(children[0]), children[1].type
+
+    def hint(self, children: list[Any]) -> None:
+        keyword, ident, kind, policy, *given, last = children
+        at = self.at(keyword, last)
+        self.assembly.open_hint(_index(ident), str(kind), str(policy), [(a.name, a.values) for a in given], at)
+
+    def close(self, children: list[Token]) -> None:
+        self.assembly.close(self.at(children[0], children[0]))
+
+    # ---- statements
+
+    def name(self, children: list[Token]) -> Token:
+        return children[0]
+
+    def statement(self, children: list[Any]) -> None:
+        target, op, *arguments, typed = children
+        at = self.at(target, typed.last)
+        given = [(a.name, a.values) for a in arguments if isinstance(a, _Attribute)]
+        operands = [self.found(x, at) for x in arguments if isinstance(x, _Operand)]
+        whole = tuple(x for x in operands if x is not None)
+        t = typed.type if len(whole) == len(operands) else None
+        self.assembly.instruction(_name(target), str(op), whole, given, t, at)
+
+    def found(self, x: _Operand, at: Loc) -> Operand | None:
+        if not x.is_literal:
+            return self.assembly.operand(x.name, x.index, at)
+        return None if x.type is None else self.assembly.literal(x.name, x.type, at)
+
+    def returned(self, children: list[Any]) -> None:
+        keyword, *operands = children
+        last = operands[-1] if operands else keyword
+        at = self.at(keyword, getattr(last, "last", last))
+        self.assembly.returns([self.found(x, at) for x in operands if isinstance(x, _Operand)], at)
+
+    def operand(self, children: list[Token]) -> _Operand:
+        index = _index(children[1]) if len(children) > 1 else None
+        return _Operand(_name(children[0]), index, children[-1])
+
+    def bare(self, children: list[Token]) -> _Operand:
+        if len(children) > 1:
+            message = "an element of a tuple is an operand in parentheses only"
+            shown = f"{children[0]}[{children[1]}]"
+            self.assembly.error(CODES.syntax, message, self.at(children[0], children[-1]), help=f"write ({shown})")
+            return _Operand("", None, children[-1], None, True)
+        return self.operand(children)
+
+    def literal(self, children: list[Token]) -> _Operand:
+        dense, typed = children
+        return _Operand(_payload(dense), None, typed, self.guarded(typed, read_tensor), True)
+
+    # ---- attributes
+
+    def attr(self, children: list[Any]) -> _Attribute:
+        return _Attribute(str(children[0]), children[1:])
+
+    def atom(self, children: list[Token]) -> Any:
+        return self.guarded(children[0], atom, 0.0)
+
+    def value_name(self, children: list[Token]) -> str:
+        return _name(children[0])
+
+    def string(self, children: list[Token]) -> str:
+        return str(self.guarded(children[0], unquote, ""))
+
+    def payload(self, children: list[Token]) -> Payload:
+        return Payload(_payload(children[0]))
+
+    def list(self, children: list[Any]) -> Any:
+        return children
+
+    def group(self, children: Any) -> Any:
+        return tuple(children)
+
+    def call(self, children: Any) -> Call:
+        return Call(str(children[0]), tuple(children[1:]))
+
+    def entries(self, children: Any) -> Items:
+        return Items(tuple(children))
+
+    def entry(self, children: Any) -> Any:
+        key, value, *said = children
+        name = str(self.guarded(key, unquote, "")) if key.type == "STRING" else str(key)
+        return name, value, str(said[0]) if said else None
+
+
+def _tuple(parts: list[_Typed]) -> Type | None:
+    types = [p.type for p in parts if p.type is not None]
+    return tuple_of(types) if len(types) == len(parts) else None
+
+
+def _name(token: Token) -> str:
+    return str(token).removeprefix("%")
+
+
+def _index(token: Token) -> int:
+    """A number that counts; another one is out of every range."""
+    return read_extent(token) if token.isdigit() else -1
+
+
+def _function_name(token: Token) -> str:
+    text = _name(token).removeprefix("@")
+    return unquote(text) if text.startswith('"') else text
+
+
+def _payload(token: Token) -> str:
+    return str(token)[token.index("<") + 1 : -1]

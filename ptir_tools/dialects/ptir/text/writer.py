@@ -1,0 +1,129 @@
+"""Text PTIR: the writer, a stream of lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import Derived, OpDef, operand_type
+from ptir_tools.core.types import TupleType, Type
+from ptir_tools.dialects.ptir.text.attribute_text import attribute_text, items_text, shown
+from ptir_tools.dialects.ptir.text.literals import payload_text
+from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, symbol_name
+
+_NAME = re.compile(NAME)
+
+
+def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
+    """The lines of a program; a bare func when it is one function, its entry, without regions."""
+    writer = _Writer(options)
+    if len(program.functions) == 1 and not program.regions and program.entry == program.functions[0].name:
+        yield from writer.block(program.functions[0], "")
+        return
+    yield f"program @{symbol_name(program.entry)} (spec_version = ptir.v0.4) {{\n"
+    for block in (*program.functions, *program.regions):
+        yield from writer.block(block, "  ")
+    yield "}\n"
+
+
+def names_of(block: Region) -> dict[Value, str]:
+    """A name for every value that has none, or one that is taken or cannot be written: the next free number."""
+    taken: set[str] = set()
+    nameless: list[Value] = []
+    for values in (block.params, *(op.results for op in block.body)):
+        for v in values:
+            if v.name in taken or not _NAME.fullmatch(v.name):
+                nameless.append(v)
+            else:
+                taken.add(v.name)
+    if not nameless:
+        return {}
+    first = max((int(n) for n in taken if n.isascii() and n.isdigit()), default=-1) + 1
+    return {v: str(first + i) for i, v in enumerate(nameless)}
+
+
+class _Writer:
+    def __init__(self, options: Options) -> None:
+        self.elide, self.outside = options.elide_constants, options.outside
+        self.types = TypeTexts()
+        self.attrs: dict[tuple[OpDef, Any], str] = {}
+        self.names: dict[Value, str] = {}
+
+    def block(self, block: Region, indent: str) -> Iterator[str]:
+        """A function or region with its braces."""
+        self.names = names_of(block)
+        params = ", ".join(f"%{self.name(p)}: {self.types[p.type]}" for p in block.params)
+        title = f"func @{symbol_name(block.name)}" if isinstance(block, Function) else f"region ^{block.name}"
+        yield f"{indent}{title}({params}) -> {self.results(block)} {{\n"
+        inner = indent + "  "
+        for op in block.body:
+            yield self.line(op, inner)
+        returned = ", ".join(map(self.operand, block.results))
+        yield f"{inner}return {returned}\n" if returned else f"{inner}return\n"
+        for hint in block.hints if isinstance(block, Function) else ():
+            yield from self.hint(hint, inner)
+        yield f"{indent}}}\n"
+
+    def results(self, block: Region) -> str:
+        types: list[Type] = block.result_types
+        if len(types) != len(block.results):
+            types = [operand_type(x) for x in block.results]
+        if len(types) == 1 and not isinstance(types[0], TupleType):
+            return self.types[types[0]]
+        return f"({', '.join(map(self.types.__getitem__, types))})"
+
+    def hint(self, hint: Hint, indent: str) -> Iterator[str]:
+        lists = ((key, values) for key, values in (("inputs", hint.inputs), ("exports", hint.exports)) if values)
+        said = "".join(f" {key}[{', '.join(map(self.operand, values))}]" for key, values in lists)
+        attrs = f" attrs[{items_text(hint.attrs)}]" if hint.attrs else ""
+        yield f"{indent}hint {hint.id} {hint.kind} {hint.policy}{said}{attrs} {{\n"
+        for op in hint.body:
+            yield self.line(op, indent + "  ")
+        yield f"{indent}}}\n"
+
+    def line(self, op: Op, indent: str) -> str:
+        operands = ", ".join([f"%{x.name}" if type(x) is Value and not self.names else self.operand(x) for x in op.operands])
+        result = op.results[0]
+        return f"{indent}%{self.name(result)} = {op.defn.short}({operands}){self.attributes(op)} -> {self.types[result.type]}\n"
+
+    def name(self, value: Value) -> str:
+        return self.names.get(value) or value.name
+
+    def operand(self, x: Operand) -> str:
+        if isinstance(x, Value):
+            return f"%{self.name(x)}"
+        if isinstance(x, Element):
+            return f"%{self.name(x.value)}[{x.index}]"
+        return f"{self.literal(x)} : {self.types[x.type]}"
+
+    def literal(self, x: Literal) -> str:
+        """`dense<…>`: the payload, the file that it is in, or `?` when it is to be elided."""
+        if (reference := self.outside.get(x)) is not None:
+            return f"dense<{reference}>"
+        return "dense<?>" if self.elide is not None and x.type.count > self.elide else f"dense<{payload_text(x)}>"
+
+    def attributes(self, op: Op) -> str:
+        defn = op.defn
+        if not defn.attrs and not op.regions:
+            return ""
+        if op.regions or defn.float_attrs or any(isinstance(a.default, Derived) for a in defn.attrs):
+            return self.all_attributes(op)
+        key = (defn, op.attrs)
+        found = self.attrs.get(key)
+        if found is None:
+            found = self.attrs[key] = self.all_attributes(op)
+        return found
+
+    def all_attributes(self, op: Op) -> str:
+        types = tuple(map(operand_type, op.operands))
+        regions = "".join(f" {name}[^{r.name}]" for name, r in zip(op.defn.regions, op.regions, strict=True))
+        return regions + "".join(self.attribute_texts(op, types))
+
+    def attribute_texts(self, op: Op, types: tuple[Type, ...]) -> Iterable[str]:
+        for attr, value in shown(op.defn, op.attrs, types):
+            literal = isinstance(value, Literal)
+            yield f" {attr.name}[{self.literal(value) if literal else attribute_text(attr, value, types[0] if types else None)}]"

@@ -1,0 +1,61 @@
+"""The text format of PTO: reading it into a program (seed sections 1-6; facts 1)."""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.ir import Function, Program, collector_paused
+from ptir_tools.core.source import Source, pack
+from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text.fmt import format_text
+from ptir_tools.dialects.pto.text.lines import scan
+from ptir_tools.dialects.pto.text.syntax import File, parse
+from ptir_tools.dialects.pto.text.usual import LineReader
+from ptir_tools.dialects.pto.text.writer import write
+
+__all__ = ["FORMAT", "format_text", "read"]
+
+
+def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The program in `source`. A bare list of ops is the function `main`. Errors go to `diagnostics`."""
+    with collector_paused():
+        file = scan(source.text) or parse(source, diagnostics)
+        if file is None:
+            return None
+        program = Program(DIALECT, source=source, format="pto")
+        program.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in file.attributes}
+        for text in file.functions:
+            function = LineReader(diagnostics, file.lost, options.limits).function(text)
+            if program.function(function.name) is not None:
+                diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
+                continue
+            program.functions.append(function)
+        if file.statements or not file.functions:
+            program.functions.append(_bare(file, program, diagnostics, options))
+        program.entry = entry(program)
+        return program
+
+
+def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
+    """The statements that stand outside of functions, as a function without parameters."""
+    reader = LineReader(diagnostics, file.lost, options.limits)
+    function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
+    if program.functions:
+        at = file.statements[0].loc
+        diagnostics.error("ParseError", "statements stand either in functions or alone, not both", at)
+    if file.statements:
+        reader.block(file.statements, function, "return")
+        reader.report_unknown()
+    return function
+
+
+def entry(program: Program) -> str:
+    """The function to run: the one marked `pto.entry`, else the first that no other calls."""
+    marked = [f.name for f in program.functions if "pto.entry" in f.attrs]
+    called = {op.attr("callee") for f in program.functions for op in f.ops() if op.name == "pto.func.call"}
+    free = [f.name for f in program.functions if f.name not in called]
+    return (marked or free or [f.name for f in program.functions])[0]
+
+
+FORMAT = Format("pto", "pto", read, write)

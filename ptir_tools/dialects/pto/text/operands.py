@@ -1,0 +1,241 @@
+"""Operands, attributes and types of an ordinary statement, by its form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.opdef import SEGMENTS, OpDef
+from ptir_tools.core.types import POISON, UNTYPED, EventType, MemRefType, TileType, Type, tile
+from ptir_tools.core.verify import agree as parts_agree
+from ptir_tools.core.verify import compatible
+from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
+from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text.forms import ELSEWHERE, Form, form_of
+from ptir_tools.dialects.pto.types import type_text
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.pto.text.scope import Scope
+    from ptir_tools.dialects.pto.text.syntax import Entry, Statement
+
+Groups = dict[str, list[Operand]]
+RESULTS = ("to", "order", "counts")  # the attributes that hold the types of results
+
+
+def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any]]:
+    """The operands and attributes of a statement. Raises Violation."""
+    form = form_of(d)
+    attrs: dict[str, Any] = {}
+    groups = _operands(r, s, d, form, attrs)
+    entries = r.entries(s)
+    _clauses(r, s, d, groups, entries)
+    _types(r, s, d, form, groups, attrs, entries)
+    kinds = {a.name: a.kind for a in d.attrs if a.name not in ELSEWHERE}
+    for key, e in entries.items():
+        if key in kinds:
+            attrs[key] = literals.typed(kinds[key], e)
+        elif key not in (known := _of_every_op(d)):
+            names = ", ".join((*known, *kinds)) or "none"
+            raise Violation("UnknownAttribute", f"{d.short} has no attribute `{key}` (it has: {names})", at=key)
+    if SEGMENTS in d.attr_index:
+        attrs[SEGMENTS] = tuple(len(groups.get(g.name, [])) for g in d.groups)
+    return [x for g in d.groups for x in groups.get(g.name, [])], attrs
+
+
+def _of_every_op(d: OpDef) -> tuple[str, ...]:
+    """The attributes that say something of any result, and of any region."""
+    return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
+
+
+def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any]) -> Groups:
+    wanted = [n for n in form.operands if n not in form.optional]
+    least, most = len(wanted), None if form.many else len(form.operands)
+    fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
+    require(
+        fits,
+        "TypeMismatch",
+        f"{d.short} takes {' or '.join(sorted({str(least), str(most or least)}))} operands, got {len(s.operands)}",
+    )
+    groups: Groups = {}
+    names = list(form.operands) + [form.operands[-1]] * (len(s.operands) - len(form.operands))
+    for name, x in zip(names, s.operands, strict=False):
+        if name == "predicate":
+            attrs[name] = literals.plain(x.token)
+            continue
+        known = x.token.type == "SSA"
+        require(known, "ParseError", f"operand `{x.token}` is not a value", at=str(x.token), help="define it with pto.constant")
+        groups.setdefault(name, []).append(r.use(x.token))
+        subscript = form.subscripts.get(name)
+        require(len(x.subscripts) == (subscript is not None), "ParseError", _subscripts(str(x.token), subscript))
+        if subscript is not None:
+            groups[subscript] = [r.operand(t) for t in x.subscripts[0]]
+    return groups
+
+
+def _subscripts(name: str, subscript: str | None) -> str:
+    return f"`{name}` takes no subscripts here" if subscript is None else f"`{name}` needs one list of indices, such as [%i, %j]"
+
+
+def _clauses(r: Scope, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Entry]) -> None:
+    names = {g.name for g in d.groups}
+    if s.waits:
+        require("wait" in names, "TypeMismatch", f"{d.short} does not wait for events", at="wait")
+        groups["wait"] = [r.use(t) for t in s.waits]
+    if (e := entries.get("valid")) is not None:
+        require("valid" in names, "UnknownAttribute", f"{d.short} has no `valid`", at="valid")
+        require(isinstance(e.value, list), "ParseError", "`valid` is a list such as [%r, 32]", at="valid")
+        groups["valid"] = [r.operand(t) for t in e.value]
+        require(bool(e.value), "RankMismatch", "valid has no entries", at="valid")
+
+
+def _types(
+    r: Scope, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Any], entries: dict[str, Entry]
+) -> None:
+    before, after = r.types(s.before), None if s.after is None else r.types(s.after)
+    require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`")
+    if "event" in d.attr_index:
+        attrs["event"] = _event(s, d, before if after is None else after)
+    elif after is None and before and isinstance(before[-1], EventType):
+        raise Violation("TypeMismatch", f"{d.short} cannot be asynchronous: it has no event result")
+    declared = _declared(d, form, before, after, groups)
+    for name, t in declared:
+        if name in d.attr_index:
+            attrs[name] = _with_info(t, entries) if name == "to" else t
+    plain = [(n, t) for n, t in declared if n in groups]
+    taken: dict[str, int] = {}
+    for name, t in plain:
+        i = taken.get(name, 0)
+        taken[name] = i + 1
+        if i < len(groups[name]):
+            agree(f"operand `{shown(groups[name][i])}`", groups[name][i], t)
+
+
+def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
+    """Take the event type off the list; it is there when, and only when, there is one more result than the op makes. A type that
+    could not be read, and has been reported, may be one."""
+    t = listed[-1] if listed else None
+    plain = _plain_results(d, len(s.operands))
+    wants = len(s.results) == plain + 1
+    good = len(s.results) in (plain, plain + 1)
+    require(good, "TypeMismatch", f"{d.short} has {plain} results, or {plain + 1} with its event; {len(s.results)} are named")
+    if not isinstance(t, EventType) and not (wants and t is POISON):
+        require(
+            not wants,
+            "TypeMismatch",
+            f"%{str(s.results[-1])[1:] if s.results else ''} is the event of {d.short}; its type is missing",
+        )
+        return None
+    require(wants, "TypeMismatch", f"{d.short} lists an event type, but no result takes it")
+    listed.pop()
+    return t
+
+
+def _plain_results(d: OpDef, operands: int) -> int:
+    """How many results the op makes beside its event: the merge of one list gives no counts."""
+    return sum(n in d.attr_index for n in RESULTS) - (d.short == "tile.mrgsort" and operands == 1)
+
+
+def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None, groups: Groups) -> list[tuple[str, Type]]:
+    """(operand group or attribute, type) for every type of the signature; a list may name one input or all of them."""
+    inputs = [n for n in form.operands if n in groups for _ in groups[n]]
+    if after is not None:
+        results = form.results or tuple(n for n in form.types if n in d.attr_index)
+        got = results[: len(after)]
+        require(
+            len(after) in (len(results), len(results) - (d.short == "tile.mrgsort")),
+            "TypeMismatch",
+            _count(d, "results", len(results), len(after)),
+        )
+        return [*_inputs(d, form, inputs, before), *zip(got, after, strict=True)]
+    if form.results is not None:  # without an arrow one type stands for operands and result
+        one = len(before) == 1 and _plain_results(d, len(inputs)) == 1
+        require(one, "ParseError", f"{d.short} needs `-> TYPE` for its result")
+        return [("to", before[0])]
+    if len(before) == len(form.types):
+        pairs = list(zip(form.types, before, strict=True))
+        if d.short.startswith("tile.") and form.types == ("a", "b"):  # tile and scalar: the tile's type is the result's
+            pairs.append(("to", next((t for t in before if isinstance(t, TileType)), before[0])))
+        return pairs
+    if len(before) == 1 and "to" in d.attr_index and d.short != "tile.load":
+        return [("to", before[0])]
+    if form.types == ("to",) and len(before) in (len(inputs), len(inputs) + 1):
+        made = before[-1] if len(before) > len(inputs) else next((t for t in before if isinstance(t, TileType)), before[0])
+        return [*zip(inputs, before, strict=False), ("to", made)]
+    require(
+        len(before) == len(inputs) and "to" not in form.types, "TypeMismatch", _count(d, "types", len(form.types), len(before))
+    )
+    return list(zip(inputs, before, strict=True))
+
+
+def _inputs(d: OpDef, form: Form, inputs: list[str], before: list[Type]) -> list[tuple[str, Type]]:
+    names = [n for n in form.types if n not in d.attr_index]
+    if len(before) == len(inputs):
+        return list(zip(inputs, before, strict=True))
+    require(len(before) in (1, len(names)), "TypeMismatch", _count(d, "types before `->`", len(names), len(before)))
+    return list(zip(names or inputs[:1], before, strict=False))
+
+
+def _count(d: OpDef, what: str, want: int, got: int) -> str:
+    return f"{d.short} has {want} {what}, got {got}"
+
+
+def _with_info(t: Type, entries: dict[str, Entry]) -> Type:
+    """The result type with what the attributes `loc` and `layout` say of it. Raises Violation when they contradict it."""
+    if not isinstance(t, TileType):
+        return t
+    parts: dict[str, str | None] = {"loc": t.loc, "layout": t.layout}
+    for key, named, code, known in (
+        ("loc", loc_of, "InvalidLocation", LOCS),
+        ("layout", layout_of, "InvalidLayout", LAYOUTS),
+    ):
+        if (e := entries.get(key)) is None:
+            continue
+        text = literals.plain(e.value)
+        found = named(text)
+        if found is None:
+            raise Violation(code, f"`{text}` is not a {key}", help=f"one of {', '.join(known)}", at=key)
+        require(parts_agree(parts[key], found), code, f"{key} is {found}, the type says {parts[key]}", at=key)
+        parts[key] = found
+    return tile(t.dtype, t.shape, parts["loc"], parts["layout"], t.valid)
+
+
+def shown(x: Operand) -> str:
+    """An operand as text."""
+    return f"%{x.name}" if isinstance(x, Value) else literals.scalar_text(x) if isinstance(x, Literal) else "?"
+
+
+def agree(what: str, x: Operand, declared: Type) -> None:
+    """The type that a use declares is the value's, as far as both say. Raises Violation."""
+    actual = x.type if isinstance(x, (Value, Literal)) else UNTYPED
+    if actual in (POISON, UNTYPED) or declared is POISON or compatible(declared, actual):
+        return
+    if isinstance(x, Literal) and rules.is_index(declared):
+        return
+    message = f"{what} is {type_text(actual)}, declared {type_text(declared)}"
+    at = shown(x) if isinstance(x, Value) else None
+    raise Violation(_clash(declared, actual), message, at=at)
+
+
+def _clash(declared: Type, actual: Type) -> str:
+    """The code for two types that do not agree: of what differs first."""
+    both = [t for t in (declared, actual) if isinstance(t, (TileType, MemRefType))]
+    if len(both) < 2 or type(declared) is not type(actual):
+        return "TypeMismatch"
+    a, b = both
+    if a.rank != b.rank:
+        return "RankMismatch"
+    if a.dtype is not b.dtype:
+        return "TypeMismatch"
+    if a.shape != b.shape:
+        return "ShapeMismatch"
+    if isinstance(a, TileType) and isinstance(b, TileType):
+        return (
+            "InvalidLocation"
+            if not parts_agree(a.loc, b.loc)
+            else "InvalidLayout"
+            if not parts_agree(a.layout, b.layout)
+            else "InvalidValid"
+        )
+    return "TypeMismatch"

@@ -1,0 +1,220 @@
+"""Statements to ops: results, blocks, ops with a form of their own. What is wrong with one statement leaves the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
+from ptir_tools.core.opdef import OPS, OpDef, operand_type
+from ptir_tools.core.source import pack
+from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type
+from ptir_tools.dialects.pto.text import literals, operands
+from ptir_tools.dialects.pto.text.forms import short_name
+from ptir_tools.dialects.pto.text.scope import Scope
+from ptir_tools.dialects.pto.text.syntax import FunctionText, Statement
+
+
+class Reader(Scope):
+    """Reads one function."""
+
+    # Functions and blocks
+
+    def function(self, text: FunctionText) -> Function:
+        """A function; its return is its last statement."""
+        name = literals.unquoted(str(text.name)[1:])
+        made = Function(name, loc=pack(text.start, text.end))
+        made.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in text.attributes}
+        made.result_types = self.types(text.results)
+        for ssa, t in text.parameters:
+            value = Value(self.type(t), str(ssa)[1:])
+            made.params.append(value)
+            self.define(value, ssa)
+        self.block(text.body, made, "return")
+        self.report_unknown()
+        return made
+
+    def unread(self, statements: list[Any], into: Region) -> Iterator[tuple[Statement, bool]]:
+        """The statements of a block that are to be read into ops, and whether it is the last."""
+        for i, s in enumerate(statements):
+            yield s, i == len(statements) - 1
+
+    def block(self, statements: list[Statement], into: Region, end: str) -> None:
+        """The ops of a block. Its last statement may be the terminator `end`, which gives its results."""
+        for s, last in self.unread(statements, into):
+            name = str(s.name)
+            try:
+                if name in _TERMINATORS:
+                    self.terminator(s, into, end, last=last)
+                elif (op := self.statement(s)) is not None:
+                    into.body.append(op)
+            except Violation as violation:
+                self.diagnostics.violation(violation, s.loc)
+                self.poison(s)
+
+    def poison(self, s: Statement) -> None:
+        """Bind the results of a statement in error, so that their uses stay silent."""
+        for token in s.results:
+            if str(token)[1:] not in self.names:
+                self.define(Value(POISON, str(token)[1:]), token)
+
+    def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
+        """`return` or `scf.yield`: results, each of the type it is declared with."""
+        name = str(s.name)
+        shown = "return" if end == "return" else end
+        require(
+            name.rpartition(".")[2] == end.rpartition(".")[2], "ParseError", f"`{name}` does not end this block; `{shown}` does"
+        )
+        require(last, "ParseError", f"`{name}` must be the last statement of its block")
+        require(not s.results, "ParseError", f"`{name}` has no results")
+        values = [self.use(x.token) if x.token.type == "SSA" else literals.index(x.token) for x in s.operands]
+        into.results, into.return_loc = list(values), s.loc
+        declared = self.types(s.before)
+        require(not declared or len(declared) == len(values), "TypeMismatch", f"{len(values)} values, {len(declared)} types")
+        for x, t in zip(values, declared, strict=False):
+            operands.agree(f"`{operands.shown(x)}`", x, t)
+
+    # Statements
+
+    def statement(self, s: Statement) -> Op | None:
+        """The op of a statement. Raises Violation."""
+        name = str(s.name)
+        short = short_name(name)
+        special = _SPECIAL.get(short)
+        if special is not None:
+            for key in self.entries(s):
+                raise Violation("UnknownAttribute", f"{short} has no attribute `{key}`", at=key)
+            return special(self, s)
+        defn = OPS.get(f"pto.{short}")
+        if defn is None or not name.startswith(("pto.", "arith.")):
+            raise Violation("UnknownOp", f"`{name}` is no op of PTO", help=_nearest(name), at=name)
+        return self.finish(s, defn, *operands.read(self, s, defn))
+
+    def finish(
+        self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Any], regions: tuple[Region, ...] = ()
+    ) -> Op | None:
+        """The op with its results bound, and typed as far as can be told; what the op's rule refuses, the verifier reports.
+
+        Raises Violation for attributes that the op does not have.
+        """
+        op = Op(defn, tuple(args), defn.fill(attrs), (), regions, s.loc)
+        op.results = tuple(Value(UNTYPED, str(t)[1:], op) for t in s.results)
+        if any(a is POISON or (isinstance(a, tuple) and POISON in a) for a in op.attrs):
+            self.poison(s)
+            return None
+        types = tuple(operand_type(x) for x in op.operands)
+        if POISON not in types and UNTYPED not in types:
+            self.type_results(op, types)
+        for value, token in zip(op.results, s.results, strict=True):
+            self.define(value, token)
+        return op
+
+    def type_results(self, op: Op, types: tuple[Type, ...]) -> None:
+        """Give results the types that the op states, so that uses further down can be compared with them."""
+        try:
+            inferred = op.defn.result_types(types, op.attrs, op.regions)
+        except Violation:
+            return
+        if len(inferred) == len(op.results):
+            for v, t in zip(op.results, inferred, strict=True):
+                v.type = t
+
+
+def _nearest(name: str) -> str | None:
+    known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
+    near = get_close_matches(name, known, 1)
+    return f"did you mean `{near[0]}`?" if near else None
+
+
+# Statements with a form of their own
+
+
+def _constant(r: Reader, s: Statement) -> Op | None:
+    require(len(s.operands) == 1 and len(s.before or []) == 1, "ParseError", "a constant is written `pto.constant VALUE : TYPE`")
+    t = r.type((s.before or [])[0])
+    literal = literals.scalar(s.operands[0].token, t)
+    return r.finish(s, OPS["pto.constant"], [], {"value": literal})
+
+
+def _subview(r: Reader, s: Statement) -> Op | None:
+    form = "a view is written `pto.memref.subview %m[offsets] [sizes] [strides] : MEMREF to MEMREF`"
+    require(len(s.operands) == 1 and len(s.operands[0].subscripts) == 3, "ParseError", form)
+    require(len(s.before or []) == 1 and len(s.after or []) == 1, "ParseError", form)
+    source = r.use(s.operands[0].token)
+    operands.agree("operand 0", source, r.types(s.before)[0])
+    parts = [[r.operand(t) for t in part] for part in s.operands[0].subscripts]
+    lengths = (1, *map(len, parts))
+    defn = OPS["pto.memref.subview"]
+    to = r.types(s.after)[0]
+    return r.finish(s, defn, [source, *parts[0], *parts[1], *parts[2]], {"to": to, "segments": lengths})
+
+
+def _for(r: Reader, s: Statement) -> Op | None:
+    bounds = [r.operand(x.token) for x in s.operands]
+    inits = [r.operand(x.token) for _, x in s.carried]
+    types = r.types(s.before) if s.carried else []
+    require(len(types) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, {len(types)} types are declared")
+    body = Region("body", isolated=False, loc=s.loc, result_types=list(types))
+    assert s.induction is not None
+    with r.inside():
+        first = operand_type(bounds[0])
+        index = Value(INDEX_TYPE if first is UNTYPED or isinstance(bounds[0], Literal) else first, str(s.induction)[1:])
+        for token, t in [(s.induction, None), *[(token, t) for (token, _), t in zip(s.carried, types, strict=True)]]:
+            value = index if t is None else Value(t, str(token)[1:])
+            body.params.append(value)
+            r.define(value, token)
+        r.block(s.blocks[0], body, "scf.yield")
+    defn = OPS["pto.scf.for"]
+    return r.finish(s, defn, [*bounds, *inits], {}, (body,))
+
+
+def _if(r: Reader, s: Statement) -> Op | None:
+    condition = r.operand(s.operands[0].token)
+    types = r.types(s.after)
+    blocks = []
+    for name, statements in zip(("then", "otherwise"), [*s.blocks, []], strict=False):
+        block = Region(name, isolated=False, loc=s.loc, result_types=list(types))
+        with r.inside():
+            r.block(statements, block, "scf.yield")
+        blocks.append(block)
+    return r.finish(s, OPS["pto.scf.if"], [condition], {}, tuple(blocks))
+
+
+def _call(r: Reader, s: Statement) -> Op | None:
+    assert s.symbol is not None
+    arguments = [r.operand(x.token) for x in s.operands]
+    declared = r.types(s.before)
+    require(len(declared) == len(arguments), "TypeMismatch", f"{len(arguments)} arguments, {len(declared)} types")
+    for i, (x, t) in enumerate(zip(arguments, declared, strict=True)):
+        operands.agree(f"argument {i}", x, t)
+    attrs = {"callee": literals.unquoted(str(s.symbol)[1:]), "to": tuple(r.types(s.after))}
+    return r.finish(s, OPS["pto.func.call"], arguments, attrs)
+
+
+def _sync(r: Reader, s: Statement) -> Op | None:
+    events = [r.use(t) for t in s.waits]
+    require(bool(events), "ParseError", "pto.sync needs `wait(%event)`; `pto.sync.op` is the barrier")
+    declared = r.types(s.before)
+    require(not declared or len(declared) == len(events), "TypeMismatch", f"{len(events)} events, {len(declared)} types")
+    for i, (x, t) in enumerate(zip(events, declared, strict=False)):
+        operands.agree(f"event {i}", x, t)
+    return r.finish(s, OPS["pto.sync"], list(events), {})
+
+
+def _sync_op(r: Reader, s: Statement) -> Op | None:
+    require(len(s.operands) == 1, "ParseError", "a barrier is written `pto.sync.op #pto.op<TADD>`")
+    return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token)})
+
+
+_TERMINATORS = ("return", "func.return", "scf.yield")
+_SPECIAL = {
+    "constant": _constant,
+    "memref.subview": _subview,
+    "scf.for": _for,
+    "scf.if": _if,
+    "func.call": _call,
+    "sync": _sync,
+    "sync.op": _sync_op,
+}

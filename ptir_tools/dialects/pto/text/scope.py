@@ -1,0 +1,108 @@
+"""The names of a function while it is read, and what tokens stand for: values, types, operands, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.diagnostics import Diagnostics, require
+from ptir_tools.core.ir import Operand, Value
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.types import POISON, UNTYPED, Type
+from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text.syntax import Entry, Statement
+from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type
+
+if TYPE_CHECKING:
+    from lark import Token
+
+DEPTH = 192  # of blocks: what the evaluator's recursion can follow
+
+
+class Scope:
+    """The names that are visible where a function is read, and what its tokens stand for there. `lost` are names of statements
+    that could not be parsed."""
+
+    def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits) -> None:
+        self.limits = limits
+        self.depth = 0
+        self.diagnostics = diagnostics
+        self.lost = lost
+        self.names: dict[str, tuple[Value, Loc]] = {}
+        self.visible: list[str] = []  # the same, in order of definition
+        self.ever: set[str] = set()  # every name that the function defines anywhere
+        self.unknown: list[tuple[Value, Loc]] = []
+
+    def define(self, value: Value, token: Token) -> None:
+        """Bind a name; one that is visible already is reported."""
+        at = pack(token.start_pos or 0, token.end_pos or 0)
+        self.ever.add(value.name)
+        if (before := self.names.get(value.name)) is not None:
+            labels = [(before[1], "first defined here")]
+            self.diagnostics.error("RedefinedValue", f"%{value.name} is defined twice", at, labels=labels)
+            return
+        self.names[value.name] = (value, at)
+        self.visible.append(value.name)
+
+    def use(self, token: Token) -> Value:
+        """The value that a token names; one that is not there yet is judged when the function is read."""
+        name = str(token)[1:]
+        if (found := self.names.get(name)) is not None:
+            return found[0]
+        if name in self.lost:
+            return Value(POISON, name)
+        value = Value(UNTYPED, name)
+        self.unknown.append((value, pack(token.start_pos or 0, token.end_pos or 0)))
+        return value
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
+        outer = len(self.visible)
+        self.depth += 1
+        deepest = min(self.limits.nesting, DEPTH)
+        if self.depth > deepest:
+            raise LimitExceeded(f"blocks nest deeper than {deepest}")
+        yield
+        self.depth -= 1
+        for name in self.visible[outer:]:
+            del self.names[name]
+        del self.visible[outer:]
+
+    def report_unknown(self) -> None:
+        """What no statement defines; what one defines too late, the verifier tells."""
+        for value, at in self.unknown:
+            if value.name not in self.ever and value.name not in self.lost:
+                near = get_close_matches(value.name, self.ever, 1)
+                hint = f"did you mean %{near[0]}?" if near else None
+                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=hint)
+                value.type = POISON
+
+    def type(self, token: Token) -> Type:
+        """The type a token spells; POISON after reporting a bad one."""
+        try:
+            return parse_type(str(token))
+        except TypeSyntaxError as error:
+            at = (token.start_pos or 0) + error.offset
+            self.diagnostics.error(error.code, error.message, pack(at, max(at + 1, token.end_pos or 0)), help=error.help)
+            return POISON
+
+    def types(self, tokens: list[Token] | None) -> list[Type]:
+        """The types of a list of tokens."""
+        return [self.type(t) for t in tokens or []]
+
+    def operand(self, token: Token) -> Operand:
+        """A value, or a literal of type index."""
+        return self.use(token) if token.type == "SSA" else literals.index(token)
+
+    def entries(self, s: Statement) -> dict[str, Entry]:
+        """The attributes of a statement by key. Raises Violation for one that stands twice."""
+        found: dict[str, Entry] = {}
+        for e in s.attributes:
+            key = literals.unquoted(e.key)
+            require(key not in found, "ParseError", f"`{key}` stands twice", at=key)
+            found[key] = e
+        return found

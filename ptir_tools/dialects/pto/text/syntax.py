@@ -1,0 +1,290 @@
+"""Text to statements: the Lark grammar, its transformer, and how reading goes on after a syntax error.
+
+Statements are what the text says, unresolved; `reader` makes ops of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.dialects.pto.text import recovery
+from ptir_tools.dialects.pto.types import parser
+
+if TYPE_CHECKING:
+    import lark
+    from lark import Token
+else:
+    lark = lazy("lark")
+
+MAX_ERRORS = 100
+
+
+@dataclass(slots=True)
+class Operand:
+    """An operand as written: a name with its subscripts, a number, a predicate or an attribute."""
+
+    token: Token
+    subscripts: list[list[Token]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Entry:
+    """`key = value` of an attribute dictionary; a key alone has the value None. A list is a list of tokens."""
+
+    key: Token
+    value: Any = None
+
+
+@dataclass(slots=True)
+class Statement:
+    """One op as written. `before` and `after` are the type tokens on either side of the signature's arrow."""
+
+    name: Token | str = ""
+    results: list[Token] = field(default_factory=list)
+    operands: list[Operand] = field(default_factory=list)
+    attributes: list[Entry] = field(default_factory=list)
+    waits: list[Token] = field(default_factory=list)
+    before: list[Token] | None = None
+    after: list[Token] | None = None
+    symbol: Token | None = None
+    induction: Token | None = None
+    carried: list[tuple[Token, Operand]] = field(default_factory=list)
+    blocks: list[list[Statement]] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+
+    @property
+    def loc(self) -> Loc:
+        return pack(self.start, self.end)
+
+
+@dataclass(slots=True)
+class FunctionText:
+    """A function as written."""
+
+    name: Token
+    parameters: list[tuple[Token, Token]]
+    results: list[Token]
+    attributes: list[Entry]
+    body: list[Statement]
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class File:
+    """What a file holds: functions, or a bare list of statements, and the attributes of its module."""
+
+    functions: list[FunctionText] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    attributes: list[Entry] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)  # names that statements with syntax errors would have defined
+
+
+@dataclass(slots=True)
+class _Block:
+    statements: list[Statement]
+
+
+@dataclass(slots=True)
+class _Part:
+    """A clause of a statement, until the statement is put together."""
+
+    field: str
+    value: Any
+
+
+T = TypeVar("T")
+
+
+def _all(kind: type[T], items: list[Any]) -> list[T]:
+    return [x for x in items if isinstance(x, kind)]
+
+
+def _tokens(items: list[Any], kind: str) -> list[Token]:
+    return [x for x in items if isinstance(x, lark.Token) and x.type == kind]
+
+
+class _Transform:
+    """One method per rule of the grammar, called with (meta, children) when the rule is complete."""
+
+    def file(self, items: list[Any]) -> File:
+        found = File()
+        for x in items:
+            if isinstance(x, File):
+                found.functions += x.functions
+                found.statements += x.statements
+                found.attributes += x.attributes
+        found.functions += _all(FunctionText, items)
+        found.statements += _all(Statement, items)
+        return found
+
+    def module(self, items: list[Any]) -> File:
+        entries = [e for part in _all(_Part, items) for e in part.value]
+        return File(_all(FunctionText, items), _all(Statement, items), entries)
+
+    def func(self, items: list[Any]) -> FunctionText:
+        by = {p.field: p.value for p in _all(_Part, items)}
+        name = _tokens(items, "SYMBOL")[0]
+        body = _all(_Block, items)[0].statements
+        return FunctionText(name, by.get("parameters", []), by.get("types", []), by.get("attributes", []), body, 0, 0)
+
+    def parameters(self, items: list[Any]) -> _Part:
+        return _Part("parameters", items)
+
+    def parameter(self, items: list[Any]) -> tuple[Any, Any]:
+        return items[0], items[1]
+
+    def block(self, items: list[Any]) -> _Block:
+        return _Block(items)
+
+    def op(self, items: list[Any]) -> Statement:
+        return _statement(items, _tokens(items, "NAME")[0])
+
+    def call(self, items: list[Any]) -> Statement:
+        made = _statement(items, "func.call")
+        made.symbol = _tokens(items, "SYMBOL")[0]
+        return made
+
+    def scf_for(self, items: list[Any]) -> Statement:
+        made = _statement(items, "scf.for")
+        made.induction = _tokens(items, "SSA")[0]
+        made.operands = _all(Operand, items)
+        return made
+
+    def scf_if(self, items: list[Any]) -> Statement:
+        made = _statement(items, "scf.if")
+        made.operands = _all(Operand, items)
+        made.after = made.before
+        return made
+
+    def carried(self, items: list[Any]) -> _Part:
+        return _Part("carried", items)
+
+    def binding(self, items: list[Any]) -> tuple[Any, Any]:
+        return items[0], items[1]
+
+    def results(self, items: list[Any]) -> _Part:
+        return _Part("results", items)
+
+    def operands(self, items: list[Any]) -> _Part:
+        return _Part("operands", items)
+
+    def operand(self, items: list[Any]) -> Operand:
+        return Operand(items[0], items[1:])
+
+    def subscript(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def index(self, items: list[Any]) -> Any:
+        return items[0]
+
+    def wait(self, items: list[Any]) -> _Part:
+        return _Part("waits", items)
+
+    def signature(self, items: list[Any]) -> _Part:
+        lists = [p.value for p in _all(_Part, items) if p.field == "types"]
+        return _Part("signature", (lists[0], lists[1] if len(lists) > 1 else None))
+
+    def arrow(self, items: list[Any]) -> None:
+        return None
+
+    def types(self, items: list[Any]) -> _Part:
+        return _Part("types", items)
+
+    def attributes(self, items: list[Any]) -> _Part:
+        return _Part("attributes", items)
+
+    def entry(self, items: list[Any]) -> Entry:
+        return Entry(items[0], items[1] if len(items) > 1 else None)
+
+    def number(self, items: list[Any]) -> Any:
+        return items[0]
+
+    def values(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def item(self, items: list[Any]) -> Any:
+        return items[0]
+
+
+def _statement(items: list[Any], name: Token | str) -> Statement:
+    made = Statement(name)
+    for part in _all(_Part, items):
+        if part.field == "signature":
+            made.before, made.after = part.value
+        elif part.field == "types":
+            made.before = part.value
+        elif part.field == "carried":
+            *pairs, types = part.value
+            made.carried, made.before = pairs, types.value
+        elif part.field in ("attributes", "waits"):
+            getattr(made, part.field).extend(part.value)
+        else:
+            setattr(made, part.field, part.value)
+    made.blocks = [b.statements for b in _all(_Block, items)]
+    return made
+
+
+@cache
+def _transformer() -> lark.visitors.Transformer_NonRecursive[Any, Any]:
+    """`_Transform` as Lark calls it; what it makes is told where it stands."""
+    base = _Transform()
+
+    def located(method: Any) -> Any:
+        def wrapper(self: Any, meta: Any, items: list[Any]) -> Any:
+            made = method(items)
+            if isinstance(made, (Statement, FunctionText)):
+                made.start, made.end = meta.start_pos, meta.end_pos
+            return made
+
+        return lark.v_args(meta=True)(wrapper)
+
+    renamed = {"scf_for": "for", "scf_if": "if", "values": "list"}
+    methods = {renamed.get(n, n): located(getattr(base, n)) for n in dir(_Transform) if not n.startswith("_")}
+    made: lark.visitors.Transformer_NonRecursive[Any, Any] = type("T", (lark.visitors.Transformer_NonRecursive,), methods)()
+    return made
+
+
+def parse_piece(text: str) -> File | None:
+    """What a piece of text holds by itself; None when that is not whole statements."""
+    try:
+        found: File = _transformer().transform(parser().parse(text, start="file"))
+    except lark.exceptions.UnexpectedInput:
+        return None
+    return found
+
+
+def parse(source: Source, diagnostics: Diagnostics) -> File | None:
+    """The statements of `source`; every syntax error is reported, and the statement that holds it is left out.
+
+    None when nothing can be made of the rest.
+    """
+    text, lost, seen = source.text, set[str](), set[int]()
+    while len(seen) < MAX_ERRORS:
+        try:
+            found = _transformer().transform(parser().parse(text, start="file"))
+        except lark.exceptions.UnexpectedInput as error:
+            at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
+            again = at in seen
+            if not again:
+                recovery.report(error, diagnostics, at)
+            seen.add(at)
+            chunk = recovery.broken(text, at, again)
+            if chunk is None:
+                return None
+            start, end = chunk
+            if (names := recovery.DEFINED.match(text, start, end)) is not None:
+                lost.update(re.findall(r"%([\w$.-]+)", names[1]))
+            text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        else:
+            assert isinstance(found, File)
+            found.lost = lost
+            return found
+    return None

@@ -1,0 +1,221 @@
+"""Programs to text, in the seed's spelling. One op per line; what `print` gives, `read` reads back to the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import INDEX
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
+from ptir_tools.dialects.pto.types import type_text
+
+STEP = "  "
+
+
+def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
+    """The text of a program, line by line."""
+    attrs = {k: v for k, v in program.attrs.items() if v is not None}
+    shown = f" attributes {_dictionary(attrs)}" if attrs else ""
+    yield f"module{shown} {{\n"
+    for function in program.functions:
+        yield from _function(function)
+    yield "}\n"
+
+
+def _dictionary(attrs: dict[str, Any]) -> str:
+    return "{ " + ", ".join(f"{_key(k)} = {v}" if v is not None else _key(k) for k, v in attrs.items()) + " }"
+
+
+def _key(key: str) -> str:
+    return key if key.replace(".", "").replace("_", "").isalnum() else f'"{key}"'
+
+
+def _function(f: Function) -> Iterator[str]:
+    params = ", ".join(f"%{p.name}: {type_text(p.type)}" for p in f.params)
+    results = f.result_types
+    shown = "" if not results else f" -> {type_text(results[0])}" if len(results) == 1 else f" -> ({_types(results)})"
+    attrs = f" attributes {_dictionary(f.attrs)}" if f.attrs else ""
+    yield f"{STEP}func.func @{_symbol(f.name)}({params}){shown}{attrs} {{\n"
+    yield from _block(f, STEP * 2)
+    yield f"{STEP * 2}{_terminator('return', f.results)}\n{STEP}}}\n"
+
+
+def _symbol(name: str) -> str:
+    plain = name.replace("_", "a").replace("$", "a").replace(".", "a").replace("-", "a")
+    return name if plain.isalnum() and plain.isascii() and not name[0].isdigit() and name[0] != "-" else f'"{name}"'
+
+
+def _terminator(name: str, results: Sequence[Operand]) -> str:
+    if not results:
+        return name
+    return f"{name} {_list(results)} : {_types(x.type for x in results if isinstance(x, (Value, Literal)))}"
+
+
+def _types(types: Iterable[Type]) -> str:
+    return ", ".join(map(type_text, types))
+
+
+def operand_text(x: Operand) -> str:
+    """An operand: `%name`, or a number."""
+    if isinstance(x, Value):
+        return f"%{x.name}"
+    assert isinstance(x, Literal)
+    return literals.scalar_text(x)
+
+
+def _list(xs: Iterable[Operand]) -> str:
+    return ", ".join(map(operand_text, xs))
+
+
+def _block(block: Region, indent: str) -> Iterator[str]:
+    for op in block.body:
+        results = ", ".join(f"%{v.name}" for v in op.results)
+        head = f"{indent}{results} = " if results else indent
+        special = _SPECIAL.get(op.defn.short)
+        if special is not None:
+            yield from special(op, head, indent)
+        else:
+            yield f"{head}{statement_text(op)}\n"
+
+
+def statement_text(op: Op) -> str:
+    """An ordinary op without its results: `pto.tile.add %a, %b : T`."""
+    form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
+    words = " ".join([text_name(op.defn.short), *clauses(op)])
+    return f"{words} : {_signature(form.types, form.results, groups, attrs, attrs.get('event'))}"
+
+
+def grouped(op: Op) -> dict[str, Sequence[Operand]]:
+    """The operands of an op by group."""
+    parts = zip(op.defn.groups, op.defn.split(op.attrs, op.operands), strict=True)
+    return {g.name: part if isinstance(part, tuple) else () if part is None else (part,) for g, part in parts}
+
+
+def clauses(op: Op) -> list[str]:
+    """What stands between an op's name and its types: operands, attributes, `wait(…)`."""
+    form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
+    operands = _operands(form.operands, form.subscripts, groups, attrs)
+    entries = [f"valid = [{_list(groups['valid'])}]"] if groups.get("valid") else []
+    for a in op.defn.attrs:
+        if a.name not in ELSEWHERE and attrs.get(a.name) != a.default:
+            entries.append(f"{a.name} = {_attribute(a.name, attrs[a.name])}")
+    words = [operands] if operands else []
+    words += [f"{{{', '.join(entries)}}}"] if entries else []
+    return words + ([f"wait({_list(groups['wait'])})"] if groups.get("wait") else [])
+
+
+def _operands(
+    names: Sequence[str], subscripts: dict[str, str], groups: dict[str, Sequence[Operand]], attrs: dict[str, Any]
+) -> str:
+    shown = []
+    for name in names:
+        if name in attrs:
+            shown.append(str(attrs[name]))
+            continue
+        for x in groups.get(name, ()):
+            index = f"[{_list(groups[subscripts[name]])}]" if name in subscripts else ""
+            shown.append(operand_text(x) + index)
+    return ", ".join(shown)
+
+
+def _attribute(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{OPAQUE[name]}<{value}>" if name in OPAQUE else str(value)
+
+
+def _signature(
+    types: Sequence[str],
+    results: Sequence[str] | None,
+    groups: dict[str, Sequence[Operand]],
+    attrs: dict[str, Any],
+    event: EventType | None,
+) -> str:
+    def of(name: str) -> list[Type]:
+        if name in groups:
+            return [x.type for x in groups[name] if isinstance(x, (Value, Literal))]
+        return [] if attrs[name] is None else [attrs[name]]
+
+    left = [type_text(t) for name in types for t in of(name)]
+    if types == ("a", "b") and "to" in attrs and results is None:  # tile and scalar: the tile's type is the result's
+        left = [type_text(attrs["to"] if isinstance(t, TileType) else t) for name in types for t in of(name)]
+    if results is None:
+        return ", ".join(left + ([type_text(event)] if event is not None else []))
+    made = [type_text(t) for name in results for t in of(name)]
+    right = f"({', '.join(made)})" if len(made) > 1 else made[0]
+    arrow = "->" if "event" in attrs else "to"  # conversions of scalars are spelled as in arith
+    return f"{', '.join(left)} {arrow} {right}" + (f", {type_text(event)}" if event is not None else "")
+
+
+# Ops with a form of their own
+
+
+def _constant(op: Op, head: str, indent: str) -> Iterator[str]:
+    yield f"{head}pto.constant {literals.scalar_text(op.attr('value'))} : {type_text(op.result.type)}\n"
+
+
+def _subview(op: Op, head: str, indent: str) -> Iterator[str]:
+    source, *parts = op.defn.split(op.attrs, op.operands)
+    lists = " ".join(f"[{_list(part)}]" for part in parts)
+    yield f"{head}pto.memref.subview %{source.name}{lists} : {type_text(source.type)} to {type_text(op.attr('to'))}\n"
+
+
+def _for(op: Op, head: str, indent: str) -> Iterator[str]:
+    lower, upper, step, inits = op.defn.split(op.attrs, op.operands)
+    body = op.regions[0]
+    pairs = ", ".join(f"%{p.name} = {operand_text(x)}" for p, x in zip(body.params[1:], inits, strict=True))
+    carried = f" iter_args({pairs}) -> ({_types(p.type for p in body.params[1:])})" if inits else ""
+    shown = [operand_text(x) for x in (lower, upper, step)]
+    index = body.params[0]
+    of = "" if getattr(index.type, "dtype", INDEX) is INDEX else f" : {type_text(index.type)}"
+    yield f"{head}scf.for %{index.name} = {shown[0]} to {shown[1]} step {shown[2]}{carried}{of} {{\n"
+    yield from _nested(body, indent)
+    yield f"{indent}}}\n"
+
+
+def _if(op: Op, head: str, indent: str) -> Iterator[str]:
+    then, otherwise = op.regions
+    types = f" -> ({_types(then.result_types)})" if then.result_types else ""
+    yield f"{head}scf.if {operand_text(op.operands[0])}{types} {{\n"
+    yield from _nested(then, indent)
+    if otherwise.body or otherwise.results:
+        yield f"{indent}}} else {{\n"
+        yield from _nested(otherwise, indent)
+    yield f"{indent}}}\n"
+
+
+def _nested(block: Region, indent: str) -> Iterator[str]:
+    yield from _block(block, indent + STEP)
+    if block.results:
+        yield f"{indent}{STEP}{_terminator('scf.yield', block.results)}\n"
+
+
+def _call(op: Op, head: str, indent: str) -> Iterator[str]:
+    types = _types(x.type for x in op.operands if isinstance(x, (Value, Literal)))
+    results = op.attr("to")
+    shown = type_text(results[0]) if len(results) == 1 else f"({_types(results)})"
+    yield f"{head}func.call @{_symbol(op.attr('callee'))}({_list(op.operands)}) : ({types}) -> {shown}\n"
+
+
+def _sync(op: Op, head: str, indent: str) -> Iterator[str]:
+    yield f"{head}pto.sync wait({_list(op.operands)}) : {_types(x.type for x in op.operands if isinstance(x, Value))}\n"
+
+
+def _sync_op(op: Op, head: str, indent: str) -> Iterator[str]:
+    yield f"{head}pto.sync.op #pto.op<{op.attr('opcode')}>\n"
+
+
+_SPECIAL = {
+    "constant": _constant,
+    "memref.subview": _subview,
+    "scf.for": _for,
+    "scf.if": _if,
+    "func.call": _call,
+    "sync": _sync,
+    "sync.op": _sync_op,
+}

@@ -1,0 +1,362 @@
+"""Tiny's one serialization: `{"uops": [node…], "outputs": [id…]?, "dims": {symbol: int}?}`, comments allowed (seed 1.1).
+
+Node ids become value names, INPUT nodes the function's parameters, immediates literals that `legalize` types. Nodes may be
+listed in any order; the body is topological. A node in error becomes a poisoned parameter, so that its users stay silent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Loc, Source, Span, pack_json
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
+from ptir_tools.dialects import jsonc
+from ptir_tools.dialects.tiny import DIALECT
+from ptir_tools.dialects.tiny.immediates import WORDS, untyped, value_of, word_for
+from ptir_tools.dialects.tiny.legalize import as_bound
+from ptir_tools.dialects.tiny.ops.rules import SPELLED
+from ptir_tools.dialects.tiny.text.args import AXIS, is_integer, read_args, read_dtype, read_shape, write_args
+from ptir_tools.dialects.tiny.text.fmt import format_text
+
+__all__ = ["FORMAT", "format_text"]
+
+KEYS = ("id", "uop", "src", "arg", "tag")
+TOP = ("uops", "outputs", "dims")
+INPUT_ARGS = ("tensor_id", "dtype", "shape", "storage")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A node as it is listed."""
+
+    id: str
+    uop: str
+    src: list[Any]
+    arg: dict[str, Any]
+    loc: Loc
+    bad: bool = False
+
+
+def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The graph in `source`; errors go to `diagnostics`. Raises LimitExceeded."""
+    diagnostics.source = diagnostics.source or source
+    before = diagnostics.errors
+    value = jsonc.parse(source, diagnostics, code=DIALECT.codes.syntax, limits=options.limits)
+    if diagnostics.errors > before:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("uops"), list):
+        diagnostics.error("InvalidNode", 'a graph is an object with a list "uops"', Span(0, 1))
+        return None
+    if (comment := _first_comment(source.text)) is not None:
+        diagnostics.note("JsonComment", "JSON has no comments; they are read, and kept by fmt alone", comment)
+    with collector_paused():
+        return _Reader(source, diagnostics, options).graph(value)
+
+
+def _first_comment(text: str) -> Span | None:
+    if "/" not in text:
+        return None
+    blanked = jsonc.blank_comments(text)
+    at = next((i for i, (a, b) in enumerate(zip(text, blanked, strict=True)) if a != b), None)
+    return None if at is None else Span(at, at + 2)
+
+
+class _Reader:
+    def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
+        self.source = source
+        self.diagnostics = diagnostics
+        self.limits = options.limits
+        self.container = source.add_container(("uops",))
+        self.nodes: dict[str, Node] = {}
+        self.values: dict[str, Value] = {}
+        self.function = Function("main")
+        self.names: list[str] = []
+        self.missing: set[str] = set()  # ids that no node has, and told so
+        self.unread = False  # what a node is called cannot be told
+        self.ops = DIALECT.ops
+
+    def graph(self, value: dict[str, Any]) -> Program:
+        listed = value["uops"]
+        if len(listed) > self.limits.ops:
+            raise LimitExceeded(f"{len(listed)} nodes, the limit is {self.limits.ops}", "--max-ops")
+        for i, item in enumerate(listed):
+            self.node(item, pack_json(self.container, i))
+        for node in self.ordered():
+            self.define(node)
+        program = Program(DIALECT, [self.function], entry="main", source=self.source, format="tiny")
+        self.function.attrs["input_names"] = self.names
+        self.outputs(program, value)
+        self.dims(program, value)
+        for key in value:
+            if key not in TOP:
+                span = self.span(key, jsonc.KEY)
+                self.diagnostics.warning("UnknownKey", f"the key `{key}` means nothing here and is dropped", span)
+        return program
+
+    def span(self, *path: str | int) -> Span | None:
+        return None if self.source.json_span is None else self.source.json_span(path)
+
+    # Nodes as listed
+
+    def node(self, item: Any, loc: Loc) -> None:
+        """Take in a node; one that has no id is reported and dropped, anything else that is wrong poisons it."""
+        if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
+            self.diagnostics.error("InvalidNode", 'a node is an object with a string "id"', loc)
+            self.unread = True
+            return
+        if len(item["id"]) > self.limits.name_length:
+            raise LimitExceeded(f"an id of {len(item['id'])} characters", "--max-name-length")
+        node = Node(item["id"], item.get("uop", ""), item.get("src", []), item.get("arg", {}), loc)
+        if (first := self.nodes.get(node.id)) is not None:
+            self.diagnostics.error("DuplicateId", f"{node.id} names two nodes", loc, labels=[(first.loc, "the first one")])
+            return
+        self.nodes[node.id] = node
+        for problem in _problems(item):
+            self.reject(node, Violation("InvalidNode", problem))
+        if node.bad:
+            node.src, node.arg = [], {}
+        if isinstance(item.get("tag"), str):
+            self.function.attrs.setdefault("tags", {})[node.id] = item["tag"]
+
+    def reject(self, node: Node, violation: Violation) -> None:
+        node.bad = True
+        self.diagnostics.violation(violation, node.loc)
+
+    def ordered(self) -> list[Node]:
+        """The nodes, sources before users, otherwise as listed; every cycle is reported where it closes."""
+        order: list[Node] = []
+        state: dict[str, int] = {}  # 1: being visited, 2: done
+        for root in self.nodes.values():
+            stack = [(root, iter(root.src))] if root.id not in state else []
+            state.setdefault(root.id, 1)
+            while stack:
+                node, sources = stack[-1]
+                for x in sources:
+                    if not isinstance(x, str) or x not in self.nodes or state.get(x) == 2:
+                        continue
+                    if state.get(x) == 1:
+                        self.cycle(node, [n.id for n, _ in stack], x)
+                        continue
+                    state[x] = 1
+                    stack.append((self.nodes[x], iter(self.nodes[x].src)))
+                    break
+                else:
+                    stack.pop()
+                    state[node.id] = 2
+                    order.append(node)
+        return order
+
+    def cycle(self, node: Node, path: list[str], start: str) -> None:
+        ring = [*path[path.index(start) :], start]
+        shown = " -> ".join(ring if len(ring) < 9 else [*ring[:4], "…", *ring[-4:]])
+        self.reject(node, Violation("CycleDetected", f"{node.id} needs itself: {shown}", at=start))
+
+    # Nodes to ops
+
+    def define(self, node: Node) -> None:
+        """The op or parameter of `node`; poison when anything is wrong with it."""
+        try:
+            if not node.bad and (value := self.input(node) if node.uop == "INPUT" else self.op(node)) is not None:
+                self.values[node.id] = value
+                return
+        except Violation as violation:
+            self.reject(node, violation)
+        self.values[node.id] = poison = Value(POISON, node.id)
+        self.function.params.append(poison)
+
+    def input(self, node: Node) -> Value:
+        if node.src:
+            raise Violation("InvalidSource", "INPUT has no src", at="src")
+        for key in node.arg:
+            if key not in INPUT_ARGS:
+                raise Violation("InvalidArg", f"INPUT has no arg `{key}`, only {', '.join(INPUT_ARGS)}", at=key)
+        for key in INPUT_ARGS[:3]:
+            if key not in node.arg:
+                raise Violation("InvalidArg", f"INPUT needs the arg `{key}`", at="arg")
+        name, storage = node.arg["tensor_id"], node.arg.get("storage", "")
+        if not isinstance(name, str) or not name or not isinstance(storage, str):
+            raise Violation("InvalidArg", "tensor_id and storage are strings", at="tensor_id")
+        if name in self.names:
+            raise Violation("DuplicateId", f"two INPUTs are called {name}", at="tensor_id")
+        dtype = read_dtype("dtype", node.arg["dtype"], self.limits)
+        shape = read_shape("shape", node.arg["shape"], self.limits)
+        value = Value(tensor(dtype, shape), node.id)
+        self.names.append(name)
+        self.function.params.insert(len(self.names) - 1, value)
+        self.function.attrs.setdefault("input_locs", {})[name] = node.loc
+        if storage:
+            self.function.attrs.setdefault("storage", {})[node.id] = storage
+        return value
+
+    def op(self, node: Node) -> Value | None:
+        """The result of the op that `node` is; None when a source was in error, which is reported."""
+        if (defn := self.ops.get(node.uop)) is None:
+            raise Violation("UnknownUop", f"`{node.uop}` is no UOp", at=node.uop, help=_vocabulary(self.ops))
+        operands = [self.operand(node, x) for x in node.src]
+        if node.bad:
+            return None
+        if defn.lengths((), len(operands)) is None:
+            raise Violation("InvalidSource", f"{node.uop} takes {defn.arity_text()}, not {len(operands)}", at="src")
+        if all(isinstance(x, Literal) for x in operands):
+            raise Violation("InvalidSource", f"{node.uop} of immediates alone has neither dtype nor shape", at="src")
+        op = Op(defn, tuple(operands), defn.fill(read_args(defn, node.arg, self.limits)), loc=node.loc)
+        value = Value(UNTYPED, node.id, op)
+        op.results = (value,)
+        self.function.body.append(op)
+        return value
+
+    def operand(self, node: Node, x: Any) -> Operand:
+        """The value or immediate that an entry of `src` is."""
+        if isinstance(x, str) and x in self.nodes:
+            return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
+        try:
+            if isinstance(x, str) and x not in WORDS:
+                if not self.unknown(x):
+                    node.bad = True
+                    return Value(POISON, x)
+                raise Violation("UndefinedNode", f"there is no node {x}", at=x)
+            if not isinstance(x, (str, bool, int, float)):
+                raise Violation("InvalidSource", f"{json.dumps(x)[:40]} is neither an id nor an immediate", at="src")
+            return untyped(WORDS[x] if isinstance(x, str) else x)
+        except Violation as violation:
+            self.reject(node, violation)
+            return Value(POISON, "")
+
+    def unknown(self, name: str) -> bool:
+        """Whether it is to be told that there is no node `name`: once, and not where one that cannot be read may be it."""
+        told = self.unread or name in self.missing
+        self.missing.add(name)
+        return not told
+
+    # The rest of the file
+
+    def outputs(self, program: Program, value: dict[str, Any]) -> None:
+        listed = value.get("outputs")
+        program.attrs["outputs"] = listed is not None
+        if listed is None:
+            self.function.results = [self.values[i] for i in _sinks(list(self.nodes.values()))]
+        elif not isinstance(listed, list):
+            self.diagnostics.error("InvalidArg", "outputs is a list of ids", self.span("outputs"))
+        else:
+            for i, name in enumerate(listed):
+                if isinstance(name, str) and name in self.nodes:
+                    self.function.results.append(self.values[name])
+                elif not isinstance(name, str) or self.unknown(name):
+                    shown = name if isinstance(name, str) else json.dumps(name)[:40]
+                    self.diagnostics.error("UndefinedNode", f"the output {shown} is no node", self.span("outputs", i))
+
+    def dims(self, program: Program, value: dict[str, Any]) -> None:
+        dims = value.get("dims", {})
+        program.attrs["dims"] = found = {}
+        if not isinstance(dims, dict):
+            self.diagnostics.error("InvalidArg", "dims is an object of integers", self.span("dims"))
+            return
+        for name, number in dims.items():
+            if not AXIS.fullmatch(name) or not is_integer(number) or not 0 <= number < 1 << 63:
+                message = f"dims gives symbols integers that are not negative, not {json.dumps(name)}: {json.dumps(number)}"
+                self.diagnostics.error("InvalidArg", message, self.span("dims", name))
+            else:
+                found[name] = number
+
+
+def _problems(item: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the form of a node."""
+    for key in item:
+        if key not in KEYS:
+            yield f"a node has no `{key}`, only {', '.join(KEYS)}"
+    for key, kind, what in (
+        ("uop", str, "a string"),
+        ("src", list, "a list"),
+        ("arg", dict, "an object"),
+        ("tag", str, "a string"),
+    ):
+        if key in item and not isinstance(item[key], kind):
+            yield f"`{key}` of a node is {what}"
+    if "uop" not in item:
+        yield "a node needs a `uop`"
+
+
+def _vocabulary(ops: dict[str, Any]) -> str:
+    return f"the vocabulary is INPUT {' '.join(ops)}"
+
+
+def _sinks(nodes: list[Node]) -> list[str]:
+    """The ids of nodes that no other uses, INPUTs apart, in listing order."""
+    used = {x for n in nodes for x in n.src if isinstance(x, str)}
+    return [n.id for n in nodes if n.id not in used and n.uop != "INPUT"]
+
+
+def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
+    """Canonical JSON: inputs, then nodes in order, one to a line; "outputs" where it was given or would otherwise change."""
+    program = as_bound(program)
+    function = program.main
+    ids = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
+    tags = function.attrs.get("tags", {})
+    nodes = [_input(function, i) for i in range(len(function.params))] + [_node(op, ids) for op in function.body]
+    yield '{\n  "uops":['
+    for i, node in enumerate(nodes):
+        if (tag := tags.get(node["id"])) is not None:
+            node["tag"] = tag
+        yield ("," if i else "") + "\n    " + _line(node)
+    yield "\n  ]" if nodes else "]"
+    names = [x.name for x in function.results if isinstance(x, Value)]
+    sinks = _sinks([Node(n["id"], n["uop"], n.get("src", []), {}, 0) for n in nodes])
+    if program.attrs.get("outputs") or names != sinks:
+        yield ',\n  "outputs":' + _dumps(names)
+    if dims := program.attrs.get("dims"):
+        yield ',\n  "dims":' + _dumps(dims)
+    yield "\n}\n"
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ":"))
+
+
+def _line(node: dict[str, Any]) -> str:
+    return "{" + ", ".join(f'"{k}":{_dumps(v)}' for k, v in node.items()) + "}"
+
+
+def _input(function: Function, index: int) -> dict[str, Any]:
+    v = function.params[index]
+    names = function.attrs.get("input_names", [])
+    shape = [d if isinstance(d, int) else d.name for d in v.type.shape] if isinstance(v.type, TensorType) else []
+    dtype = SPELLED[v.type.dtype] if isinstance(v.type, TensorType) else ""
+    arg = {"tensor_id": names[index] if index < len(names) else v.name, "dtype": dtype, "shape": shape}
+    if storage := function.attrs.get("storage", {}).get(v.name):
+        arg["storage"] = storage
+    return {"id": v.name, "uop": "INPUT", "arg": arg}
+
+
+def _node(op: Op, ids: set[str]) -> dict[str, Any]:
+    attrs = op.defn.named(op.attrs)
+    if op.defn.short == "EXPAND":
+        attrs["broadcast_dimensions"] = _short_destination(op, attrs["broadcast_dimensions"])
+    node = {"id": op.result.name, "uop": op.defn.short, "src": [_source(x, ids) for x in op.operands]}
+    arg = write_args(op.defn, attrs)
+    return node | ({"arg": arg} if arg else {})
+
+
+def _short_destination(op: Op, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
+    """The result axes of the operand axes whose extent is not written 1 (facts 10.3: the form that is always printed)."""
+    t = op.operands[0].type if isinstance(op.operands[0], Value) else None
+    if axes is None or not isinstance(t, TensorType) or len(axes) != t.rank:
+        return axes
+    return tuple(a for a, d in zip(axes, t.shape, strict=True) if d != 1)
+
+
+def _source(x: Operand, ids: set[str]) -> Any:
+    if isinstance(x, Literal):
+        value = value_of(x)
+        finite = not isinstance(value, float) or value - value == 0
+        return value if finite else word_for(float(value), ids)
+    return x.name if isinstance(x, Value) else ""
+
+
+FORMAT = Format("tiny", "tiny", read, write)

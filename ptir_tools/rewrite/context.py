@@ -1,0 +1,170 @@
+"""What passes are given and where they leave what they did: floats, limits, steps, statistics, and the rewriters that go from
+pass to pass. `ptir_tools.passes` finds and runs them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.source import Loc
+from ptir_tools.core.walks import post_order
+from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.pattern_set import FrozenPatternSet
+from ptir_tools.rewrite.pipeline import Step
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.step_log import Unnamed, op_text
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+
+class Floats(StrEnum):
+    """What rewrites may change in floating point: nothing; the sign of a zero and NaN payloads; roundings and more."""
+
+    STRICT = "strict"
+    DEFAULT = "default"
+    FAST = "fast"
+
+
+class PassFailure(Exception):
+    """A pass made a program that does not verify: a fault of the toolkit. `faults` are the verifier's findings."""
+
+    def __init__(self, name: str, faults: Diagnostics) -> None:
+        first = next((d.message for d in faults if d.severity is Severity.ERROR), "?")
+        super().__init__(f"after pass `{name}`: {first}")
+        self.name = name
+        self.faults = faults
+
+
+class Hook:
+    """What may watch a pipeline; the methods do nothing unless overridden."""
+
+    def before(self, step: Step, program: Program) -> None:
+        """`step` is about to run."""
+
+    def after(self, step: Step, program: Program, changed: bool) -> None:
+        """`step` has run; `changed` says whether it edited anything."""
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What passes are given, and where they leave what they did.
+
+    `options` are those of the pass that runs. `statistics[pass]` counts rewrites, folds, erased ops and each rule by name.
+    `log` is handed a record per step. `seed` shuffles the greedy driver's worklist (tests).
+
+    A step is a rewrite or a fold of the greedy driver, what a pass says is one (`step`), or else all that the pass does. After
+    `step_limit` of them nothing more is done, which is how the guilty one is found.
+    """
+
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    limits: Limits = LIMITS
+    floats: Floats = Floats.DEFAULT
+    options: dict[str, Any] = field(default_factory=dict)
+    verify_each: bool = True
+    expensive_checks: bool = False
+    max_iterations: int | None = None
+    seed: int | None = None
+    log: Callable[[dict[str, Any]], None] | None = None
+    hooks: list[Hook] = field(default_factory=list)
+    statistics: dict[str, Counter[str]] = field(default_factory=dict)
+    timings: list[tuple[str, float]] = field(default_factory=list)
+    verifying: float = 0.0  # seconds that `verify_each` took
+    running: str = ""
+    edits: int = 0
+    known: dict[str, Array] = field(default_factory=dict, repr=False)  # values that passes took parameters to have, by name
+    steps: int = 0
+    step_limit: int | None = None
+    unnamed: Unnamed = field(default_factory=dict, repr=False)  # by the pass that runs, for the log
+    kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: pass hands on to pass
+
+    def count(self, what: str, n: int = 1) -> None:
+        """Add `n` to the statistic `what` of the pass that runs."""
+        self.statistics.setdefault(self.running, Counter())[what] += n
+
+    def took(self, steps: int) -> None:
+        """Count steps."""
+        self.steps += steps
+
+    @property
+    def steps_left(self) -> int | None:
+        """How many more steps may be taken; None: any number."""
+        return None if self.step_limit is None else max(self.step_limit - self.steps, 0)
+
+    def greedy(self, **more: Any) -> GreedyConfig:
+        """The configuration of a greedy driver in this context; keywords are further fields."""
+        given = (self.max_iterations, self.options.get("max-iterations"), self.steps_left)
+        return GreedyConfig(
+            max_iterations=min((n for n in given if n is not None), default=None),
+            expensive_checks=self.expensive_checks,
+            seed=self.seed,
+            limits=self.limits,
+            log=self.log and self.record,
+            **more,
+        )
+
+    def drive(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> GreedyStats:
+        """Run the greedy driver; its rewrites and folds are steps. Warns when `max_iterations` may have kept it from the end."""
+        stats = apply_patterns_and_fold_greedily(rw, patterns, config)
+        done = stats.rewrites + stats.folds
+        self.took(done)
+        if done == config.max_iterations and self.steps_left != 0:
+            where = f"{'@' if isinstance(rw.block, Function) else '^'}{rw.block.name}"
+            self.unfinished(f"`{self.running}` stopped in {where}: max-iterations is {done}; more may match", rw.block.loc)
+        return stats
+
+    def unfinished(self, message: str, at: Loc = 0) -> None:
+        """Warn that a bound ended a pass which may not have come to its end."""
+        self.diagnostics.warning("NoFixpoint", message, at)
+
+    def step(self, name: str, root: Op, *after: Op) -> bool:
+        """Count a step that a pass is about to take without the driver, `root` becoming `after`; False when it may not."""
+        if self.steps_left == 0:
+            return False
+        self.took(1)
+        if self.log is not None:
+            text, made = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
+            told = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": made}
+            self.record(told | {"loc": root.loc})
+        return True
+
+    def record(self, step: dict[str, Any]) -> None:
+        """Hand a step to the log, with the pass that took it."""
+        if self.log is not None:
+            self.log({"pass": self.running, **step})
+
+    def rewriters(self, program: Program, *, live: bool = False) -> Iterator[Rewriter]:
+        """A rewriter for each function and shared region, finished when the loop goes on; what an op runs comes before it.
+
+        `live`: what is dead may be left out from the start (`Rewriter.erase_dead` counts it)."""
+        for block in innermost_first(program):
+            with self.rewriter(program, block, live=live) as rewriter:
+                yield rewriter
+                self.edits += rewriter.edits
+
+    def rewriter(self, program: Program, block: Region, *, live: bool = False) -> Rewriter:
+        """A rewriter of one block that reports dropped hints to this context: that of the pass before, where there is one."""
+        rewriter = self.kept.get(block)
+        if rewriter is None or not rewriter.resume():
+            rewriter = Rewriter(block, program.dialect, self.diagnostics, live=live)
+            if program.dialect.legalize is None:  # else the verifier may edit the program
+                self.kept[block] = rewriter
+        return rewriter
+
+
+def innermost_first(program: Program) -> list[Region]:
+    """The functions and shared regions, each after the shared regions that its ops run."""
+    if not program.regions:
+        return list(program.functions)
+    shared = set(program.regions)
+
+    def runs(block: Region) -> list[Region]:
+        return [r for op in block.body for r in op.regions if r in shared]
+
+    return post_order([*program.functions, *program.regions], runs)

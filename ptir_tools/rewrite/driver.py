@@ -1,0 +1,361 @@
+"""The greedy driver: apply patterns and fold until nothing changes. Specification: PTIR rewrite system, "Greedy driver".
+
+The worklist is a stack, seeded so that ops are popped bottom-up; an edit puts back what may match now: the op that changed
+and, where nothing comes of it there, its users, as far up as patterns look. The failure cache is the distance that stands
+beside an op on the worklist: how far below it the nearest change is. A pattern that failed there before is not tried again
+unless it looks that far.
+
+A block that a driver has brought to its fixpoint is not searched again: the next drive with the same patterns begins with
+what was edited since.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.opdef import ELEMENTWISE
+from ptir_tools.core.source import Loc
+from ptir_tools.rewrite.fold import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, fold_each, try_fold
+from ptir_tools.rewrite.pattern_set import Candidates, FrozenPatternSet
+from ptir_tools.rewrite.patterns import FLOATS, Effect, Pattern, has_floats
+from ptir_tools.rewrite.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
+from ptir_tools.rewrite.step_log import BrokenPattern, Log, Watch, op_text
+
+if TYPE_CHECKING:
+    import random
+else:
+    random = lazy("random")
+
+_AGAIN = 1024  # rewrites at one place, beside one for each op
+_WIDE = 16  # operands: more make an op wait
+_SEED, _NEW = -1, -2  # distances: what uses the op is on the worklist, too, and if it is new, perhaps nothing does
+
+CostModel = Callable[[Op, Pattern, Rewriter], int]
+
+
+@dataclass(slots=True)
+class GreedyConfig:
+    """How to drive. `effect`: the most that a rewrite of floats may change. `max_iterations` bounds rewrites and folds.
+
+    `cost_model` replaces the benefit in the choice among patterns. `seed` pops the worklist in a random order (tests).
+    `expensive_checks`: a success changes the block, a failure does not, the block verifies after each step, and at the end
+    nothing matches any more.
+    `fold_first`: what equals a value by its declaration is replaced before patterns are tried, not after.
+    """
+
+    max_iterations: int | None = None
+    enable_constant_fold: bool = True
+    enable_dce: bool = True
+    cost_model: CostModel | None = None
+    expensive_checks: bool = False
+    fold_first: bool = False
+    effect: Effect = Effect.ORDER
+    seed: int | None = None
+    limits: Limits = LIMITS
+    log: Log | None = None
+
+
+@dataclass(slots=True)
+class GreedyStats:
+    """What was done; `patterns` counts rewrites by pattern name."""
+
+    rewrites: int = 0
+    folds: int = 0
+    erased: int = 0
+    patterns: Counter[str] = field(default_factory=Counter)
+
+
+def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> GreedyStats:
+    """Rewrite the block of `rw` and the blocks nested in it to a fixpoint, or until `max_iterations`.
+
+    Raises LimitExceeded, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
+    """
+    return _Driver(rw, patterns, config or GreedyConfig()).run()
+
+
+def _on_constants(op: Op) -> bool:
+    """Whether it is an elementwise op on constants."""
+    for x in op.operands:
+        if x.__class__ is Value and ((made := x.op) is None or not made.defn.is_constant):
+            return False
+    return bool(op.operands) and ELEMENTWISE in op.defn.traits
+
+
+class _Driver:
+    def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
+        self.rw = rw
+        self.patterns = patterns
+        effects = Effect.RANGE, config.effect  # of integers and of floats
+        self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
+        self.config = config
+        self.effect = config.effect
+        self.fold_first = config.fold_first and config.enable_constant_fold
+        self.stats = GreedyStats()
+        self.seeds = 0  # the first so many of the ops that there were at the beginning are still to be visited, last to first
+        self.stack: list[Op] = []  # what comes before them
+        self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is
+        self.later: list[Op] = []  # what waits until the stack is empty
+        self.dead: list[Op] = []  # what has lost its last use
+        self.left = 0  # how many more rewrites and folds there may be
+        self.recent: deque[str] = deque(maxlen=16)
+        self.fewest = rw.order.count  # ops that there ever were
+        self.again: dict[Loc, int] = {}  # rewrites per place in the source since there were so few
+        self.watch = Watch(rw, config.expensive_checks, config.log) if config.expensive_checks or config.log else None
+        self.random = None if config.seed is None else random.Random(config.seed)
+
+    def run(self) -> GreedyStats:
+        rw, config = self.rw, self.config
+        who = (self.patterns, config.effect, config.enable_constant_fold, config.enable_dce, config.limits)
+        allowed = config.limits.rewrites_per_op * max(rw.order.count, 64)
+        if config.max_iterations is not None:
+            allowed = min(allowed, config.max_iterations)
+        self.left = allowed
+        touched = rw.since(who)
+        try:
+            self.begin() if touched is None else self.go_on(touched)
+            rw.listen = self.touched
+            self.drain()
+        finally:
+            rw.listen = None
+        if not self.queued and not self.seeds:
+            rw.settle(who)
+            if config.expensive_checks:
+                self.check_fixpoint()
+        elif allowed != config.max_iterations:
+            raise self.endless(allowed, 0)
+        return self.stats
+
+    def endless(self, rewrites: int, loc: Loc) -> LimitExceeded:
+        names = ", ".join(f"`{n}`" for n in sorted(set(self.recent)))
+        return LimitExceeded(f"{rewrites} rewrites reach no fixpoint: {names} undo each other", loc=loc)
+
+    def check_fixpoint(self) -> None:
+        """Try everything once more. Raises BrokenPattern: what matches now looks deeper than its `depth` or its looks say."""
+        for op in list(self.rw.order.standing()):
+            if self.rw.alive(op):
+                found = self.patterns.candidates(op)
+                floats = has_floats(op)
+                for p in found.patterns:
+                    if (p.effect <= self.effect or not floats) and p.match_and_rewrite(op, self.rw):
+                        raise BrokenPattern(f"`{p.name}` matches {op_text(op)} and was not tried again: is its depth {p.depth}?")
+
+    # The worklist
+
+    def begin(self) -> None:
+        """Put all ops but constants on the worklist. What is dead goes first; with `fold_first`, elementwise ops on constants are
+        folded."""
+        rw = self.rw
+        if self.config.enable_dce:
+            ops = [op for block in rw.blocks() for op in block.body] if self.watch is not None else []
+            self.stats.erased += rw.erase_dead()
+            if self.watch is not None:
+                self.watch.swept(ops)
+        if self.random is None:
+            if self.fold_first:
+                rw.listen = self.freed
+                self.fold_constants()
+                self.sweep()
+            self.seeds = len(rw.order.ops)
+        else:
+            self.stack = [op for op in rw.order.standing() if not op.defn.is_constant]
+            self.queued = dict.fromkeys(self.stack, _SEED)
+
+    def fold_constants(self) -> None:
+        """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
+        constants = [op for op in self.rw.order.standing() if op.defn.is_constant]
+        while constants and self.left > 0:
+            users = dict.fromkeys([user for op in constants for user in self.rw.users_of(op.results[0])])
+            ready = [op for op in users if _on_constants(op)]
+            constants = [op for op, found in fold_each(ready, self.rw, self.config.limits) if self.take(op, found)]
+
+    def freed(self, op: Op, event: Event) -> None:
+        """What is heard before there is a worklist."""
+        if event is FREED and self.rw.unused(op):
+            self.dead.append(op)
+        elif self.watch is not None:
+            self.watch.changed.append(op)
+
+    def go_on(self, touched: list[Op]) -> None:
+        """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
+        rw = self.rw
+        rw.listen = self.touched  # what the sweep frees is heard, too
+        with_regions = [op for op in rw.order.standing() if op.regions]
+        for op in dict.fromkeys([*with_regions, *touched]):
+            if rw.alive(op):
+                self.touched(op, FREED if op.defn.is_constant or rw.unused(op) else CHANGED)
+        self.sweep()
+
+    def touched(self, op: Op, event: Event) -> None:
+        """The rewriter inserted `op`, changed it, or took away a use of its results, and few are left."""
+        if event is FREED:
+            for v in op.results:
+                if v.users:
+                    return self.requeue_users(op, 1, -1, uses=True)
+            return self.dead.append(op)
+        if self.watch is not None:
+            self.watch.changed.append(op)
+        if op.defn.is_constant and event is INSERTED:
+            self.dead.append(op)  # unless it is used by then
+        elif op.defn.is_constant:
+            self.requeue_users(op, 0, -1)  # as if they had another operand: who looks through a broadcast of it is told, too
+        else:
+            self.queue(op, _NEW if event is INSERTED else 0)
+
+    def queue(self, op: Op, distance: int) -> None:
+        """Put `op` on the worklist: what is `distance` below it has changed."""
+        before = self.queued.get(op)
+        if before is None and op.slot < self.seeds:  # it is still to be visited, or gone
+            before = _SEED
+        if before is None:
+            (self.later if len(op.operands) > _WIDE else self.stack).append(op)
+            self.queued[op] = distance
+        elif before < 0 == distance:  # what uses it may have been visited already
+            self.requeue_users(op, 1, -1)
+        elif distance < before:
+            self.queued[op] = distance
+
+    def requeue_users(self, op: Op, distance: int, levels: int, uses: bool = False) -> None:
+        """Put on the worklist what looks down to `op`, `distance` below it; bit k of `levels`: `op` may stand k - 1 levels below
+        the root of a pattern that looks at what changed. `uses`: what changed is who uses it."""
+        watching = self.watchers[uses]
+        for v in op.results:
+            if not (watchers := watching[FLOATS[v.type]][op.defn]):
+                continue
+            for user in v.users:
+                if user.__class__ is Op and (at := watchers.get(user.defn, 0) & levels):
+                    if at & 1:
+                        self.queue(user, distance)
+                    if at > 1:
+                        self.requeue_users(user, distance + 1, at >> 1, uses)
+
+    def drain(self) -> None:
+        """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
+        stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
+        candidates, unused = self.patterns.candidates, self.rw.unused
+        while self.left > 0:
+            if stack:
+                op = self.popped() if self.random is not None else stack.pop()
+                distance = queued.pop(op)
+            elif self.seeds:
+                self.seeds -= 1
+                if (seed := ops[self.seeds]) is None or seed.defn.is_constant:
+                    continue
+                op, distance = seed, _SEED
+            elif self.later:  # what reads all operands of a wide op is done when they are, not once for each
+                stack.extend(self.later)
+                self.later.clear()
+                continue
+            else:
+                break
+            if not op.slot:
+                continue
+            if distance == _NEW and unused(op):
+                dead.append(op)
+                self.sweep()
+                if not op.slot:
+                    continue
+            found = candidates(op)
+            if found.positions and distance < found.depth:
+                found = self.patterns.narrow(found, op.operands)
+            if found.depth and distance < found.depth and self.visit(op, found, distance):
+                if dead:
+                    self.sweep()
+            elif distance == 0:
+                self.requeue_users(op, 1, -1)
+
+    def popped(self) -> Op:
+        """Any op on the stack (tests)."""
+        assert self.random is not None
+        at = self.random.randrange(len(self.stack))
+        self.stack[at], self.stack[-1] = self.stack[-1], self.stack[at]
+        return self.stack.pop()
+
+    def sweep(self) -> None:
+        """Erase what has lost its last use, and what only that used."""
+        dead, erase, dce = self.dead, self.rw.erase_unused, self.config.enable_dce
+        while dead:
+            op = dead.pop()
+            if dce and op.slot and erase(op):
+                self.stats.erased += 1
+                if self.watch is not None:
+                    self.watch.swept([op])
+
+    # What is done at an op
+
+    def visit(self, op: Op, found: Candidates, distance: int) -> bool:
+        """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
+        than `distance` have failed."""
+        near = distance < FOLD_DEPTH
+        if (first := self.fold_first and found.folds) and near and self.take(op, declared_fold(op)):
+            return True
+        patterns = found.allowed[self.effect]
+        if len(patterns) < len(found.patterns) and not has_floats(op):
+            patterns = found.patterns
+        if (model := self.config.cost_model) is not None:
+            patterns = tuple(sorted(patterns, key=lambda p: -model(op, p, self.rw)))
+        for p in patterns:
+            if p.depth <= distance:
+                continue
+            try:
+                done = p.match_and_rewrite(op, self.rw) if self.watch is None else self.watched(op, p)
+            except Exception as error:
+                error.add_note(f"in pattern `{p.name}` at {op_text(op)}")
+                raise
+            if done:
+                self.stats.rewrites += 1
+                self.stats.patterns[p.name] += 1
+                self.did(p.name, op)
+                if self.rw.alive(op):
+                    self.queue(op, 0)
+                    self.fold(op)
+                return True
+        return near and (found.computes or (found.folds and not first)) and self.fold(op)
+
+    def watched(self, op: Op, p: Pattern) -> bool:
+        return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
+
+    def fold(self, op: Op) -> bool:
+        """Replace `op` by what it folds to: a value that equals its result, or a constant."""
+        return self.take(op, try_fold(op, self.rw, self.config.limits)) if self.config.enable_constant_fold else False
+
+    def take(self, op: Op, found: FoldResult) -> bool:
+        """Replace `op` by what it was found to fold to, if anything."""
+        if self.left <= 0 or not isinstance(found, (ReplacedBy, Materialize)):
+            return False
+        done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
+        if done:
+            self.stats.folds += 1
+            self.did("fold", op)
+        return done
+
+    def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
+        """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say)."""
+        rw, v = self.rw, op.results[0]
+        by = found.literal if isinstance(found, Materialize) else found.operand
+        if not rw.accepts(v, by):
+            return False
+        if isinstance(by, Literal) and rw.dialect.constant and (isinstance(found, Materialize) or rw.is_result(v)):
+            rw.become_constant(op, by)
+        else:
+            rw.replace(op, by)
+        return True
+
+    def did(self, name: str, op: Op) -> None:
+        """Count a rewrite at `op`. Raises LimitExceeded when one place is rewritten over and over and no op becomes fewer."""
+        self.left -= 1
+        self.recent.append(name)
+        ops, loc = self.rw.order.count, op.loc
+        if ops < self.fewest:
+            self.fewest = ops
+            if self.again:
+                self.again.clear()
+        elif loc:  # new ops stand at the place of what they replace
+            self.again[loc] = n = self.again.get(loc, 0) + 1
+            if n > _AGAIN + ops:
+                raise self.endless(n, loc)

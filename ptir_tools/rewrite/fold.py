@@ -1,0 +1,141 @@
+"""Folding: an op that equals one of its operands, or that is on constants alone. Specification: PTIR rewrite system, "Folding
+and constants".
+
+Values come from the op's declaration: its `fold` names an operand that equals the result, its body computes, integers exactly,
+floats in the precision that the reference has. Never folded: random ops, loops and branches, what fails at run time, what reads
+a payload that is missing, what would take long, and what would make the program bigger than `Limits.fold_bytes` allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef, operand_type
+from ptir_tools.core.types import TensorType
+from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.inspector import Inspector
+from ptir_tools.rewrite.uniform import elements_of, uniform, uniform_each
+
+_BARRIER = ELEMENTWISE | MOVEMENT  # an op that is both returns its operand; it is there to be seen (stop_gradient)
+_CONTEXT = Context()  # what is folded asks nothing of it
+
+
+@dataclass(slots=True, frozen=True)
+class FoldResult:
+    """What became of an attempt to fold: Nothing, ReplacedBy an operand, or a literal to Materialize."""
+
+
+@dataclass(slots=True, frozen=True)
+class Nothing(FoldResult):
+    """The op stays."""
+
+
+@dataclass(slots=True, frozen=True)
+class ReplacedBy(FoldResult):
+    """The op's result equals `operand`."""
+
+    operand: Operand
+
+
+@dataclass(slots=True, frozen=True)
+class Materialize(FoldResult):
+    """The op's result is the constant `literal`."""
+
+    literal: Literal
+
+
+NOTHING = Nothing()
+FOLD_DEPTH = 2  # folding looks at the op and at what defines its operands
+
+
+def may_compute(d: OpDef, origins: Sequence[object]) -> bool:
+    """Whether an op `d` whose operands have these origins (`rewrite.patterns.Origin`) may be on constants alone."""
+    constant = [o is Literal or (isinstance(o, OpDef) and o.is_constant) for o in origins]
+    return bool(constant) and all(constant) and foldable(d)
+
+
+@cache
+def foldable(d: OpDef) -> bool:
+    """Whether an op on constants may be computed: no effects, no regions, no random stream, and not there to be seen."""
+    barrier = d.traits & _BARRIER == _BARRIER
+    return d.is_pure and d.implemented and not (d.regions or d.is_constant or barrier or RANDOM in d.traits)
+
+
+def declared_fold(op: Op) -> FoldResult:
+    """What the declaration of `op` folds it to: a value that is there already, of the identical type."""
+    by = None if op.defn.fold is None else op.defn.fold(op)
+    return NOTHING if by is None or operand_type(by) is not op.results[0].type else ReplacedBy(by)
+
+
+def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
+    """Fold `op`. The result has the op's own type."""
+    d = op.defn
+    if len(op.results) != 1:
+        return NOTHING
+    if d.fold is not None and (found := declared_fold(op)) is not NOTHING:
+        return found
+    t, literals = op.results[0].type, []
+    for x in op.operands:
+        if (literal := literal_of(x)) is None or literal.data is None:
+            return NOTHING
+        literals.append(literal)
+    if not literals or not foldable(d) or not isinstance(t, TensorType) or not t.is_static:
+        return NOTHING
+    literal = _literal(op, t, literals, rw, limits)
+    if literal is None:
+        return NOTHING
+    inline = not t.shape and all(isinstance(x, Literal) for x in op.operands)  # what is written inline stays so
+    return ReplacedBy(literal) if inline else Materialize(literal)
+
+
+def fold_each(ops: Sequence[Op], rw: Inspector, limits: Limits) -> Iterator[tuple[Op, FoldResult]]:
+    """What `try_fold` says of each of `ops`, elementwise and on constants; many of a kind cost little more than one."""
+    known = uniform_each(
+        op for op in ops if op.defn.fold is None and foldable(op.defn) and not isinstance(op.operands[0], Literal)
+    )
+    for op in ops:
+        t, data = op.results[0].type, known.get(op)
+        if data is None or not isinstance(t, TensorType) or not t.is_static or not t.count:
+            yield op, try_fold(op, rw, limits)
+        else:
+            yield op, Materialize(Literal(t, data, splat=t.count > 1))
+
+
+def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> Literal | None:
+    traits = op.defn.traits
+    if MOVEMENT in traits and len(literals) == 1:
+        if t.count > literals[0].type.count:
+            return None  # a broadcast of a constant is the shortest way to say it
+        if literals[0].splat and t.count > 1:
+            return Literal(t, literals[0].data, splat=True)
+    if ELEMENTWISE in traits and t.count and (elements := elements_of(literals)) is not None:
+        data = uniform(op.defn, op.attrs, t.dtype, elements)
+        return None if data is None else Literal(t, data, splat=t.count > 1)
+    if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw, limits) or _long(literals, limits):
+        return None
+    try:
+        (result,) = evaluate(op, [arrays.from_literal(x) for x in literals], _CONTEXT)
+    except (Violation, LimitExceeded):
+        return None
+    return arrays.to_literal(result, t)
+
+
+def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> int:
+    """How many bytes the result may have: those of the constants that it replaces, but at least the limit."""
+    replaced = 0
+    for x, literal in zip(op.operands, literals, strict=True):
+        if isinstance(x, Literal) or (isinstance(x, Value) and rw.uses(x) == 1):
+            replaced += len(literal.data or b"")
+    return max(limits.fold_bytes, replaced)
+
+
+def _long(literals: Sequence[Literal], limits: Limits) -> bool:
+    """Whether to read the literals takes long: one splat may stand for any number of elements."""
+    return sum(x.type.nbytes for x in literals) > max(16 * limits.fold_bytes, 4 * sum(len(x.data or b"") for x in literals))

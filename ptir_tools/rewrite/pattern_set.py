@@ -1,0 +1,164 @@
+"""Sets of patterns, indexed by root op and sorted by benefit. Specification: PTIR rewrite system, "PatternSet".
+
+Which patterns may match at an op follows from its declaration, from what defines its operands and, where rules name numbers,
+from which of those its constant operands are. It is worked out once per such kind of op; after that nearly all that cannot
+match is not tried.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.opdef import OPS, OpDef, exact
+from ptir_tools.rewrite.constants import element_of, is_number, literal_of, number
+from ptir_tools.rewrite.fold import FOLD_DEPTH, foldable, may_compute
+from ptir_tools.rewrite.patterns import Effect, Look, Pattern, is_constant, named, origin
+
+_MANY = 4  # operands; what defines those of an op with more is not looked up
+_NONE: frozenset[Any] = frozenset()
+
+
+@dataclass(slots=True)
+class PatternSet:
+    """Patterns in the making."""
+
+    store: list[Pattern] = field(default_factory=list)
+
+    def add(self, *patterns: Pattern) -> PatternSet:
+        """Add patterns; those of equal benefit are tried in this order. Raises TypeError for what is none, such as the class of
+        one."""
+        for p in patterns:
+            if not isinstance(p, Pattern):
+                raise TypeError(f"{p!r} is not a pattern")
+        self.store.extend(patterns)
+        return self
+
+    def freeze(self) -> FrozenPatternSet:
+        """The set indexed by root, each list sorted by benefit, highest first. Raises ValueError for a pattern whose root is no
+        op, or that has none."""
+        return FrozenPatternSet(self.store)
+
+
+class Candidates:
+    """What may be done at ops of one kind: `patterns`, highest benefit first, whether the declaration `folds`, whether the op
+    may be on constants (`computes`). `allowed[e]` are the patterns that change floats no more than the effect `e`; `depth` is
+    how far the deepest looks, folding included; 0: there is nothing."""
+
+    __slots__ = ("allowed", "computes", "depth", "folds", "narrowed", "patterns", "positions")
+
+    def __init__(self, patterns: Sequence[Pattern], folds: bool, computes: bool, positions: Sequence[int] = ()) -> None:
+        self.patterns = tuple(patterns)
+        self.folds = folds
+        self.computes = computes
+        self.allowed = [tuple(p for p in patterns if p.effect <= e) for e in Effect]
+        self.depth = max((p.depth for p in patterns), default=0)
+        if folds or computes:
+            self.depth = max(self.depth, FOLD_DEPTH)
+        self.positions = tuple(sorted({i for p in patterns for i, _ in p.numbers}.intersection(positions)))
+        self.narrowed: dict[tuple[frozenset[Any], ...], Candidates] = {}
+
+
+class Watchers(dict[OpDef, dict[OpDef, int]]):
+    """Per op, the users of it that some pattern looks down from to it, worked out when first asked for; bit k: that user stands
+    k levels below the root. Folding looks, too."""
+
+    def __init__(self, looks: Iterable[Look]) -> None:
+        super().__init__()
+        self.levels: defaultdict[OpDef | None, defaultdict[OpDef | None, int]] = defaultdict(lambda: defaultdict(int))
+        for op, user, level in looks:
+            self.levels[op][user] |= 1 << level
+
+    def __missing__(self, d: OpDef) -> dict[OpDef, int]:
+        any_op, own = self.levels[None], self.levels[d]
+        folds = {u for u in OPS.values() if u.fold is not None or (d.is_constant and foldable(u))}
+        by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u in folds) for u in OPS.values()}
+        found = self[d] = {u: levels for u, levels in by_user.items() if levels}
+        return found
+
+
+def _roots(p: Pattern) -> list[OpDef]:
+    if not p.roots:
+        raise ValueError(f"pattern `{p.name}` names no roots")
+    try:
+        return [d for root in p.roots for d in named(root)]
+    except KeyError as unknown:
+        raise ValueError(f"pattern `{p.name}`: no op or family `{unknown.args[0]}`") from None
+
+
+class FrozenPatternSet:
+    """Patterns by root op, those of one root by benefit. `depth` is the deepest pattern's."""
+
+    __slots__ = ("_matched", "_memo", "_numbers", "_values", "_watchers", "by_root", "depth", "patterns")
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self.patterns = sorted(patterns, key=lambda p: -p.benefit)
+        self.by_root: dict[OpDef, list[Pattern]] = {}
+        for p in self.patterns:
+            for d in _roots(p):
+                self.by_root.setdefault(d, []).append(p)
+        self.depth = max((p.depth for p in self.patterns), default=1)
+        self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
+        self._values = frozenset(self._numbers)
+        self._matched = lru_cache(1 << 16)(self._matched_by)
+        self._memo: dict[Any, Candidates] = {}
+        self._watchers: dict[tuple[bool, Effect], Watchers] = {}
+
+    def watchers(self, uses: bool, floats: Effect) -> Watchers:
+        """Who looks down. `uses`: because a use may be gone; `floats`: at their root, patterns of at most that effect count."""
+        if (found := self._watchers.get((uses, floats))) is None:
+            looks = ((p, look) for p in self.patterns for look in (p.looks_for_uses() if uses else p.looks_through()))
+            found = self._watchers[uses, floats] = Watchers(look for p, look in looks if look[2] or p.effect <= floats)
+        return found
+
+    def candidates(self, op: Op) -> Candidates:
+        """What may be done at an op like this one; see `narrow` for one with `positions`."""
+        d, operands = op.defn, op.operands
+        if len(operands) == 2:  # the usual case, without a list
+            x, y = operands
+            key: tuple[Any, ...] = (
+                d,
+                v.defn if x.__class__ is Value and (v := x.op) is not None else origin(x),
+                v.defn if y.__class__ is Value and (v := y.op) is not None else origin(y),
+            )
+        elif len(operands) > _MANY:
+            found = self._memo.get(d)
+            if found is None:
+                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None, foldable(d))
+            return found
+        else:
+            key = (d, *map(origin, operands))
+        found = self._memo.get(key)
+        if found is None:
+            origins = key[1:]
+            patterns = [p for p in self.by_root.get(d, ()) if p.admits(origins)]
+            constants = [i for i, o in enumerate(origins) if is_constant(o)]
+            found = self._memo[key] = Candidates(patterns, d.fold is not None, may_compute(d, origins), constants)
+        return found
+
+    def narrow(self, found: Candidates, operands: Sequence[Operand]) -> Candidates:
+        """Those of `found` whose numbers the constant operands are."""
+        key = tuple([self._numbers_of(operands[i]) for i in found.positions])
+        narrowed = found.narrowed.get(key)
+        if narrowed is None:
+            matched = dict(zip(found.positions, key, strict=True))
+            fit = [p for p in found.patterns if all(i not in matched or exact(n) in matched[i] for i, n in p.numbers)]
+            narrowed = found.narrowed[key] = Candidates(fit, found.folds, found.computes)
+        return narrowed
+
+    def _numbers_of(self, x: Operand) -> frozenset[Any]:
+        """Which numbers of rules, as `exact` keys, the constant `x` is."""
+        literal = literal_of(x)
+        data = element_of(literal)
+        return _NONE if literal is None or data is None else self._matched(literal.type.dtype, data)
+
+    def _matched_by(self, dtype: DType, data: bytes) -> frozenset[Any]:
+        found = number(dtype, data)
+        if found not in self._values:  # the usual case; what equals one may still be of another kind
+            return _NONE
+        return frozenset(exact(n) for n in self._numbers if is_number(found, n))

@@ -1,0 +1,398 @@
+"""The only way to change a program inside a pass: edits that keep users, order, results, hints and names right.
+
+A rewriter serves one function or isolated region together with the regions nested in it that capture values. It builds its
+tables in one sweep; an edit costs what it touches; `finish` writes the bodies back, and the rewriter may go on until there is
+another of the same block. Specification: PTIR rewrite system, "Program rewriter".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from enum import Enum, auto
+from types import TracebackType
+from typing import Any
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.ir import NOBODY, Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
+from ptir_tools.core.types import UNTYPED, TupleType, Type
+from ptir_tools.rewrite.hints import HintTable
+from ptir_tools.rewrite.inspector import Inspector
+from ptir_tools.rewrite.uses import User, value_named
+
+
+class Event(Enum):
+    """What a listener is told of an op."""
+
+    INSERTED = auto()
+    CHANGED = auto()  # its operands, attributes or regions
+    FREED = auto()  # its results lost a use, and few are left
+
+
+INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said for every edit
+
+
+class Rewriter(Inspector):
+    """Edits of `block`. `listen(op, event)` hears of those that may let a pattern match."""
+
+    def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None, *, live: bool = False) -> None:
+        super().__init__(block, live=live)
+        self.dialect = dialect
+        self.diagnostics = diagnostics
+        self.listen: Callable[[Op, Event], None] | None = None
+        self.edits = 0  # how many changes there were since it was made or has resumed
+        self._earlier = 0  # how many before that
+        self._written = 0  # how many of `edits` the bodies show
+        block.edition += 1  # what ops and values say of themselves is from now on said by this rewriter
+        self._edition = block.edition
+        self._new: set[Value] = set()
+        self._journal: list[Op] | None = None  # what was changed since somebody settled
+        self._settled: dict[Hashable, tuple[int, int]] = {}
+        self._hints = HintTable(block, diagnostics)
+        self._swept = -1  # after how many changes there was nothing dead
+        if live:
+            self._leave_out()
+
+    def __enter__(self) -> Rewriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.finish()
+
+    # Replacing
+
+    def replace_all_uses(self, v: Value, by: Operand) -> None:
+        """Let everything that uses `v` use `by`, in ops, block results and nested blocks; the definition of `by` keeps its own.
+
+        A value inserted by this rewriter that has no name takes that of `v`. Hints that name `v` are dropped.
+        Raises TypeError unless both have the identical type.
+        """
+        self._put(v, by)
+        self._all_lost(v)
+
+    def replace(self, op: Op, by: Operand) -> None:
+        """Let everything that uses the result of `op` use `by`, and take `op` out. Raises as those two do."""
+        v = op.results[0]
+        self._put(v, by)
+        if v.users:
+            raise ValueError(f"{op.name} %{v.name} is replaced by what uses it")
+        self._forget(op)
+
+    def replace_elements(self, v: Value, by: Sequence[Operand]) -> bool:
+        """Let every use of element `i` of the tuple `v` use `by[i]`; False, and no change, when `v` is used whole."""
+        if self.used_whole(v):
+            return False
+        if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
+            raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
+        self._hints.drop_naming((v,), "was replaced")
+        self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index], None))
+        self._all_lost(v)
+        return True
+
+    def _put(self, v: Value, by: Operand) -> None:
+        target = by if by.__class__ is Value else value_named(by)
+        if (by.type if target is by else operand_type(by)) is not v.type:
+            raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
+        keep = None if target is None else target.op
+        if self._hints.naming:
+            self._hints.drop_naming((v,), "was replaced")
+        if target is by and target in self._new and not target.name and v.op is not None:
+            target.name, v.name = v.name, ""
+            self._new.add(v)
+        if isinstance(v.type, TupleType):
+            users = self.uses_of.rewrite(v, lambda x: by if isinstance(x, Value) else _element(by, x.index), keep)
+        else:
+            users = self.uses_of.replace(v, by, keep)
+        self._replaced(users)
+
+    def _replaced(self, users: Iterable[User]) -> None:
+        self.edits += 1
+        self._changes.extend(users)
+        listen, journal = self.listen, self._journal
+        if listen is None and journal is None:
+            return
+        for user in users:
+            if user.__class__ is Op:
+                if listen is not None:
+                    listen(user, CHANGED)
+                if journal is not None:
+                    journal.append(user)
+
+    # Changing in place
+
+    def set_operands(self, op: Op, operands: Sequence[Operand]) -> None:
+        """Give `op` other operands of the same types; its results stay what they are."""
+        old = op.operands
+        self.uses_of.forget(op)
+        op.operands = tuple(operands)
+        self.uses_of.add(op, op.operands)
+        self._remove_uses(op, old)
+        self._reworked(op)
+
+    def set_attribute(self, op: Op, name: str, value: Any) -> None:
+        """Give `op` another value of the attribute `name`; its result types stay what they are. Raises KeyError."""
+        at = op.defn.attr_index[name]
+        op.attrs = (*op.attrs[:at], value, *op.attrs[at + 1 :])
+        self._reworked(op)
+
+    def set_attrs(self, op: Op, **attrs: Any) -> None:
+        """Give `op` other values of some attributes; its results keep their types until they are retyped."""
+        named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
+        op.attrs = op.defn.fill(named | attrs)
+        self._reworked(op)
+
+    def become_constant(self, op: Op, literal: Literal) -> None:
+        """Let `op`, whose one result has the type of `literal`, be the constant op of the dialect."""
+        old, d = op.operands, OPS[self.dialect.constant]
+        self.uses_of.forget(op)
+        self._forget_blocks(op)
+        op.defn, op.operands, op.attrs, op.regions = d, (), (literal,), ()
+        self._remove_uses(op, old)
+        self._reworked(op)
+
+    def set_regions(self, op: Op, regions: tuple[Region, ...]) -> None:
+        """Let `op` refer to other isolated regions of the same signatures."""
+        op.regions = regions
+        self._reworked(op)
+
+    def _reworked(self, op: Op) -> None:
+        self.edits += 1
+        self._changed(op)
+        if self._hints.naming:
+            self._hints.drop_naming(op.results, "is computed in another way")
+
+    def retype(self, v: Value, t: Type) -> None:
+        """Give a value another type: where more is known of it than before, or its op says so now."""
+        v.type = t
+        self.edits += 1
+        if v.op is not None:
+            self._changed(v.op)
+
+    def set_results(self, block: Region, results: Sequence[Operand]) -> None:
+        """Let `block` return other operands; its declared types follow."""
+        old = block.results
+        self.uses_of.forget(block)
+        block.results = list(results)
+        block.result_types = [operand_type(x) for x in results]
+        self.uses_of.add(block, block.results)
+        self._remove_uses(block, old)
+        self.edits += 1
+
+    # Taking out and putting in
+
+    def erase(self, op: Op) -> None:
+        """Take `op` out, with the blocks nested in it. Raises ValueError when a result is still used."""
+        if not self.unused(op):
+            raise ValueError(f"{op.name} %{op.results[0].name} is erased while it is used")
+        self.edits += 1
+        self._forget(op)
+
+    def _forget(self, op: Op) -> None:
+        self.order.remove(op)
+        if op.regions:
+            self._forget_blocks(op)
+        self._remove_uses(op, op.operands)
+        if self._hints.naming:
+            self._hints.drop_naming(op.results, "was erased")
+
+    def _forget_blocks(self, op: Op) -> None:
+        for r in op.regions:
+            if r in self.owner:
+                for inner in list(self.order.backward(r)):
+                    self._forget(inner)
+                del self.owner[r], self.order.heads[r]
+                self._remove_uses(r, r.results)
+
+    def erase_unused(self, op: Op) -> bool:
+        """Take `op` out when it has no effect and no user; whether it has gone."""
+        if not op.defn.is_pure:
+            return False
+        for v in op.results:
+            if v.users:
+                return False
+        self.edits += 1
+        self._forget(op)
+        return True
+
+    def _leave_out(self) -> None:
+        """Count as erased what was left out from the start."""
+        self.edits = self._swept = len(self.left_out)
+        for op in self.left_out if self._hints.naming else ():
+            self._hints.drop_naming(op.results, "was erased")
+
+    def erase_dead(self) -> int:
+        """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops, with
+        those that were left out from the start."""
+        erased = len(self.left_out)
+        self.left_out.clear()
+        if self._swept != self._earlier + self.edits:
+            erased += self._sweep()
+            self._swept = self._earlier + self.edits
+        return erased
+
+    def _sweep(self) -> int:
+        before = self.edits
+        for block in self.blocks():
+            if block is self.block or block in self.owner:  # else it went with its op
+                for op in reversed(self.body(block)):
+                    if op.defn.is_pure:
+                        for v in op.results:
+                            if v.users:
+                                break
+                        else:
+                            self.edits += 1
+                            self._forget(op)
+        return self.edits - before
+
+    def insert_before(self, at: Op, op: Op) -> Value:
+        """Put the new `op` before `at`; its place in the source is that of `at` when it has none. Returns its first result."""
+        return self._insert(op, self.block_of(at), at, at.loc)
+
+    def move_before(self, at: Op, op: Op) -> None:
+        """Put `op`, which stands elsewhere, before `at`; what it uses is defined there, and what uses it comes later."""
+        self.order.remove(op)
+        self.order.insert(op, self.block_of(at), at)
+        self.edits += 1
+
+    def append(self, block: Region, op: Op) -> Value:
+        """Put the new `op` at the end of `block`."""
+        return self._insert(op, block, None, block.loc)
+
+    def _insert(self, op: Op, block: Region, before: Op | None, loc: int) -> Value:
+        op.loc = op.loc or loc
+        self.order.insert(op, block, before)
+        for v in op.results:
+            v.users = NOBODY
+        self.uses_of.add(op, op.operands)
+        for r in op.regions:
+            if not r.isolated:
+                self.owner[r] = op
+                self._take_in(r)
+        self._new.update(op.results)
+        self.edits += 1
+        self._tell(op, INSERTED)
+        return op.results[0] if op.results else Value(UNTYPED, "", op)
+
+    def build(
+        self,
+        at: Op,
+        defn: OpDef | str,
+        *groups: Operand | Sequence[Operand] | None,
+        types: Sequence[Type] | None = None,
+        regions: Sequence[Region] = (),
+        **attrs: Any,
+    ) -> Value:
+        """Insert the op `defn` (a declaration or its short name) before `at`. Raises Violation when it is not well typed."""
+        if isinstance(defn, str):
+            defn = OPS[f"{self.dialect.name}.{defn}"]
+        return self.insert_before(at, create(defn, groups, attrs, types=types, regions=regions))
+
+    def materialize_constant(self, at: Op, literal: Literal) -> Value:
+        """A new constant op before `at`."""
+        op = Op(OPS[self.dialect.constant], (), (literal,), loc=at.loc)
+        op.results = (Value(literal.type, "", op),)
+        return self.insert_before(at, op)
+
+    # Who hears of it
+
+    def _changed(self, op: Op) -> None:
+        self._changes.append(op)
+        self._tell(op, CHANGED)
+
+    def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
+        """Take out the uses of `operands` by `user`, all before anybody is told."""
+        rare = self.uses_of.remove(user, operands)
+        listen, journal = self.listen, self._journal
+        if not rare or (listen is None and journal is None):
+            return
+        for v in rare:
+            if (op := v.op) is not None and op.slot:
+                if listen is not None:
+                    listen(op, FREED)
+                if journal is not None:
+                    journal.append(op)
+
+    def _all_lost(self, v: Value) -> None:
+        if (op := v.op) is not None and op.slot:
+            self._tell(op, FREED)
+
+    def _tell(self, op: Op, event: Event) -> None:
+        if self.listen is not None:
+            self.listen(op, event)
+        if self._journal is not None:
+            self._journal.append(op)
+
+    def settle(self, who: Hashable) -> None:
+        """Remember that `who` has nothing more to do here."""
+        if self._journal is None:
+            self._journal = []
+        self._settled[who] = self._earlier + self.edits, len(self._journal)
+
+    def settled(self, who: Hashable) -> bool:
+        """Whether nothing was edited since `who` settled."""
+        return who in self._settled and self._settled[who][0] == self._earlier + self.edits
+
+    def since(self, who: Hashable) -> list[Op] | None:
+        """The ops touched since `who` settled, some perhaps gone; None when it never did, or when they are most of the block."""
+        if (found := self._settled.get(who)) is None or self._journal is None:
+            return None
+        touched = self._journal[found[1] :]
+        return touched if len(touched) < self.order.count else None
+
+    def body(self, block: Region | None = None) -> list[Op]:
+        block = block or self.block
+        return self.order.body(block) if self.edits != self._written else [*block.body]
+
+    # Writing back
+
+    def _drop_open_hints(self) -> None:
+        """Drop the hints that compute what is used outside of them now and not exported."""
+        self._hints = HintTable(self.block, self.diagnostics)  # a pass may have made some
+        for hint in self._hints.all():
+            made = dict.fromkeys(v for op in hint.body for v in op.results)
+            inner = (v for v in made if v not in hint.exports)
+            used = (v for v in inner if self.is_result(v) or any(r not in made for u in self.users_of(v) for r in u.results))
+            if (v := next(used, None)) is not None:
+                self._hints.drop(hint, v, "is used outside of it")
+
+    def finish(self, *, naming: bool = True) -> None:
+        """Write the bodies back; `naming`: new values without a name get the next free number, upward."""
+        if self.edits == self._written:
+            return
+        self._drop_open_hints()
+        for block in self.order.heads:
+            block.body[:] = self.order.body(block)
+        if naming:
+            self._name_new()
+        self._written = self.edits
+        self.block.edition += 1
+        self._edition = self.block.edition
+
+    def resume(self) -> bool:
+        """Go on after `finish`; False when there was another rewriter of the block since, and a new one is needed."""
+        if self.block.edition != self._edition or self.edits != self._written:
+            return False
+        self._earlier += self.edits
+        self.edits = self._written = 0
+        self._hints = HintTable(self.block, self.diagnostics)
+        return True
+
+    def _name_new(self) -> None:
+        nameless = {v for v in self._new if not v.name}
+        self._new.clear()
+        if not nameless:
+            return
+        values = [*self.block.params, *[v for b in self.order.heads for op in b.body for v in op.results]]
+        values += [p for b in self.owner for p in b.params]
+        names = [v.name for v in values]
+        first = max(map(int, filter(str.isdecimal, names)), default=-1) + 1
+        for number, v in enumerate([v for v in values if v in nameless], first):
+            v.name = str(number)
+
+
+def _element(x: Operand, index: int) -> Element:
+    if not isinstance(x, Value):
+        raise TypeError("an element of an element cannot be written")
+    return Element(x, index)
