@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import create, operand_type
-from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_params
 from ptir_tools.dialects.ptir.rewrites.speculation import draws, never_fails
 from ptir_tools.passes import PassContext
@@ -28,8 +29,13 @@ def run(program: Program, context: PassContext) -> None:
     sharing = Sharing(program)
     for rw in context.rewriters(program):
         for op in rw.body():
-            if op.defn.name in LOOPS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
+            if op.defn.name in LOOPS and _by_results(rw, op):
                 context.count("hoisted", _Loop(op, rw, sharing).hoist(context))
+
+
+def _by_results(rw: Rewriter, op: Op) -> bool:
+    """Whether what uses the value of `op` can use the results of a loop that has more: there are no elements of an element."""
+    return rw.accepts(op.result, Element(op.result, 0)) if result_count(op) == 1 else not rw.used_whole(op.result)
 
 
 @dataclass(slots=True)
@@ -133,12 +139,12 @@ class _Loop:
             attrs["carry_count"] += len(kept)
         operands = (*op.operands[:n], *kept, *op.operands[n:])
         loop = rw.insert_before(op, create(op.defn, [operands], attrs, regions=regions, names=[op.result.name], loc=op.loc))
-        before = len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
-        elements = [Element(loop, i if i < n else i + len(kept)) for i in range(before)]
-        if isinstance(op.result.type, TupleType):
-            rw.replace_elements(op.result, elements)
+        before = result_count(op)
+        results = [Element(loop, i if i < n else i + len(kept)) for i in range(before)]
+        if before == 1:
+            rw.replace_all_uses(op.result, results[0])
         else:
-            rw.replace_all_uses(op.result, elements[0])
+            rw.replace_elements(op.result, results)
         rw.erase(op)
 
 

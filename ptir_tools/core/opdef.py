@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import POISON, TupleType, Type
+from ptir_tools.core.types import POISON, TupleType, Type, leaves
 
 
 class Trait(Flag):
@@ -301,6 +301,18 @@ def operand_type(x: Operand) -> Type:
         at = f"%{x.value.name}[{x.index}]"
         raise Violation("TupleIndexOutOfRange", f"%{x.value.name} has {len(t.elements)} elements, no [{x.index}]", at=at)
     return t.elements[x.index]
+
+
+def leaves_read(x: Operand) -> list[tuple[Value, int]]:
+    """The leaves that an operand reads, each as a value and the number of one of its leaves; none of a literal."""
+    if isinstance(x, Literal):
+        return []
+    if isinstance(x, Value):
+        return [(x, i) for i in range(len(leaves(x.type)))]
+    whole = x.value.type
+    assert isinstance(whole, TupleType)
+    counts = [len(leaves(t)) for t in whole.elements[: x.index + 1]]
+    return [(x.value, i) for i in range(sum(counts[:-1]), sum(counts))]
 
 
 def create(

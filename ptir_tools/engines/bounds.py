@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import read
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT
+from ptir_tools.core.opdef import MOVEMENT, leaves_read, operand_type
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type, leaves
 from ptir_tools.engines.signature import flatten
 
@@ -117,9 +117,8 @@ class Analysis:
         """The sizes of an operand's leaves; for a region's parameter, the worst relative error so far."""
         if isinstance(x, Literal):
             return [measure(read(x, {}), x.type.dtype)]
-        if isinstance(x, Element):
-            return [self.sizes.get((x.value, x.index)) or self.unseen()]
-        return [self.sizes.get((x, i)) or self.unseen(roundoff(d)) for i, d in enumerate(leaf_dtypes(x.type))]
+        dtypes = leaf_dtypes(operand_type(x))
+        return [self.sizes.get(key) or self.unseen(roundoff(d)) for key, d in zip(leaves_read(x), dtypes, strict=True)]
 
     def unseen(self, unit: float = 0.0) -> Size:
         """What is taken for the parameter of a region."""

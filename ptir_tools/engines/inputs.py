@@ -5,17 +5,17 @@ What an input must satisfy is found by walking the program backward from the ops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType, Kind
-from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.opdef import MOVEMENT, operand_type
+from ptir_tools.core.opdef import MOVEMENT, leaves_read, operand_type
 from ptir_tools.core.types import MemRefType, Shape, TensorType, Type, leaves
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.needs import NOTHING, Need, Shapes, of_arithmetic, of_loop, of_tiles
@@ -124,8 +124,7 @@ def _needs(main: Region, known: _Surroundings) -> list[Need]:
 def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
     """What `block` asks of its values when its callers ask `asked` of its results."""
     needs: Needs = {}
-    for x, need in zip(block.results, asked, strict=False):
-        _ask(needs, x, need)
+    _ask_all(needs, block.results, asked)
     for op in reversed(block.body):
         for i, need in _direct(op, known.numbers):
             _ask(needs, op.operands[i], need)
@@ -142,21 +141,28 @@ def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
 
 
 def _ask(needs: Needs, x: Operand, need: Need) -> None:
-    if need == NOTHING or not isinstance(x, (Value, Element)):
-        return
-    key = (x, 0) if isinstance(x, Value) else (x.value, x.index)
-    needs[key] = needs.get(key, NOTHING) | need
+    _ask_all(needs, [x], [need])
+
+
+def _ask_all(needs: Needs, operands: Sequence[Operand], asked: Sequence[Need]) -> None:
+    """Ask `asked` of the leaves of `operands`, one of each."""
+    for key, need in zip(_leaves(operands), asked, strict=False):
+        if need != NOTHING and key is not None:
+            needs[key] = needs.get(key, NOTHING) | need
+
+
+def _leaves(operands: Sequence[Operand]) -> list[tuple[Value, int] | None]:
+    """The leaves that operands read; None for a literal."""
+    return [key for x in operands for key in ([None] if isinstance(x, Literal) else leaves_read(x))]
 
 
 def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
     """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
     asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(leaves(op.results[0].type)))] if op.results else []
     if op.name in _LOOPS:
-        for x, need in zip(op.operands, _LOOPS[op.name](op, asked, known), strict=True):
-            _ask(needs, x, need)
-        return
+        return _ask_all(needs, op.operands, _LOOPS[op.name](op, asked, known))
     for r in op.regions:
-        inner = _walk(r, asked if len(r.results) == len(asked) else [], known)
+        inner = _walk(r, asked if len(_leaves(r.results)) == len(asked) else [], known)
         if not r.isolated:
             for key, need in inner.items():
                 needs[key] = needs.get(key, NOTHING) | need
@@ -164,16 +170,17 @@ def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
             for x, need in of_loop(op, inner.get((r.params[0], 0), NOTHING)):
                 _ask(needs, x, need)
             continue
-        first = len(op.operands) - len(r.params)
-        for k, p in enumerate(r.params):
-            if first + k >= 0:
-                _ask(needs, op.operands[first + k], inner.get((p, 0), NOTHING).loosely())
+        n = min(len(r.params), len(op.operands))
+        _ask_all(needs, op.operands[-n:] if n else [], _of_parameters(r.params[-n:], inner))
 
 
 def _entering(block: Region, asked: list[Need], known: _Surroundings) -> list[Need]:
-    """What a block asks of its parameters."""
-    inner = _walk(block, asked, known)
-    return [inner.get((p, 0), NOTHING).loosely() for p in block.params]
+    """What a block asks of the leaves of its parameters."""
+    return _of_parameters(block.params, _walk(block, asked, known))
+
+
+def _of_parameters(params: Sequence[Value], inner: Needs) -> list[Need]:
+    return [inner.get(key, NOTHING).loosely() for p in params for key in leaves_read(p)]
 
 
 def _both(first: list[Need], second: list[Need]) -> list[Need]:
@@ -186,7 +193,7 @@ _ROUNDS = 2  # an iteration gives what the next one asks; what moves through mor
 def _of_while(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
     """The condition's carry is the result and enters the body, whose results enter the condition again."""
     condition, body = op.regions
-    entering = [NOTHING] * len(op.operands)
+    entering = [NOTHING] * len(asked)
     for _ in range(_ROUNDS):
         kept = _both(asked, _entering(body, entering, known))
         entering = _entering(condition, [NOTHING, *kept], known)
@@ -195,7 +202,7 @@ def _of_while(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
 
 def _of_scan(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
     """The first results of the body are its first parameters in the next step."""
-    n = op.attr("carry_count")
+    n = len(_leaves(op.operands[: op.attr("carry_count")]))
     entering = _entering(op.regions[0], asked, known)
     for _ in range(_ROUNDS - 1):
         entering = _entering(op.regions[0], [*_both(asked[:n], entering[:n]), *asked[n:]], known)

@@ -32,7 +32,7 @@ def addressed(dtype: DType, shape: Iterable[int]) -> int:
 
 
 def widest_empty(program: Program) -> int:
-    """The most bytes that `addressed` gives for a tensor without elements in a program whose types are static."""
+    """The most bytes that `addressed` gives for a tensor without elements; what keeps a symbol never runs."""
     types = {v.type for block in program.blocks() for op in block.body for v in op.results}
-    empty = (t for x in types for t in leaves(x) if isinstance(t, TensorType) and 0 in t.shape)
+    empty = (t for x in types for t in leaves(x) if isinstance(t, TensorType) and t.is_static and 0 in t.shape)
     return max((addressed(t.dtype, t.static_shape) for t in empty), default=0)

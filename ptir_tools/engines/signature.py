@@ -134,7 +134,7 @@ def _listed(ports: Sequence[Port]) -> str:
 
 
 def _fitting(port: Port, array: Array) -> Array:
-    """`array` itself, checked; where its dtype spells out its byte order, a view whose dtype does not."""
+    """`array` itself, checked, or an aligned copy; where its dtype spells out its byte order, a view whose dtype does not."""
     t = port.type
     if not isinstance(t, (TensorType, ScalarType, MemRefType, TileType)):
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot be given")
@@ -144,7 +144,9 @@ def _fitting(port: Port, array: Array) -> Array:
     fits = len(shape) == array.ndim and all(d == n for d, n in zip(shape, array.shape, strict=True) if isinstance(d, int))
     if not fits:
         raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(array.shape)}")
-    return array.view(arrays.numpy_dtype(t.dtype)) if array.dtype.byteorder in "<>" else array
+    if array.dtype.byteorder in "<>":
+        array = array.view(arrays.numpy_dtype(t.dtype))
+    return array if array.flags.aligned else array.copy()
 
 
 def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str, int], code: str) -> None:

@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import NOBODY, Op, Operand, Region, Value
+from ptir_tools.core.ir import NOBODY, Element, Op, Operand, Region, Value
 from ptir_tools.core.opdef import MEASURES, operand_type
-from ptir_tools.core.types import UNTYPED, Type
+from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.verify import compatible, names_extents
 from ptir_tools.rewrite.order import Order
 from ptir_tools.rewrite.uses import User, Uses, operands_of, value_named
@@ -107,6 +107,10 @@ class Inspector:
         """Whether something uses the tuple `v` itself, not an element of it."""
         return any(operands_of(u)[i] is v for u in self.uses_of.of(v) for i in self.uses_of.places(u, v))
 
+    def only_whole(self, v: Value) -> bool:
+        """Whether nothing uses an element of the tuple `v`."""
+        return all(operands_of(u)[i] is v for u in self.uses_of.of(v) for i in self.uses_of.places(u, v))
+
     def block_of(self, op: Op) -> Region:
         """The block in which `op` stands."""
         return self.order.block_of(op)
@@ -145,7 +149,10 @@ class Inspector:
         return iter(tuple(self.order.heads))
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time."""
+        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time, and
+        there are no elements of an element."""
+        if by.__class__ is Element and isinstance(v.type, TupleType) and not self.only_whole(v):
+            return False
         for u in v.users:
             if u.__class__ is Op and u.defn.check is not None and u.slot and not legal(u, _with(u, v, by)):
                 return False

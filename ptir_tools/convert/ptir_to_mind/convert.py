@@ -17,6 +17,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Operand, Program, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.ops.common import broadcast
 
@@ -41,7 +42,7 @@ def plain(dtype: DType, accum: DType | None, out: DType | None) -> None:
 
 
 def _dtype(x: Operand) -> DType:
-    t: Any = x.type  # type: ignore[union-attr]
+    t: Any = operand_type(x)
     found: DType = t.dtype
     return found
 

@@ -16,6 +16,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind.ops.linear import pads
 
@@ -67,7 +68,7 @@ def scalar_literal(literal: Literal) -> Literal:
 
 def type_of(x: Operand) -> TensorType:
     """The tensor type of an operand."""
-    t: Any = x.type  # type: ignore[union-attr]
+    t: Any = operand_type(x)
     return tensor(t.dtype, t.shape)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Data, Emit, Rule
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type
+from ptir_tools.dialects.ptir.ops.control import pack, result_types
 
 UNROLLED = 1024  # steps of a scan at most
 
@@ -18,8 +19,16 @@ def _cond(emit: Emit) -> Data:
     emit.note("both regions of the cond are computed, and WHERE chooses")
     pred, arguments = emit.operand(0), [emit.data(i) for i in range(1, len(emit.op.operands))]
     chosen, other = (emit.to.block(r, arguments) for r in emit.op.regions)
-    triples = zip(chosen, other, _types(emit), strict=True)
-    return _packed(emit, [_where(emit, pred, _plain(a), _plain(b), t) for a, b, t in triples])
+    triples = zip(chosen, other, result_types(emit.op), strict=True)
+    return _packed(emit, [_choice(emit, pred, a, b, t) for a, b, t in triples])
+
+
+def _choice(emit: Emit, pred: Operand, a: Data, b: Data, t: Type) -> Data:
+    """WHERE between two results, element by element of tuples."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(t, TupleType):
+        return tuple(_choice(emit, pred, *parts) for parts in zip(a, b, t.elements, strict=True))
+    assert isinstance(t, TensorType) and not isinstance(a, tuple) and not isinstance(b, tuple)
+    return _where(emit, pred, a, b, t)
 
 
 def _where(emit: Emit, pred: Operand, a: Operand, b: Operand, t: TensorType) -> Operand:
@@ -48,8 +57,8 @@ def _scan(emit: Emit) -> Data:
         returned = emit.to.block(body, [*carry, *(_slice(emit, i, step) for i in inputs)])
         carry = returned[:count]
         rows.append(returned[count:])
-    stacks = [_stack(emit, [row[i] for row in rows], t) for i, t in enumerate(_types(emit)[count:])]
-    return _packed(emit, [*map(_plain, carry), *stacks])
+    stacks = [_stack(emit, [row[i] for row in rows], t) for i, t in enumerate(result_types(emit.op)[count:])]
+    return _packed(emit, [*carry, *stacks])
 
 
 def _slice(emit: Emit, i: int, step: int) -> Operand:
@@ -61,37 +70,34 @@ def _slice(emit: Emit, i: int, step: int) -> Operand:
     return emit("RESHAPE", row, result_shape=shape[1:])
 
 
-def _stack(emit: Emit, rows: list[Data], t: TensorType) -> Operand:
+def _stack(emit: Emit, rows: list[Data], t: Type) -> Operand:
     """`rows` along a new first axis."""
+    assert isinstance(t, TensorType)
     if not rows:
         return emit.to.pooled(Literal(t, b""), emit.name)
     shape: Shape = t.shape[1:]
-    parts = [emit("RESHAPE", emit.whole(_plain(x), shape), result_shape=(1, *shape)) for x in rows]
+    parts = [emit("RESHAPE", emit.whole(x, shape), result_shape=(1, *shape)) for x in rows if not isinstance(x, tuple)]
     return concatenated(emit, parts, 0)
 
 
-def _types(emit: Emit) -> list[TensorType]:
-    """The types of the op's results."""
-    t: Type = emit.op.results[0].type
-    found: Any = t.elements if isinstance(t, TupleType) else (t,)
-    return list(found)
-
-
-def _plain(x: Data) -> Operand:
-    if isinstance(x, tuple):
-        raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
-    return x
-
-
-def _packed(emit: Emit, results: list[Operand]) -> Data:
+def _packed(emit: Emit, results: list[Data]) -> Data:
     """The results as the op's value. Nodes made for it take its name, or `t.0`, `t.1`, … as results of a tuple are called."""
-    names = [emit.name] if len(results) == 1 else [f"{emit.name}.{i}" for i in range(len(results))]
+    whole: Data = pack(results)
     new = emit.made() if emit.outer else set()
-    for x, name in zip(results, names, strict=True):
+    for x, name in _named(whole, emit.name):
         if isinstance(x, Value) and x in new:
             x.name = name
             new.remove(x)
-    return results[0] if len(results) == 1 else tuple(results)
+    return whole
+
+
+def _named(data: Data, name: str) -> Iterator[tuple[Operand, str]]:
+    """The leaves of a value called `name`, and what they are called."""
+    if isinstance(data, tuple):
+        for i, part in enumerate(data):
+            yield from _named(part, f"{name}.{i}")
+    else:
+        yield data, name
 
 
 CONTROL: dict[str, Rule] = {"cond": _cond, "scan": _scan}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import copysign
-from typing import Any
+from typing import Any, TypeAlias
 
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.builder import single_function
@@ -40,8 +40,17 @@ HELP = {
 }
 
 # What a PTIR value becomes: a node, an immediate (every element is that number), or these for the elements of a tuple.
-Data = Operand | tuple[Operand, ...]
+Data: TypeAlias = "Operand | tuple[Data, ...]"
 Rule = Callable[["Emit"], Data]
+
+
+def flatten(data: Data) -> Iterator[Operand]:
+    """What the leaves of a value became."""
+    if isinstance(data, tuple):
+        for part in data:
+            yield from flatten(part)
+    else:
+        yield data
 
 
 class Translation:
@@ -76,7 +85,7 @@ class Translation:
     def _outputs(self, x: Operand, data: Data) -> list[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation."""
         if isinstance(data, tuple):
-            return list(data)
+            return list(flatten(data))
         if not isinstance(data, Literal):
             return [data]
         name = x.name if isinstance(x, Value) else self.fresh.between("result")
@@ -102,8 +111,10 @@ class Translation:
 
     def placeholder(self, t: Type) -> Data:
         """What stands for a value in error: it has the type, and nothing computes it."""
-        made = tuple(Value(e) for e in t.elements) if isinstance(t, TupleType) else Value(t)
-        self.broken.update(made if isinstance(made, tuple) else (made,))
+        if isinstance(t, TupleType):
+            return tuple(map(self.placeholder, t.elements))
+        made = Value(t)
+        self.broken.add(made)
         return made
 
     def block(self, block: Region, arguments: Sequence[Data], *, outer: bool = False) -> list[Data]:
@@ -268,7 +279,7 @@ class Emit:
     def _is_broken(self) -> bool:
         """Whether an operand is in error."""
         found = [self.values[v] for v in self.op.values() if v in self.values]
-        return any(x in self.to.broken for data in found for x in (data if isinstance(data, tuple) else (data,)))
+        return any(x in self.to.broken for x in flatten(tuple(found)))
 
     def note(self, message: str) -> None:
         """Say under which condition the op was translated."""

@@ -47,7 +47,7 @@ def program_hash(program: Program, diagnostics: Diagnostics, *, canonical: bool 
 
 def encode(program: Program, functions: list[Block], regions: list[Block], *, canonical: bool) -> Iterator[bytes]:
     """The bincode of a lowered program. Raises Violation("NotTranslatable") for what gpt.rs has no bits for."""
-    ids = region_ids(program)
+    ids = region_ids(functions, regions)
     if canonical:
         ids = {b.name: i for i, b in enumerate(regions)}
         for b in (*functions, *regions):

@@ -18,7 +18,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     lowered = lower(program, diagnostics)
     if lowered is None or missing_constants(program, diagnostics):
         return
-    writer = _Writer(region_ids(program))
+    writer = _Writer(region_ids(*lowered))
     yield f"program @{program.entry} (spec_version = ptir.v0.4) {{\n"
     for block in lowered[0]:
         yield f"  func @{block.name} {{\n"

@@ -26,7 +26,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     lowered = lower(program, diagnostics)
     if lowered is None or missing_payloads(program, diagnostics):
         return
-    writer = _Writer(region_ids(program), diagnostics)
+    writer = _Writer(region_ids(*lowered), diagnostics)
     yield f'{{\n  "spec_version": "{SPEC_VERSION}",\n  "entry": {_string(program.entry)},\n  "functions": '
     yield from _listed((writer.function(b) for b in lowered[0]), STEP)
     yield ',\n  "regions": '

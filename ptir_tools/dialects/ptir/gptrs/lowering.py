@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Hint, Op, Operand, Program, Region, Value, clone
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.ops.quantize import scaled
+from ptir_tools.dialects.ptir.rewrites.sharing import unused
 
 rules = lazy("ptir_tools.dialects.ptir.rewrites.decompose")
 
@@ -22,7 +24,7 @@ MAX_ID = 2**32
 
 @dataclass(slots=True)
 class Block:
-    """A function or region to write: its body may have `stop_gradient` ops more, its results are values, `ids` has them all."""
+    """A function or region to write: its body may have ops more, which copy; its results are values, `ids` has them all."""
 
     name: str
     params: list[Value]
@@ -34,14 +36,20 @@ class Block:
 
 
 def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list[Block]] | None:
-    """(functions, regions) as they are to be written, or None after reporting every op that gpt.rs does not have."""
+    """(functions, regions) as they are to be written, or None after reporting what gpt.rs does not have."""
     smaller = decomposed(program, diagnostics)
     if smaller is None or refuse(smaller, diagnostics):
         return None
     program = smaller
     note_streams(program, diagnostics)
-    functions = [_block(f, diagnostics) for f in program.functions]
-    return functions, [_block(r, diagnostics) for r in program.regions]
+    copies = _Copies(program)
+    try:
+        functions = [_block(f, copies, diagnostics) for f in program.functions]
+        regions = [_block(r, copies, diagnostics) for r in program.regions]
+    except Violation as violation:
+        diagnostics.violation(violation, program.main.loc)
+        return None
+    return functions, [*regions, *(_block(r, copies, diagnostics) for r in copies.regions.values())]
 
 
 def decomposed(program: Program, diagnostics: Diagnostics) -> Program | None:
@@ -80,16 +88,17 @@ def note_streams(program: Program, diagnostics: Diagnostics) -> None:
             diagnostics.note("LostStream", message, op.loc)
 
 
-def _block(block: Region, diagnostics: Diagnostics) -> Block:
+def _block(block: Region, copies: _Copies, diagnostics: Diagnostics) -> Block:
     is_function = isinstance(block, Function)
     body, results = list(block.body), list(block.results)
     last = [op.results[0] for op in body[len(body) - len(results) :]] if len(body) >= len(results) else None
     kept = all(isinstance(x, Value) for x in results) if is_function else results == last
     if not kept:
-        forwarded = [x if is_function and isinstance(x, Value) else _forward(x, body) for x in results]
+        forwarded = [x if is_function and isinstance(x, Value) else copies.add(x, body) for x in results]
         what = "a result that is no value" if is_function else "results that are not the last instructions"
         title = f"@{block.name}" if is_function else f"^{block.name}"
-        diagnostics.note("ResultForwarded", f"{title} has {what}: stop_gradient is appended", block.loc)
+        how = "a cond is" if any(isinstance(operand_type(x), TupleType) for x in results) else "stop_gradient is"
+        diagnostics.note("ResultForwarded", f"{title} has {what}: {how} appended", block.loc)
         results = list(forwarded)
     values = [x for x in results if isinstance(x, Value)]
     types = block.result_types if len(block.result_types) == len(values) else [v.type for v in values]
@@ -97,11 +106,37 @@ def _block(block: Region, diagnostics: Diagnostics) -> Block:
     return Block(block.name, block.params, body, values, list(types), hints, value_ids(block.params, body, not is_function))
 
 
-def _forward(x: Operand, body: list[Op]) -> Value:
-    op = Op(ops()["stop_gradient"], (x,))
-    op.results = (Value(operand_type(x), "", op),)
-    body.append(op)
-    return op.results[0]
+class _Copies:
+    """Ops that give the value of an operand again: `stop_gradient`, or for a tuple a `cond` either branch of which returns copies
+    of its elements. `regions` has these branches, by the type of the tuple."""
+
+    def __init__(self, program: Program) -> None:
+        self.names = {r.name for r in program.regions}
+        self.regions: dict[TupleType, Region] = {}
+
+    def add(self, x: Operand, body: list[Op]) -> Value:
+        """The copy of `x` by an op at the end of `body`. Raises Violation("NotTranslatable") for a tuple of one element."""
+        t = operand_type(x)
+        if isinstance(t, TupleType):
+            branch = self.branch(t)
+            op = Op(ops()["cond"], (Literal(tensor(I1), b"\1"), x), regions=(branch, branch))
+        else:
+            op = Op(ops()["stop_gradient"], (x,))
+        op.results = (Value(t, "", op),)
+        body.append(op)
+        return op.results[0]
+
+    def branch(self, t: TupleType) -> Region:
+        """The region that returns the elements of a tuple as its results."""
+        if (found := self.regions.get(t)) is not None:
+            return found
+        require(len(t.elements) != 1, "NotTranslatable", f"gpt.rs has no op that returns a tuple of one element: {t}")
+        whole = Value(t, "0")
+        region = Region(unused("copy", self.names), [whole], result_types=list(t.elements))
+        self.names.add(region.name)
+        region.results = [self.add(Element(whole, i), region.body) for i in range(len(t.elements))]
+        self.regions[t] = region
+        return region
 
 
 def value_ids(params: list[Value], body: list[Op], region: bool) -> dict[Value, int]:
@@ -132,10 +167,10 @@ def _definitions(params: list[Value], body: list[Op]) -> Iterator[Value]:
         yield from op.results
 
 
-def region_ids(program: Program) -> dict[str, int]:
+def region_ids(functions: Sequence[Block], regions: Sequence[Block]) -> dict[str, int]:
     """The id of every region by name: that of its name `r7`, else the smallest that is not used."""
-    referred = (r for b in program.blocks() for op in b.body for r in op.regions)
-    names = list(dict.fromkeys(r.name for r in (*program.regions, *referred)))
+    referred = (r.name for b in (*functions, *regions) for op in b.body for r in op.regions)
+    names = list(dict.fromkeys([*(b.name for b in regions), *referred]))
     ids = {n: int(n[1:]) for n in names if n[:1] == "r" and n[1:].isascii() and n[1:].isdigit() and len(n) < 11}
     ids = {n: i for n, i in ids.items() if n == f"r{i}"}
     used, free = set(ids.values()), 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
+from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
@@ -38,6 +39,29 @@ def packed(types: Sequence[Type]) -> Type:
 def pack(values: Sequence[Any]) -> Any:
     """One value for several results, as `packed` types it."""
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def unpacked(t: Type, count: int) -> tuple[Type, ...]:
+    """The types of `count` results that `packed` made one."""
+    return t.elements if count != 1 and isinstance(t, TupleType) else (t,)
+
+
+def result_count(op: Op) -> int:
+    """How many results a control-flow op has: those of its last region, which may be tuples themselves.
+
+    One result is the value of the op, whatever its type; several, or none, are the elements of its value, a tuple.
+    """
+    return len(op.regions[-1].results)
+
+
+def result_types(op: Op) -> tuple[Type, ...]:
+    """The types of the results of a control-flow op."""
+    return unpacked(op.result.type, result_count(op))
+
+
+def result_operands(v: Value, count: int) -> list[Operand]:
+    """The `count` results that the value `v` of a control-flow op packs, as operands."""
+    return [v] if count == 1 else [Element(v, i) for i in range(count)]
 
 
 def signature(block: Block, inputs: Sequence[Type], role: str) -> None:
@@ -177,7 +201,7 @@ def scan(
             rows.append(returned[carry_count:])
     finally:
         context.indices = outer
-    types = result.elements if isinstance(result, TupleType) else (result,)
+    types = unpacked(result, carry_count + scan_output_count)
     stacks = [_stack([row[i] for row in rows], t) for i, t in enumerate(types[carry_count:])]
     return pack([*carry, *stacks])
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import create, operand_type
-from ptir_tools.core.types import TensorType, TupleType
-from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.control import result_count
+from ptir_tools.dialects.ptir.rewrites.pruning import used_packed
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.inspector import legal
@@ -41,20 +42,19 @@ def through(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
 
 
 def fits(op: OpView, results: Sequence[Operand]) -> bool:
-    """Whether the users of the root may have `results`, or what equals them, for its value, or its first elements: some refuse
-    a constant."""
+    """Whether the users of the root may have `results`, or what equals them, for its first results: some refuse a constant."""
     return takes(op, dict(enumerate(results)))
 
 
 def takes(op: OpView, by: dict[int, Operand]) -> bool:
-    """Likewise, `by[k]` for element k of its tuple, or for its value when k is 0."""
-    if not isinstance(op.result.type, TupleType):
+    """Likewise, `by[k]` for its result k."""
+    if result_count(op.root) == 1:
         return 0 not in by or op.rw.accepts(op.result, by[0])
     return all(legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
 
 
 def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
-    """`x`, or what stands for it when it is an element of the root's tuple."""
+    """`x`, or what stands for it when it is one of the root's several results."""
     return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
 
 
@@ -67,17 +67,19 @@ def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -
 
 
 def replaced(op: OpView, results: Sequence[Operand]) -> bool:
-    """Let the users of the root use `results`: of its elements when its value is a tuple of them."""
-    if isinstance(op.result.type, TupleType) and len(results) == len(op.result.type.elements) and len(results) != 1:
-        if not op.rw.replace_elements(op.result, results):
-            return False
-        op.rw.erase(op.root)
-        return True
-    return op.replace(results[0])
+    """Let what uses the results of the root use `results`."""
+    if len(results) == 1:
+        return op.replace(results[0])
+    if not op.rw.replace_elements(op.result, results):
+        return False
+    op.rw.erase(op.root)
+    return True
 
 
-def elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
-    """Let what uses element k of the root's tuple use `by[k]`, where it may; False when nothing does."""
+def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
+    """Let what uses result k of the root use `by[k]`, where it may; False when nothing does."""
+    if result_count(op.root) == 1:
+        return 0 in by and op.replace(by[0])
     rw, home = op.rw, op.rw.block_of(op.root)
     changed = False
     for user in rw.users_of(op.result):
@@ -93,8 +95,8 @@ def elements_replaced(op: OpView, by: dict[int, Operand]) -> bool:
 
 
 def whole(op: OpView) -> bool:
-    """Whether the root's value is a tuple that is used as one."""
-    return isinstance(op.result.type, TupleType) and op.rw.used_whole(op.result)
+    """Whether the several results of the root are used as one tuple."""
+    return used_packed(op.rw, op.root)
 
 
 def _taken(op: OpView, block: Region) -> bool:
@@ -147,16 +149,13 @@ def cond_unchanged(op: OpView) -> bool:
     block, other = op.root.regions
     same = {k: block.params.index(x) for k, x in enumerate(block.results) if isinstance(x, Value) and x in block.params}
     same = {k: at for k, at in same.items() if other.results[k] is other.params[at]}
-    by = {k: x for k, at in same.items() if isinstance(operand_type(x := op.root.operands[1 + at]), TensorType)}
-    if not isinstance(op.result.type, TupleType):
-        return 0 in by and op.replace(by[0])
-    return elements_replaced(op, by)
+    return results_replaced(op, {k: op.root.operands[1 + at] for k, at in same.items()})
 
 
 @rewrites("ptir.cond", depth=1)
 def cond_of_scalars(op: OpView) -> bool:
     """A branch to one of two scalars that are there already selects."""
-    if helpers.shape(op.root) or not isinstance(op.result.type, TensorType):
+    if not isinstance(op.result.type, TensorType) or op.result.type.rank:
         return False
     arms = [_there(block, op.root.operands[1:]) for block in op.root.regions]
     if any(arm is None or (isinstance(arm, Literal) and arm.data is None) for arm in arms):

@@ -11,10 +11,11 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.control import result_types
 from ptir_tools.dialects.ptir.rewrites import helpers
-from ptir_tools.dialects.ptir.rewrites.control import elements_replaced, fits, inlinable, inline, replaced, takes, through, whole
-from ptir_tools.dialects.ptir.rewrites.pruning import elements_read, unchanged
+from ptir_tools.dialects.ptir.rewrites.control import fits, inlinable, inline, replaced, results_replaced, takes, through, whole
+from ptir_tools.dialects.ptir.rewrites.pruning import results_read, unchanged
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 
@@ -61,9 +62,9 @@ def while_few(op: OpView) -> bool:
     left = through(condition, op.root.operands)[1:]
     if bool(flag):
         again, *_ = _computed(condition, _computed(body, kept))
-        if again is None or bool(again) or not inlinable(body, op.root.operands):
+        if again is None or bool(again) or not inlinable(body, left) or not inlinable(condition, left := through(body, left)):
             return False
-        left = through(condition, through(body, left))[1:]
+        left = through(condition, left)[1:]
     if not fits(op, left):
         return False
     carried = inline(op.rw, op.root, condition, op.root.operands)[1:]
@@ -76,8 +77,7 @@ def while_few(op: OpView) -> bool:
 def scan_never(op: OpView) -> bool:
     """A scan over no step gives its carries and empty stacks."""
     carries, inputs = op.root.operands[: op.carry_count], op.root.operands[op.carry_count :]
-    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
-    stacks = types[len(carries) :]
+    stacks = result_types(op.root)[len(carries) :]
     if helpers.shape(inputs[0])[0] != 0 or whole(op) or not all(isinstance(t, TensorType) and t.is_static for t in stacks):
         return False
     if not fits(op, carries):
@@ -109,10 +109,7 @@ def scan_once(op: OpView) -> bool:
 def unchanged_carries(op: OpView) -> bool:
     """What a loop carries and never changes is, after it, what it was before."""
     root, same = op.root, unchanged(op.root)
-    if not isinstance(op.result.type, TupleType):
-        return 0 in same and op.replace(root.operands[0])
-    same = [k for k in same if isinstance(operand_type(root.operands[k]), TensorType)]
-    return elements_replaced(op, {k: root.operands[k] for k in same})
+    return results_replaced(op, {k: root.operands[k] for k in same})
 
 
 @rewrites("ptir.scan", depth=1)
@@ -120,10 +117,9 @@ def scan_passed(op: OpView) -> bool:
     """What a scan stacks of an input as it came is that input."""
     (block,), n = op.root.regions, op.carry_count
     given = dict(zip(block.params[n:], op.root.operands[n:], strict=True))
-    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
-    stacked = [(i, t, given[x]) for i, (x, t) in enumerate(zip(block.results, types, strict=True)) if i >= n and x in given]
-    by = {i: x for i, t, x in stacked if operand_type(x) is t}
-    return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
+    results = list(zip(block.results, result_types(op.root), strict=True))
+    stacked = [(i, t, given[x]) for i, (x, t) in enumerate(results) if i >= n and isinstance(x, Value) and x in given]
+    return results_replaced(op, {i: x for i, t, x in stacked if operand_type(x) is t})
 
 
 @rewrites("ptir.scan", depth=1)
@@ -131,17 +127,14 @@ def scan_repeats(op: OpView) -> bool:
     """What a scan stacks of a constant, or of a carry that never changes, is that repeated."""
     (block,), n = op.root.regions, op.carry_count
     same: dict[Operand, Operand] = {block.params[k]: op.root.operands[k] for k in unchanged(op.root)}
-    types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
-    read = elements_read(op.rw, op.root)
+    types, read = result_types(op.root), results_read(op.rw, op.root)
     again = {i: same.get(x) or literal_of(x) for i, x in enumerate(block.results) if i >= n and i in read}
-    if not takes(op, {i: x for i, x in again.items() if x is not None}):
+    stacked = {i: (x, t) for i, x in again.items() if x is not None and isinstance(t := types[i], TensorType)}
+    if not takes(op, {i: Value(t) for i, (_, t) in stacked.items()}):
         return False
-    by: dict[int, Operand] = {
-        i: op.rw.build(op.root, "broadcast_to", x, result_shape=t.shape)
-        for i, t in enumerate(types)
-        if (x := again.get(i)) is not None and isinstance(t, TensorType) and t.dtype is helpers.dtype(x)
-    }
-    return elements_replaced(op, by) if isinstance(op.result.type, TupleType) else 0 in by and op.replace(by[0])
+    return results_replaced(
+        op, {i: op.rw.build(op.root, "broadcast_to", x, result_shape=t.shape) for i, (x, t) in stacked.items()}
+    )
 
 
 LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries, scan_passed, scan_repeats]

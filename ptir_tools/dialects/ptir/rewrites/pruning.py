@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
 from ptir_tools.core.opdef import create
-from ptir_tools.core.types import TupleType
+from ptir_tools.dialects.ptir.ops.control import result_count, result_operands, result_types
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first
 from ptir_tools.rewrite.constants import literal_of, same_operand
 from ptir_tools.rewrite.context import PassContext
@@ -33,19 +33,19 @@ def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) 
             context.count("erased")
             if context.log is not None:
                 context.record(erased(op))
-        elif op.defn.name in _PLANS and not (isinstance(op.result.type, TupleType) and rw.used_whole(op.result)):
+        elif op.defn.name in _PLANS and not used_packed(rw, op):
             gone += _prune(rw, op, sharing, context, joins)
     context.count("pruned", gone)
     return gone
 
 
 def _prune(rw: Rewriter, op: Op, sharing: Sharing, context: PassContext, joins: bool) -> int:
-    read = elements_read(rw, op)
+    read = results_read(rw, op)
     if (found := _carried_constants(op, read)) and context.step("make-inside", op, op):
         _make_inside(rw, op, found, sharing)
     twins = _Twins.of(op) if joins else _Twins()
-    plan = _PLANS[op.defn.name](op, {twins.elements.get(i, i) for i in read}, twins.params)
-    gone = len(op.operands) - len(plan.operands) + _width(op) - len(plan.elements)
+    plan = _PLANS[op.defn.name](op, {twins.results.get(i, i) for i in read}, twins.params)
+    gone = len(op.operands) - len(plan.operands) + result_count(op) - len(plan.kept)
     if not gone or context.steps_left == 0:
         return 0
     context.step("prune", op, _apply(rw, op, plan, twins, sharing))
@@ -70,7 +70,7 @@ class _Twins:
     """What an op is given twice, or gives twice: the first of each by the position of the others."""
 
     params: dict[int, int] = field(default_factory=dict)
-    elements: dict[int, int] = field(default_factory=dict)
+    results: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
     def of(op: Op) -> _Twins:
@@ -81,8 +81,7 @@ class _Twins:
             becomes = [None if (y := r.results[skip + k]) is r.params[k] else y for r, skip in parts if k < count]
             params.append(((k < count, *(r.params[k].type for r in op.regions)), (x, *becomes)))
         firsts = _firsts(params)
-        types = op.result.type.elements if isinstance(op.result.type, TupleType) else (op.result.type,)
-        stacked = [(t, tuple(r.results[i] for r in op.regions)) for i, t in enumerate(types) if i >= count]
+        stacked = [(t, tuple(r.results[i] for r in op.regions)) for i, t in enumerate(result_types(op)) if i >= count]
         elements = {i + count: at + count for i, at in _firsts(stacked).items()}
         return _Twins(firsts, {i: at for i, at in firsts.items() if i < count} | elements)
 
@@ -139,18 +138,23 @@ def _is_small(literal: Literal) -> bool:
 
 @dataclass(slots=True)
 class Plan:
-    """What stays of an op: operands, elements of its value, and for each region parameters and results, by position."""
+    """What stays of an op: operands, results (`kept`), and for each region parameters and results, by position."""
 
     operands: list[int]
-    elements: list[int]
+    kept: list[int]
     params: list[int]
     results: list[list[int]]
     attrs: dict[str, int]
 
 
-def elements_read(rw: Rewriter, op: Op) -> set[int]:
-    """Which elements of the value of `op` are used; 0 stands for a value that is no tuple."""
-    if not isinstance(op.result.type, TupleType):
+def used_packed(rw: Rewriter, op: Op) -> bool:
+    """Whether something uses the several results of `op` as the tuple that they are packed into."""
+    return result_count(op) != 1 and rw.used_whole(op.result)
+
+
+def results_read(rw: Rewriter, op: Op) -> set[int]:
+    """Which results of `op` are used; one result is taken to be."""
+    if result_count(op) == 1:
         return {0}
     users: list[Iterable[Operand]] = [u.operands for u in rw.users_of(op.result)]
     users.append(rw.block_of(op).results)
@@ -201,11 +205,6 @@ def _cond(op: Op, read: set[int], twins: Mapping[int, int]) -> Plan:
 _PLANS = {"ptir.while": _while, "ptir.scan": _scan, "ptir.cond": _cond}
 
 
-def _width(op: Op) -> int:
-    """How many elements the value of `op` has."""
-    return len(op.result.type.elements) if isinstance(op.result.type, TupleType) else 1
-
-
 def _apply(rw: Rewriter, op: Op, plan: Plan, twins: _Twins, sharing: Sharing) -> Op:
     """Replace `op` by one with what the plan keeps, which is returned."""
     regions = [
@@ -215,11 +214,10 @@ def _apply(rw: Rewriter, op: Op, plan: Plan, twins: _Twins, sharing: Sharing) ->
     groups = [operands[0], operands[1:]] if op.defn.name == "ptir.cond" else [operands]
     attrs = op.defn.named(op.attrs) | plan.attrs
     new = rw.insert_before(op, create(op.defn, groups, attrs, regions=regions, names=[op.result.name], loc=op.loc))
-    if isinstance(op.result.type, TupleType):
-        place = {element: at for at, element in enumerate(plan.elements)}
-        single = len(plan.elements) == 1
-        stays = [new if single else Element(new, place[i]) for i in plan.elements]
-        firsts = (twins.elements.get(i, i) for i in range(_width(op)))
+    if (count := result_count(op)) != 1:
+        place = {result: at for at, result in enumerate(plan.kept)}
+        stays = result_operands(new, len(plan.kept))
+        firsts = (twins.results.get(i, i) for i in range(count))
         rw.replace_elements(op.result, [stays[place[i]] if i in place else Element(op.result, i) for i in firsts])
     else:
         rw.replace_all_uses(op.result, new)
