@@ -94,12 +94,12 @@ def _block(block: Region, copies: _Copies, diagnostics: Diagnostics) -> Block:
     last = [op.results[0] for op in body[len(body) - len(results) :]] if len(body) >= len(results) else None
     kept = all(isinstance(x, Value) for x in results) if is_function else results == last
     if not kept:
-        forwarded = [x if is_function and isinstance(x, Value) else copies.add(x, body) for x in results]
+        forwarded = copies.add([None if is_function and isinstance(x, Value) else x for x in results], body)
         what = "a result that is no value" if is_function else "results that are not the last instructions"
         title = f"@{block.name}" if is_function else f"^{block.name}"
         how = "a cond is" if any(isinstance(operand_type(x), TupleType) for x in results) else "stop_gradient is"
         diagnostics.note("ResultForwarded", f"{title} has {what}: {how} appended", block.loc)
-        results = list(forwarded)
+        results = [x if copy is None else copy for x, copy in zip(results, forwarded, strict=True)]
     values = [x for x in results if isinstance(x, Value)]
     types = block.result_types if len(block.result_types) == len(values) else [v.type for v in values]
     hints = block.hints if isinstance(block, Function) else []
@@ -114,17 +114,25 @@ class _Copies:
         self.names = {r.name for r in program.regions}
         self.regions: dict[TupleType, Region] = {}
 
-    def add(self, x: Operand, body: list[Op]) -> Value:
-        """The copy of `x` by an op at the end of `body`. Raises Violation("NotTranslatable") for a tuple of one element."""
-        t = operand_type(x)
-        if isinstance(t, TupleType):
-            branch = self.branch(t)
-            op = Op(ops()["cond"], (Literal(tensor(I1), b"\1"), x), regions=(branch, branch))
-        else:
-            op = Op(ops()["stop_gradient"], (x,))
-        op.results = (Value(t, "", op),)
-        body.append(op)
-        return op.results[0]
+    def add(self, operands: Sequence[Operand | None], body: list[Op]) -> list[Value | None]:
+        """The copies of `operands`, None of None, by ops at the end of `body`; a constant that these need stands before them.
+
+        Raises Violation("NotTranslatable") for a tuple of one element.
+        """
+        types = [None if x is None else operand_type(x) for x in operands]
+        flag: list[Operand] = []
+        if any(isinstance(t, TupleType) for t in types):
+            flag.append(_append(body, Op(ops()["constant"], (), (Literal(tensor(I1), b"\1"),)), tensor(I1)))
+        copies: list[Value | None] = []
+        for x, t in zip(operands, types, strict=True):
+            if x is None or t is None:
+                copies.append(None)
+            elif isinstance(t, TupleType):
+                branch = self.branch(t)
+                copies.append(_append(body, Op(ops()["cond"], (*flag, x), regions=(branch, branch)), t))
+            else:
+                copies.append(_append(body, Op(ops()["stop_gradient"], (x,)), t))
+        return copies
 
     def branch(self, t: TupleType) -> Region:
         """The region that returns the elements of a tuple as its results."""
@@ -134,9 +142,17 @@ class _Copies:
         whole = Value(t, "0")
         region = Region(unused("copy", self.names), [whole], result_types=list(t.elements))
         self.names.add(region.name)
-        region.results = [self.add(Element(whole, i), region.body) for i in range(len(t.elements))]
+        copies = self.add([Element(whole, i) for i in range(len(t.elements))], region.body)
+        region.results = [v for v in copies if v is not None]
         self.regions[t] = region
         return region
+
+
+def _append(body: list[Op], op: Op, t: Type) -> Value:
+    """The result, of type `t`, of `op`, which comes last in `body`."""
+    op.results = (Value(t, "", op),)
+    body.append(op)
+    return op.results[0]
 
 
 def value_ids(params: list[Value], body: list[Op], region: bool) -> dict[Value, int]:
