@@ -13,6 +13,7 @@ from conftest import ROOT, Ran, run_ptir
 from ptir_tools.cli.codes import EXPLAIN, all_codes
 from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Code
+from ptir_tools.core.opdef import OPS
 
 Ptir = Callable[..., Ran]
 EXP = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = exp(%x) -> tensor<f32, 2>\n  return %y\n}\n"
@@ -67,6 +68,21 @@ def test_codes_without_a_program(
         monkeypatch.setattr(Session, "verify", raising(error))
     ran = run_ptir(*args, "--diagnostics", "json", stdin=EXP.encode())
     assert ran.status == status and f'"code": "{code}"' in ran.err
+
+
+def test_a_rule_that_fails_is_reported_and_fails_under_expensive_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(OPS["ptir.reshape"], "fold", raising(ValueError("a fault")))
+    chain = "".join(f"  %v{i + 1} = exp(%v{i}) -> tensor<f32>\n" for i in range(200))  # too many for the checks of conftest.py
+    header = "func @f(%x: tensor<f32>) -> tensor<f32> {\n  %v0 = reshape(%x) new_shape[] -> tensor<f32>\n"
+    program = f"{header}{chain}  return %v200\n}}\n".encode()
+    ran = run_ptir("opt", stdin=program)
+    assert ran.status == 0 and "warning[BrokenRule]: the rule `fold of ptir.reshape` failed" in ran.err
+    assert "ValueError: a fault" in ran.err and "reshape(" in ran.text
+    ran = run_ptir("run", "--input", "x=-9", "--engine", "numpy", stdin=program)
+    assert ran.status == 0 and "warning[BrokenRule]" in ran.err
+    ran = run_ptir("opt", "--expensive-checks", stdin=program)
+    assert ran.status == 70 and "fold of ptir.reshape" in ran.err
 
 
 def test_the_reference_engine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

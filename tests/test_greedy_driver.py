@@ -8,9 +8,11 @@ import pytest
 
 import ptir_tools as ptir
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.ir import Op, Program, Value
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import OPS
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
@@ -310,6 +312,50 @@ def test_a_pattern_that_crashes_is_named_with_its_op() -> None:
     with pytest.raises(IndexError) as info:
         drive(chain("neg"), broken)
     assert info.value.__notes__ == ["in pattern `broken` at %v0 = neg(%x) -> tensor<f32, 3>"]
+
+
+def test_a_rule_that_fails_is_left_out_and_the_program_is_what_the_others_make_of_it() -> None:
+    @rewrites("ptir.tanh")
+    def halfway(op: OpView) -> bool:
+        op.rw.build(op.root, "erf", op.x)
+        op.rw.replace_all_uses(op.result, op.rw.build(op.root, "log", op.x))
+        op.rw.set_operands(op.root, [op.rw.block.params[0]])
+        op.rw.erase(op.root)
+        raise IndexError("nothing there")
+
+    good = rule("r: neg(neg(x)) => x\ns: exp(x) => abs(x)")
+    wanted, program = chain("exp", "tanh", "neg", "neg", "tanh"), chain("exp", "tanh", "neg", "neg", "tanh")
+    drive(wanted, *good)
+    diagnostics, log = Diagnostics(), list[dict[str, Any]]()
+    with Rewriter(program.main, DIALECT, diagnostics) as rw:
+        config = GreedyConfig(log=log.append)
+        stats = apply_patterns_and_fold_greedily(rw, PatternSet([halfway, *good]).freeze(), config)
+        assert rw.verify() == []
+    assert ptir.write(program) == ptir.write(wanted) and shorts(program) == ["abs", "tanh", "tanh"]
+    assert stats.patterns == {"r": 1, "s": 1}
+    assert [(d.code, "`halfway`" in d.message, "IndexError: nothing there" in d.message) for d in diagnostics] == [
+        ("BrokenRule", True, True)
+    ]
+    assert [s["pattern"] for s in log if s["event"] == "failed"] == ["halfway"]
+    with pytest.raises(IndexError), Rewriter(chain("tanh").main, DIALECT, Diagnostics()) as rw:
+        apply_patterns_and_fold_greedily(rw, PatternSet([halfway]).freeze(), GreedyConfig(expensive_checks=True))
+
+
+def test_a_fold_that_fails_is_left_out_and_others_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(op: Op) -> None:
+        raise ValueError("no")
+
+    program, b = single_function(DIALECT)
+    one = splat(N, 1)[0]
+    b.block.body.append(one)
+    x = b.op("reshape", b.param(N), new_shape=(3,))
+    b.results(x, b.op("add", one.results[0], one.results[0]))
+    monkeypatch.setattr(OPS["ptir.reshape"], "fold", fails)
+    diagnostics = Diagnostics()
+    with Rewriter(program.main, DIALECT, diagnostics) as rw:
+        stats = apply_patterns_and_fold_greedily(rw, PatternSet([]).freeze())
+    assert stats.folds == 1 and sorted(shorts(program)) == ["constant", "reshape"]
+    assert ["fold of ptir.reshape" in d.message for d in diagnostics] == [True]
 
 
 def test_rules_that_undo_each_other_in_a_big_program_are_found_where_they_do() -> None:

@@ -31,6 +31,12 @@ EXPLAIN: tuple[Code, ...] = (
         "ptir",
     ),
     Code(
+        "BrokenRule",
+        "A rule of a pass raised an exception, which is a fault of the toolkit: please report it. The rule was left out, the "
+        "program is what the others made of it, and it verifies. With `--expensive-checks` the command fails instead, with a "
+        "reproducer.",
+    ),
+    Code(
         "HintDropped",
         "A pass changed or erased what a fusion hint names, or the target of a translation has no hints: the hint is gone, the "
         "program computes the same. A warning when the hint's policy is `Required`, else a note.\n\n"

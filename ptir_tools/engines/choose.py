@@ -66,21 +66,25 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
         diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
         return reference.Executable(program, program.main, options)
     make = _ENGINES["native" if options.engine == "auto" and native.available() else options.engine]
-    ready = optimized(hub, options)
+    ready = optimized(hub, options, diagnostics)
     return make(ready, ready.main, options)
 
 
-def optimized(program: Program, options: RunOptions) -> Program:
+def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:
     """`program` canonicalized on a copy, or itself when an observer wants to see its ops, or a clock to time them. A clock times
-    what passes make where someone watches the passes, too."""
+    what passes make where someone watches the passes, too. What is wrong with the passes themselves is reported."""
     watched = options.passes is not None and bool(options.passes.hooks)
     if options.observe is not None or (options.clock is not None and not watched):
         return program
     ready = clone(program)
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
+    context.diagnostics = Diagnostics(program.source)
     calls = not options.strict_fp and any(op.name == "ptir.custom_call" for block in ready.blocks() for op in block.body)
     run_pipeline(ready, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
+    for finding in context.diagnostics:
+        if finding.code == "BrokenRule":
+            diagnostics.add(finding)
     return ready
 
 

@@ -12,7 +12,7 @@ what was edited since.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from ptir_tools.core.source import Loc
 from ptir_tools.rewrite.fold import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, fold_each, try_fold
 from ptir_tools.rewrite.pattern_set import Candidates, FrozenPatternSet
 from ptir_tools.rewrite.patterns import FLOATS, Effect, Pattern, has_floats
-from ptir_tools.rewrite.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter
+from ptir_tools.rewrite.rewriter import CHANGED, FREED, INSERTED, Event, Rewriter, Snapshot
 from ptir_tools.rewrite.step_log import BrokenPattern, Log, Watch, op_text
 
 if TYPE_CHECKING:
@@ -74,9 +74,34 @@ class GreedyStats:
 def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> GreedyStats:
     """Rewrite the block of `rw` and the blocks nested in it to a fixpoint, or until `max_iterations`.
 
+    A pattern or fold that raises is a fault of ours: it is reported as a warning "BrokenRule", and the block is driven again from
+    where it was, without that rule. Under expensive checks, or where `rw` has no diagnostics, its exception goes on.
     Raises LimitExceeded, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
     """
-    return _Driver(rw, patterns, config or GreedyConfig()).run()
+    config, broken = config or GreedyConfig(), set[str]()
+    if config.expensive_checks or rw.diagnostics is None:
+        return _Driver(rw, patterns, config).run()
+    before = Snapshot(rw)
+    while True:
+        try:
+            return _Driver(rw, patterns, config, broken).run()
+        except _Failed as fault:
+            rw.restore(before)
+            broken.add(fault.rule)
+            message = f"the rule `{fault.rule}` failed and was left out, which is a fault of ptir: {fault}"
+            rw.diagnostics.warning("BrokenRule", message, fault.loc)
+            before.reported = len(rw.diagnostics.items)
+            if config.log is not None:
+                told = {"pattern": fault.rule, "root": fault.root, "before": fault.root, "after": [], "loc": fault.loc}
+                config.log({"event": "failed", **told})
+
+
+class _Failed(Exception):
+    """A pattern or fold, called `rule`, raised at `op`."""
+
+    def __init__(self, rule: str, op: Op, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.rule, self.root, self.loc = rule, op_text(op), op.loc
 
 
 def _on_constants(op: Op) -> bool:
@@ -87,9 +112,16 @@ def _on_constants(op: Op) -> bool:
     return bool(op.operands) and ELEMENTWISE in op.defn.traits
 
 
+def _folding(op: Op) -> str:
+    return f"fold of {op.defn.name}"
+
+
 class _Driver:
-    def __init__(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> None:
+    def __init__(
+        self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig, broken: Container[str] | None = None
+    ) -> None:
         self.rw = rw
+        self.broken = broken  # rules that are left out; None: what a rule raises goes on
         self.patterns = patterns
         effects = Effect.RANGE, config.effect  # of integers and of floats
         self.watchers = [[patterns.watchers(uses, effect) for effect in effects] for uses in (False, True)]
@@ -171,8 +203,8 @@ class _Driver:
         constants = [op for op in self.rw.order.standing() if op.defn.is_constant]
         while constants and self.left > 0:
             users = dict.fromkeys([user for op in constants for user in self.rw.users_of(op.results[0])])
-            ready = [op for op in users if _on_constants(op)]
-            constants = [op for op, found in fold_each(ready, self.rw, self.config.limits) if self.take(op, found)]
+            ready = [op for op in users if _on_constants(op) and self.may_fold(op)]
+            constants = [op for op, found in self.folded(ready) if self.take(op, found)]
 
     def freed(self, op: Op, event: Event) -> None:
         """What is heard before there is a worklist."""
@@ -292,7 +324,7 @@ class _Driver:
         """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
         than `distance` have failed."""
         near = distance < FOLD_DEPTH
-        if (first := self.fold_first and found.folds) and near and self.take(op, declared_fold(op)):
+        if (first := self.fold_first and found.folds) and near and self.fold(op, declared_fold):
             return True
         patterns = found.allowed[self.effect]
         if len(patterns) < len(found.patterns) and not has_floats(op):
@@ -300,13 +332,12 @@ class _Driver:
         if (model := self.config.cost_model) is not None:
             patterns = tuple(sorted(patterns, key=lambda p: -model(op, p, self.rw)))
         for p in patterns:
-            if p.depth <= distance:
+            if p.depth <= distance or (self.broken and p.name in self.broken):
                 continue
             try:
                 done = p.match_and_rewrite(op, self.rw) if self.watch is None else self.watched(op, p)
             except Exception as error:
-                error.add_note(f"in pattern `{p.name}` at {op_text(op)}")
-                raise
+                raise self.failed(p.name, op, error) from error
             if done:
                 self.stats.rewrites += 1
                 self.stats.patterns[p.name] += 1
@@ -320,9 +351,38 @@ class _Driver:
     def watched(self, op: Op, p: Pattern) -> bool:
         return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
 
-    def fold(self, op: Op) -> bool:
+    def failed(self, rule: str, op: Op, error: Exception) -> Exception:
+        """What to raise when a rule has raised `error` at `op`."""
+        if self.broken is None or isinstance(error, (LimitExceeded, MemoryError, BrokenPattern)):
+            error.add_note(f"in pattern `{rule}` at {op_text(op)}")
+            return error
+        return _Failed(rule, op, error)
+
+    def may_fold(self, op: Op) -> bool:
+        """Whether folding of ops like `op` is asked for and has not failed."""
+        return self.config.enable_constant_fold and not (self.broken and _folding(op) in self.broken)
+
+    def folded(self, ops: Sequence[Op]) -> Iterator[tuple[Op, FoldResult]]:
+        """What each of `ops` folds to."""
+        found = fold_each(ops, self.rw, self.config.limits)
+        for op in ops:
+            try:
+                yield next(found)
+            except StopIteration:
+                return
+            except Exception as error:
+                raise self.failed(_folding(op), op, error) from error
+
+    def fold(self, op: Op, by: Callable[[Op], FoldResult] | None = None) -> bool:
         """Replace `op` by what it folds to: a value that equals its result, or a constant."""
-        return self.take(op, try_fold(op, self.rw, self.config.limits)) if self.config.enable_constant_fold else False
+        if not self.may_fold(op):
+            return False
+        try:
+            return self.take(op, by(op) if by is not None else try_fold(op, self.rw, self.config.limits))
+        except LimitExceeded:
+            raise
+        except Exception as error:
+            raise self.failed(_folding(op), op, error) from error
 
     def take(self, op: Op, found: FoldResult) -> bool:
         """Replace `op` by what it was found to fold to, if anything."""

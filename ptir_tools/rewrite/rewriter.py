@@ -14,12 +14,13 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import NOBODY, Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.rewrite.hints import HintTable
 from ptir_tools.rewrite.inspector import Inspector
-from ptir_tools.rewrite.uses import User, value_named
+from ptir_tools.rewrite.order import Order
+from ptir_tools.rewrite.uses import User, Uses, value_named
 
 
 class Event(Enum):
@@ -345,6 +346,22 @@ class Rewriter(Inspector):
         block = block or self.block
         return self.order.body(block) if self.edits != self._written else [*block.body]
 
+    # Going back
+
+    def restore(self, before: Snapshot) -> None:
+        """Make the block what it was when `before` was taken of it, and the tables anew."""
+        before.put_back()
+        self.order, self.owner = Order(), {}
+        self.uses_of = Uses(self.order)
+        self._versions.clear()
+        self._changes.clear()
+        self._take_in(self.block)
+        self.left_out = set(before.left_out)
+        self._new &= {v for v, _, _ in before.values}
+        self._journal, self._settled, self._swept = None, {}, -1
+        self._hints = HintTable(self.block, self.diagnostics)
+        self.edits += 1
+
     # Writing back
 
     def _drop_open_hints(self) -> None:
@@ -390,6 +407,37 @@ class Rewriter(Inspector):
         first = max(map(int, filter(str.isdecimal, names)), default=-1) + 1
         for number, v in enumerate([v for v in values if v in nameless], first):
             v.name = str(number)
+
+
+class Snapshot:
+    """The block of a rewriter as it stands, with those nested in it: ops in order, what they are, results, names, hints, and
+    how much was reported."""
+
+    def __init__(self, rw: Rewriter) -> None:
+        self.blocks = [(b, rw.body(b), [*b.params], [*b.results], [*b.result_types]) for b in rw.blocks()]
+        ops = [op for _, body, *_ in self.blocks for op in body]
+        self.ops = [(op, op.defn, op.operands, op.attrs, op.results, op.regions) for op in ops]
+        values = [v for op in ops for v in op.results]
+        values += [p for _, _, params, *_ in self.blocks for p in params]
+        self.values = [(v, v.type, v.name) for v in values]
+        self.left_out = set(rw.left_out)
+        self.function = rw.block if isinstance(rw.block, Function) else None
+        self.hints = [*self.function.hints] if self.function is not None else []
+        self.diagnostics = rw.diagnostics
+        self.reported = len(rw.diagnostics.items) if rw.diagnostics is not None else 0
+
+    def put_back(self) -> None:
+        """Make the block that again; the rewriter's tables are then out of date."""
+        for op, *parts in self.ops:
+            op.defn, op.operands, op.attrs, op.results, op.regions = parts
+        for v, t, name in self.values:
+            v.type, v.name = t, name
+        for block, body, params, results, types in self.blocks:
+            block.body[:], block.params[:], block.results[:], block.result_types[:] = body, params, results, types
+        if self.function is not None:
+            self.function.hints[:] = self.hints
+        if self.diagnostics is not None:
+            del self.diagnostics.items[self.reported :]
 
 
 def _element(x: Operand, index: int) -> Element:
