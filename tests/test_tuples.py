@@ -249,7 +249,7 @@ def test_unaligned_inputs_are_taken(engine: str | None) -> None:
     np.testing.assert_array_equal(ptir.run(program, [x], **options)["y"], -np.arange(8, dtype=np.float32).reshape(2, 4))
 
 
-@pytest.mark.parametrize("target", ["mind", "tiny"])
+@pytest.mark.parametrize("target", ["mind", "tiny", "pto"])
 def test_elements_of_tuples_are_refused_or_translated_and_never_crash(target: str) -> None:
     text = """func @f(%x: tensor<si32, 3>) -> tensor<si32, 2> {
   %t = top_k(%x) k[2] -> (tensor<si32, 2>, tensor<si32, 2>)
@@ -259,6 +259,13 @@ def test_elements_of_tuples_are_refused_or_translated_and_never_crash(target: st
 """
     ran = run_ptir("translate", "--to", target, stdin=text.encode())
     assert ran.status == 1 and "top_k" in ran.err
+    text = """func @f(%t: (tensor<f32, 4>, tensor<f32, 4>)) -> ((tensor<f32, 4>, tensor<f32, 4>), tensor<f32, 4>) {
+  %z = neg(%t[0]) -> tensor<f32, 4>
+  return %t, %z
+}
+"""
+    ran = run_ptir("translate", "--to", target, stdin=text.encode())
+    assert ran.status == 1 and "NotTranslatable" in ran.err
 
 
 def test_tiny_chooses_between_tuples_element_by_element() -> None:

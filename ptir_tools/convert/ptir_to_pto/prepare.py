@@ -85,6 +85,8 @@ class _Prepare:
         if not isinstance(x, Value):
             return x
         v = self.values[x]
+        if not isinstance(v.type, TensorType):  # refused where it is made
+            return v
         if v.op is None or v.op.defn.is_constant or v.op.defn.short == COUNT or v in self.new.results:
             return self.b.op("stop_gradient", v, name=v.name)
         return v
