@@ -428,12 +428,12 @@ class Snapshot:
 
     def put_back(self) -> None:
         """Make the block that again; the rewriter's tables are then out of date."""
-        for op, *parts in self.ops:
-            op.defn, op.operands, op.attrs, op.results, op.regions = parts
+        for op, defn, operands, attrs, results, regions in self.ops:
+            op.defn, op.operands, op.attrs, op.results, op.regions = defn, operands, attrs, results, regions
         for v, t, name in self.values:
             v.type, v.name = t, name
-        for block, body, params, results, types in self.blocks:
-            block.body[:], block.params[:], block.results[:], block.result_types[:] = body, params, results, types
+        for block, body, params, returned, types in self.blocks:
+            block.body[:], block.params[:], block.results[:], block.result_types[:] = body, params, returned, types
         if self.function is not None:
             self.function.hints[:] = self.hints
         if self.diagnostics is not None:
