@@ -13,10 +13,14 @@ import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir.rewrites.control import CONTROL
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.inputs import random_inputs, signature
 from ptir_tools.passes import PassContext, names, run_pipeline
+from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.rewriter import Rewriter
 
 ENGINES = ("reference", "numpy", "native")
 FORMATS = ("ptir", "ptir-json", "ptir-dump")
@@ -295,3 +299,31 @@ region ^whole(%t: {pair}) -> ({pair}) {{
     for p, want in ((True, 3), (False, -3)):
         found = ptir.run(made, [np.bool_(p), np.zeros(2, np.float32), np.float32(3)])
         assert [float(x) for x in found.values()] == [want, 3]
+
+
+def test_a_branch_is_tried_again_when_its_tuple_is_no_longer_used_whole() -> None:
+    pair = "(tensor<f32, 4>, tensor<f32, 4>)"
+    text = f"""program @main {{
+func @main(%x: tensor<f32, 4>) -> (tensor<f32, 4>, tensor<f32, 4>) {{
+  %p = constant() value[dense<true>] -> tensor<i1>
+  %one = constant() value[dense<1>] -> tensor<si32>
+  %late = compare_eq(%one, %one) -> tensor<i1>
+  %w = cond(%p, %x) true_region[^both] false_region[^both] -> {pair}
+  %a = cond(%late, %w) true_region[^first] false_region[^second] -> tensor<f32, 4>
+  return %a, %w[1]
+}}
+region ^both(%x: tensor<f32, 4>) -> {pair} {{
+  %n = neg(%x) -> tensor<f32, 4>
+  return %x, %n
+}}
+region ^first(%t: {pair}) -> tensor<f32, 4> {{
+  return %t[0]
+}}
+region ^second(%t: {pair}) -> tensor<f32, 4> {{
+  return %t[1]
+}}
+}}"""
+    program = clean(text)
+    with Rewriter(program.main, program.dialect) as rw:
+        apply_patterns_and_fold_greedily(rw, PatternSet(CONTROL).freeze(), GreedyConfig(expensive_checks=True))
+    assert [op.defn.short for op in program.main.body] == ["neg"]

@@ -21,6 +21,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.source import Loc
+from ptir_tools.core.types import TupleType
 from ptir_tools.rewrite.fold import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, fold_each, try_fold
 from ptir_tools.rewrite.pattern_set import Candidates, FrozenPatternSet
 from ptir_tools.rewrite.patterns import FLOATS, Effect, Pattern, has_floats
@@ -228,6 +229,8 @@ class _Driver:
         if event is FREED:
             for v in op.results:
                 if v.users:
+                    if v.type.__class__ is TupleType:  # what matches at `op` may depend on whether it is used whole
+                        self.queue(op, 0)
                     return self.requeue_users(op, 1, -1, uses=True)
             return self.dead.append(op)
         if self.watch is not None:

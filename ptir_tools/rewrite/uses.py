@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ptir_tools.core.ir import Element, Op, Operand, Region, Value
+from ptir_tools.core.types import TupleType
 from ptir_tools.rewrite.order import Order
 
 User = Op | Region  # a region uses what it returns
@@ -68,7 +69,7 @@ class Uses:
                 v.users = [user]
 
     def remove(self, user: User, operands: Iterable[Operand]) -> list[Value]:
-        """Take out one use by `user` of each of `operands`; the values of which few uses are left."""
+        """Take out one use by `user` of each of `operands`; the values of which few uses are left, and tuples."""
         rare: list[Value] = []
         for x in operands:
             v = x if x.__class__ is Value else value_named(x)
@@ -84,7 +85,7 @@ class Uses:
                 if not left:
                     entries.clear()
                     del self._stale[v]
-            if left <= _FEW:
+            if left <= _FEW or v.type.__class__ is TupleType:  # perhaps no longer used whole
                 rare.append(v)
         return rare
 
