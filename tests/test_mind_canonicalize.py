@@ -113,3 +113,43 @@ def test_nothing_clever_happens() -> None:
 def test_unknown_attributes_follow_their_instruction() -> None:
     text = f"{X}%1 = Neg (%0)\n%2 = Neg (%0) {{speed=fast}}\noutputs: %2\n"
     assert "%1 = Neg (%0) {speed=fast}" in canonical(good(text))
+
+
+LOW = -(2**63)
+UNSAFE = [  # a program of constants whose exact result does not fit, or is a float
+    ("ConstI64(9223372036854775807)", "ConstI64(1)", "Add (%0, %1)"),
+    ("ConstTensor([2147483647, 0]) : tensor<i32[2]>", "ConstTensor([1, 1]) : tensor<i32[2]>", "Add (%0, %1)"),
+    ("ConstI64(-9223372036854775808)", "ConstI64(1)", "Sub (%0, %1)"),
+    ("ConstI64(4294967296)", "ConstI64(-2147483649)", "Mul (%0, %1)"),
+    (f"ConstI64({LOW})", "Neg (%0)"),
+    ("ConstTensor([9223372036854775807, 1]) : tensor<i64[2]>", "Sum (%0) {axes=[0], keepdims=false}"),
+    ("ConstTensor([2147483647, 3]) : tensor<i32[2]>", "Mean (%0) {axes=[0], keepdims=false}"),
+    ("ConstTensor([65536, 1]) : tensor<i32[2]>", "ConstTensor([65536, 1]) : tensor<i32[2]>", "Dot (%0, %1)"),
+    ("ConstTensor([[65536]]) : tensor<i32[1, 1]>", "MatMul (%0, %0)"),
+    ("ConstTensor([[[[65536]]]]) : tensor<i32[1, 1, 1, 1]>", "Conv2d (%0, %0) {strides=[1, 1], padding=Valid}"),
+    ("ConstF32(0.1)", "ConstF32(0.2)", "Add (%0, %1)"),
+    ("ConstF32(0.1)", "Exp (%0)"),
+    ("ConstF64(0.1)", "Relu (%0)"),
+]
+SAFE = [
+    (("ConstI64(9223372036854775806)", "ConstI64(1)", "Add (%0, %1)"), 2**63 - 1),
+    (("ConstI64(-9223372036854775807)", "ConstI64(1)", "Sub (%0, %1)"), LOW),
+    (("ConstI64(4294967296)", "ConstI64(-2147483648)", "Mul (%0, %1)"), LOW),
+    (("ConstI64(-9223372036854775807)", "Neg (%0)"), 2**63 - 1),
+    (("ConstTensor([2147483646, 1]) : tensor<i32[2]>", "Sum (%0) {axes=[0], keepdims=false}"), 2**31 - 1),
+    (("ConstTensor([-2147483646, 1]) : tensor<i32[2]>", "Mean (%0) {axes=[0], keepdims=false}"), -1073741822),
+    (("ConstTensor([65536, 1]) : tensor<i32[2]>", "ConstTensor([32767, 65535]) : tensor<i32[2]>", "Dot (%0, %1)"), 2**31 - 1),
+]
+
+
+@pytest.mark.parametrize("pipeline", ["fold", "fold,cse,dce", "canonicalize"])
+@pytest.mark.parametrize("lines", UNSAFE, ids=" ".join)
+def test_no_pass_folds_what_wraps_or_rounds(lines: tuple[str, ...], pipeline: str) -> None:
+    text = "".join(f"%{i} = {x}\n" for i, x in enumerate(lines)) + f"outputs: %{len(lines) - 1}\n"
+    assert f" = {lines[-1].partition(' ')[0]} (" in canonical(good(text), pipeline)
+
+
+@pytest.mark.parametrize(("lines", "value"), SAFE, ids=lambda x: " ".join(x) if isinstance(x, tuple) else None)
+def test_what_fits_folds_to_the_exact_integer(lines: tuple[str, ...], value: int) -> None:
+    text = "".join(f"%{i} = {x}\n" for i, x in enumerate(lines)) + f"outputs: %{len(lines) - 1}\n"
+    assert f"value={value}}}" in canonical(good(text), "fold")

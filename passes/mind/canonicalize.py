@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, computed, evaluate
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import OPS, Trait
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
-
 OPTIONS = {"fold-floats": False}
 
-_EXACT = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul}
+_FOLDED = ("Add", "Sub", "Mul")
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -92,7 +85,7 @@ def fold(rewriter: Rewriter, context: PassContext) -> None:
     """Add, Sub and Mul of constants, where the result is exact."""
     for op in rewriter.body():
         literals = [_constant(x) for x in op.operands]
-        if op.defn.short not in _EXACT or None in literals:
+        if op.defn.short not in _FOLDED or None in literals:
             continue
         folded = _folded(op, [x for x in literals if x is not None], context)
         if folded is not None:
@@ -104,17 +97,14 @@ def fold(rewriter: Rewriter, context: PassContext) -> None:
 
 
 def _folded(op: Op, literals: list[Literal], context: PassContext) -> Literal | None:
-    """The literal that `op` gives, or None when it is too big, inexact or does not fit its dtype."""
+    """The literal that `op` gives, or None when it is too big, or its declaration does not let it be computed."""
     t = _type(op.result)
     if t.nbytes > max(context.limits.fold_bytes, *(x.type.nbytes for x in literals)):
         return None
     operands = [arrays.from_literal(x) for x in literals]
-    if t.dtype.is_float:
-        return arrays.to_literal(evaluate(op, operands, Context())[0], t) if context.options.get("fold-floats") else None
-    exact = np.asarray(_EXACT[op.defn.short](*(x.astype(object) for x in operands)), object)
-    if any(not t.dtype.min <= x <= t.dtype.max for x in exact.reshape(-1)):
-        return None
-    return arrays.to_literal(exact.astype(arrays.numpy_dtype(t.dtype)), t)
+    floats = t.dtype.is_float and context.options.get("fold-floats")
+    result = evaluate(op, operands, Context())[0] if floats else computed(op, operands, Context())
+    return None if result is None else arrays.to_literal(result, t)
 
 
 def _constant(x: Any) -> Literal | None:

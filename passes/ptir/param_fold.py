@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays
-from ptir_tools.core.diagnostics import UsageError, Violation
-from ptir_tools.core.evaluate import Context, evaluate, read
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.evaluate import Context, computed, read
 from ptir_tools.core.ir import Element, Literal, Op, Program, Value
-from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import MOVEMENT
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
@@ -89,9 +88,8 @@ class _Computed:
         here = all(isinstance(x, Literal) or (isinstance(x, Value) and x in self.origin) for x in op.operands)
         if not here or len(origins) > 1 or not _computable(op) or (origins and _grows(op)):
             return
-        try:
-            (result,) = evaluate(op, [read(x, self.values) for x in op.operands], Context(limits=self.context.limits))
-        except (Violation, LimitExceeded):
+        operands = [read(x, self.values) for x in op.operands]
+        if (result := computed(op, operands, Context(limits=self.context.limits))) is None:
             return
         self.values[op.result] = result
         self.origin[op.result] = next(iter(origins), None)

@@ -13,8 +13,7 @@ from itertools import count
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, operand_type
 from ptir_tools.core.types import EventType, ScalarType, tensor
@@ -80,10 +79,9 @@ def _computed(op: Op, rw: Rewriter) -> Value | None:
     literals = [constant_of(x) for x in op.operands]
     if op.defn.is_constant or not literals or None in literals:
         return None
-    try:
-        (data,) = evaluate(op, [arrays.from_literal(x) for x in literals if x is not None], Context())
-    except Violation:
-        return None  # a division by zero stays, to be told when it runs
+    data = computed(op, [arrays.from_literal(x) for x in literals if x is not None], Context())
+    if data is None:
+        return None  # a division by zero stays, to be reported when it runs
     literal = arrays.to_literal(data, tensor(op.result.type.dtype))  # type: ignore[attr-defined]
     return rw.build(op, "constant", value=literal)
 

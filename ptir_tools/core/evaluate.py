@@ -94,6 +94,18 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
     return results
 
 
+def computed(op: Op, operands: Sequence[Data], context: Context) -> Data | None:
+    """The one result of `op` on constants, for whoever computes it before it runs. None for an op that fails or takes more than
+    the limits allow, and where its declaration (`safe`) says that it must not be computed on these."""
+    try:
+        if op.defn.safe is not None and not op.defn.safe(op, operands):
+            return None
+        (result,) = evaluate(op, operands, context)
+    except (Violation, LimitExceeded):
+        return None
+    return result
+
+
 def _callable(region: Region, context: Context, env: Env | None) -> Callable[..., tuple[Data, ...]]:
     def call(*arguments: Data) -> tuple[Data, ...]:
         return run_block(region, arguments, context, None if region.isolated else env)

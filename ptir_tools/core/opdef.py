@@ -99,6 +99,7 @@ class OpDef:
     doc: str
     check: Callable[[Op], None] | None
     fold: Callable[[Op], Operand | None] | None
+    safe: Callable[[Op, Sequence[Any]], bool] | None
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
     family: str
     star: bool  # the last group is written *xs
@@ -234,6 +235,7 @@ def op(
     traits: Trait = Trait.NONE,
     check: Callable[[Op], None] | None = None,
     fold: Callable[[Op], Operand | None] | None = None,
+    safe: Callable[[Op, Sequence[Any]], bool] | None = None,
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
     family: str = "",
     implemented: bool = True,
@@ -241,6 +243,7 @@ def op(
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
+    `safe` tells whether the op may be computed on these constants before it runs (without it: on any);
     `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `family` groups
     ops that are one kind in a serialization or a pattern root; `implemented=False` says that the body is still empty.
     """
@@ -254,6 +257,7 @@ def op(
             doc=fn.__doc__ or "",
             check=check,
             fold=fold,
+            safe=safe,
             solve=solve,
             family=family or name.partition(".")[2],
             implemented=implemented,

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import Limits
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, RANDOM, OpDef, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite.constants import literal_of
@@ -120,11 +119,8 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, 
         return None if data is None else Literal(t, data, splat=t.count > 1)
     if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw, limits) or _long(literals, limits):
         return None
-    try:
-        (result,) = evaluate(op, [arrays.from_literal(x) for x in literals], _CONTEXT)
-    except (Violation, LimitExceeded):
-        return None
-    return arrays.to_literal(result, t)
+    result = computed(op, [arrays.from_literal(x) for x in literals], _CONTEXT)
+    return None if result is None else arrays.to_literal(result, t)
 
 
 def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> int:

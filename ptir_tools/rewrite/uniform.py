@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Value
-from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import OpDef
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.rewrite.constants import element_of, literal_of
@@ -75,9 +73,8 @@ def _compute(d: OpDef, attrs: tuple[Any, ...], dtype: DType, wanted: Sequence[El
     op.results = (Value(tensor(dtype, (n,)), "", op),)
     columns = zip(*wanted, strict=True)
     operands = [arrays.unpack(b"".join([data for _, data in column]), column[0][0], n) for column in columns]
-    try:
-        (result,) = evaluate(op, operands, _CONTEXT)
-    except (Violation, LimitExceeded):
+    result = computed(op, operands, _CONTEXT)
+    if result is None:
         return None
     data = arrays.pack(result, dtype)
     size = len(data) // n

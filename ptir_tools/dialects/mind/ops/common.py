@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import narrow, widen
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.types import type_text
@@ -64,6 +66,18 @@ def distinct(axes: Iterable[int], x: TensorType) -> None:
 
 
 def rounded(compute: Callable[..., Any], dtype: DType, *operands: Array) -> Array:
-    """`compute` of the operands in the precision of `widen`, rounded once to `dtype`; integers wrap."""
+    """`compute` of the operands in the precision of `widen`, rounded once to `dtype`; integers wrap, those of Python do not."""
+    if operands[0].dtype == object:
+        return np.asarray(compute(*operands), object)
     with np.errstate(all="ignore"):
         return np.asarray(narrow(np.asarray(compute(*map(widen, operands))), dtype))
+
+
+def exact(op: Op, operands: Sequence[Array]) -> bool:
+    """Whether an arithmetic op may be computed on constants before it runs: on integers, where nothing wraps (Canonicalization,
+    constant folding: nothing unsafe). The body says, on Python integers."""
+    if any(x.dtype.kind == "f" for x in operands):
+        return False
+    (wrapped,) = evaluate(op, operands, Context())
+    (whole,) = evaluate(op, [x.astype(object) for x in operands], Context())
+    return bool(np.array_equal(wrapped.astype(object), whole))

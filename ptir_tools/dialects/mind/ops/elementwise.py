@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import Result, broadcast, float_only, rounded, same_dtype
+from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, float_only, rounded, same_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,43 +46,43 @@ def log_type(input: TensorType) -> TensorType:
     return input
 
 
-@op("mind.Add", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES)
+@op("mind.Add", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES, safe=exact)
 def add(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise sum of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.add, result.dtype, lhs, rhs)
 
 
-@op("mind.Sub", infer=binary, traits=PURE | ELEMENTWISE)
+@op("mind.Sub", infer=binary, traits=PURE | ELEMENTWISE, safe=exact)
 def sub(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise difference of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.subtract, result.dtype, lhs, rhs)
 
 
-@op("mind.Mul", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES)
+@op("mind.Mul", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES, safe=exact)
 def mul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise product of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.multiply, result.dtype, lhs, rhs)
 
 
-@op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE)
+@op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE, safe=exact)
 def relu(input: Array) -> Any:
     """`x` where `x > 0`, else 0: 0 for a NaN and for -0.0. Activation, Relu."""
     return np.where(input > 0, input, input.dtype.type(0))
 
 
-@op("mind.Neg", infer=same, traits=PURE | ELEMENTWISE)
+@op("mind.Neg", infer=same, traits=PURE | ELEMENTWISE, safe=exact)
 def neg(input: Array, *, result: Result) -> Array:
     """`-x`; the smallest integer wraps to itself. Elementwise unary operations, Neg."""
     return rounded(np.negative, result.dtype, input)
 
 
-@op("mind.Exp", infer=exp_type, traits=PURE | ELEMENTWISE)
+@op("mind.Exp", infer=exp_type, traits=PURE | ELEMENTWISE, safe=exact)
 def exp(input: Array, *, result: Result) -> Array:
     """`e^x`; overflow is infinity. Elementwise unary operations, Exp."""
     return rounded(np.exp, result.dtype, input)
 
 
-@op("mind.Log", infer=log_type, traits=PURE | ELEMENTWISE)
+@op("mind.Log", infer=log_type, traits=PURE | ELEMENTWISE, safe=exact)
 def log(input: Array, *, result: Result) -> Array:
     """`ln(x)`; -infinity at 0, NaN below. Elementwise unary operations, Log."""
     return rounded(np.log, result.dtype, input)

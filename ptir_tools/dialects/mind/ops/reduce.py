@@ -8,7 +8,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range, rounded
+from ptir_tools.dialects.mind.ops.common import Result, distinct, exact, in_range, rounded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ def truncated(total: Array, n: int) -> Array:
     return np.asarray(quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype))
 
 
-@op("mind.Sum", infer=reduced, traits=PURE)
+@op("mind.Sum", infer=reduced, traits=PURE, safe=exact)
 def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes`; integers wrap in their own dtype. Reductions, Sum."""
     along = normalized(axes, input.ndim)
@@ -49,7 +49,7 @@ def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result)
     return total.reshape(result.static_shape)
 
 
-@op("mind.Mean", infer=reduced, traits=PURE)
+@op("mind.Mean", infer=reduced, traits=PURE, safe=exact)
 def mean(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes` over the number of elements reduced: a float over none is NaN, an integer one E6006; the integer
     quotient of the wrapped sum is truncated toward zero. Reductions, Mean."""
@@ -60,4 +60,4 @@ def mean(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result)
         return means.reshape(result.static_shape)
     require(n, "E6006", f"Mean of integers over no elements: the shape is {list(input.shape)}, the axes are {list(along)}")
     with np.errstate(all="ignore"):
-        return truncated(np.sum(input, axis=along, dtype=input.dtype), n).reshape(result.static_shape)
+        return truncated(np.asarray(np.sum(input, axis=along, dtype=input.dtype)), n).reshape(result.static_shape)

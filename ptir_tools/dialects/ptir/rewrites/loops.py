@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
-from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_types
@@ -38,11 +36,9 @@ def _computed(block: Region, arguments: Sequence[Any]) -> list[Any]:
 
     for op in block.body[:_SHORT]:
         operands = [read(x) for x in op.operands]
-        if _computable(op) and all(a is not None for a in operands):
-            try:
-                (env[op.results[0]],) = evaluate(op, operands, Context())
-            except (Violation, LimitExceeded):
-                continue
+        known = _computable(op) and all(a is not None for a in operands)
+        if known and (result := computed(op, operands, Context())) is not None:
+            env[op.results[0]] = result
     return [read(x) for x in block.results]
 
 

@@ -7,11 +7,10 @@ from operator import is_
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OPS, create
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
@@ -88,9 +87,8 @@ def _computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
     if t.dtype.packed_bytes(t.count) > max(LIMITS.fold_bytes, dies) or read > max(16 * LIMITS.fold_bytes, 4 * dies):
         return False
     arguments = [np.broadcast_to(arrays.from_literal(x), extents(y)) for x, y in zip(literals, operands, strict=True)]
-    try:
-        (result,) = evaluate(op.root, arguments, Context())
-    except (Violation, LimitExceeded):
+    result = computed(op.root, arguments, Context())
+    if result is None:
         return False
     literal = arrays.to_literal(result, t)
     return rw.accepts(op.result, literal) and op.replace(rw.materialize_constant(op.root, literal))

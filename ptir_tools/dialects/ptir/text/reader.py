@@ -128,7 +128,7 @@ class _Reader:
         if m := _CLOSE.match(self.text, pos):
             assembly.close(pack(*m.span()))
         elif (m := _RETURN.match(self.text, pos)) and (returned := self.operands(m[1])) is not None:
-            assembly.returns(returned, pack(*m.span()))
+            assembly.returns(returned, pack(pos, pos + len(m[0].rstrip(" \t"))))
         elif (m := _HEADER.match(self.text, pos)) and (header := self.header(m)):
             name, params, results = header
             open_block = assembly.open_function if m[1] else assembly.open_region

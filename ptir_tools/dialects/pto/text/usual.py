@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Literal, Op, Region, Value
 from ptir_tools.core.opdef import OpDef
-from ptir_tools.core.source import pack
+from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.lines import Line
@@ -51,12 +51,10 @@ class LineReader(Reader):
         found: list[Value | Literal] = []
         for k in skeleton.operands:
             text = names[k]
-            if (bound := known.get(text[1:])) is not None:
-                found.append(bound[0])
-            elif text[0] != "%" and (number := _number(text)) is not None:
-                found.append(number)
-            else:
+            x = _value(text, known) if text[0] == "%" else _number(text)
+            if x is None:
                 return None
+            found.append(x)
         results = [name[1:] for name in names[: skeleton.results]]
         if any(name in known for name in results) or len({*results}) < len(results):
             return None
@@ -105,6 +103,12 @@ class _StandIns(Reader):
     def operand(self, token: Token) -> Value | Literal:
         found = self.given.get(token.end_pos or 0)
         return literals.index(token) if found is None else found
+
+
+def _value(text: str, known: dict[str, tuple[Value, Loc]]) -> Value | None:
+    """The value that a name stands for; None for one that is not defined."""
+    bound = known.get(text[1:])
+    return None if bound is None else bound[0]
 
 
 def _number(text: str) -> Literal | None:

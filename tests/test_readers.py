@@ -1,0 +1,223 @@
+"""Every reader with a fast path is held to its grammar: the same program, or the same findings at the same places.
+
+Texts are the samples of testdata as they are, with their names replaced by what could be taken for something else (numbers and
+words of the text, these without their first character, keywords, prefixes of each other), and with tokens and lines mutated.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ptir_tools import grammars
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Hint, Literal, Op, Program, Region
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Source
+from ptir_tools.dialects import jsonc, load_format
+from ptir_tools.dialects.mind.text import usual
+from ptir_tools.dialects.ptir.gptrs import dump
+from ptir_tools.dialects.ptir.text import reader as ptir_text
+from ptir_tools.dialects.pto.text import format as pto_text
+from ptir_tools.dialects.sniff import sniff
+
+ROOT = Path(__file__).parent.parent / "testdata"
+BIGGEST = 12_000  # characters of a sample: the grammar takes 0.1 ms an op
+
+
+@dataclass(frozen=True)
+class Form:
+    """A text format: how its names are found and spelled, and how its reader is made to use the grammar alone."""
+
+    name: str
+    names: str
+    keywords: tuple[str, ...]
+    grammar_alone: Callable[[pytest.MonkeyPatch], None]
+
+
+def _ptir_by_grammar(patch: pytest.MonkeyPatch) -> None:
+    """A brace that closes stays one item: what follows it on its line is another."""
+    other = ptir_text._Reader.other
+    patch.setattr(ptir_text._Reader, "statements", lambda self, pos: pos)
+    patch.setattr(ptir_text._Reader, "other", lambda self, pos: other(self, pos) if self.text[pos] == "}" else self.parse(pos))
+
+
+FORMS = {
+    f.name: f
+    for f in (
+        Form("ptir", r"%([\w.$]+)", ("func", "return", "region", "hint", "tuple", "dense", "tensor", "inf"), _ptir_by_grammar),
+        Form(
+            "ptir-dump",
+            r"%((?:arg|res)?[0-9]+)",
+            ("arg0", "res0", "0", "00"),
+            lambda patch: patch.setattr(dump._Reader, "plain", lambda self, line, at: False),
+        ),
+        Form(
+            "pto",
+            r"%([A-Za-z0-9_$.-]+)",
+            ("to", "step", "else", "true", "index", "wait", "tile", "valid", "-1", "-", ".5", "0x2"),
+            lambda patch: patch.setattr(pto_text, "scan", lambda text: None),
+        ),
+        Form(
+            "mind",
+            r"%([0-9]+|[A-Za-z_]\w*)",
+            ("outputs", "inputs", "tensor", "Tensor", "true", "None", "inf"),
+            lambda patch: (
+                patch.setattr(usual, "instruction", lambda code: None),
+                patch.setattr(usual, "statement", lambda code, start: None),
+            ),
+        ),
+    )
+}
+TOKEN = re.compile(r'%?[\w.$]+|"[^"\n]*"|->|[^\w\s]')
+
+
+def _texts() -> list[tuple[str, str, str]]:
+    """(file, format, text) of the samples, one of a content."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for path in sorted(ROOT.rglob("*")):
+        if path.suffix in (".ptir", ".pto", ".mind", ".ir", ".in", ".json", ".txt") and path.stat().st_size <= BIGGEST:
+            text = path.read_text(errors="replace")
+            found.setdefault(text, (str(path.relative_to(ROOT)), sniff(text) or "", text))
+    return [x for x in found.values() if x[1] in FORMS]
+
+
+SAMPLES = _texts()
+JSON = sorted(p for p in ROOT.rglob("*.json") if p.stat().st_size <= BIGGEST)
+
+
+def told(form: Form, text: str, *, grammar_alone: bool) -> tuple[object, ...]:
+    """What reading says and makes of a text."""
+    source = Source("x", text)
+    found = Diagnostics(source)
+    with pytest.MonkeyPatch.context() as patch:
+        if grammar_alone:
+            form.grammar_alone(patch)
+        try:
+            program = load_format(form.name).read(source, found, Options())
+        except LimitExceeded as limit:
+            return (str(limit),)
+    said = sorted((d.span or (), d.code, d.severity, d.message) for d in found.items)
+    return said, program is not None and not found.errors and shown(program)
+
+
+def shown(program: Program) -> list[object]:
+    """Everything that a program holds, values by number."""
+    numbers: dict[object, int] = {}
+
+    def operand(x: Any) -> object:
+        if isinstance(x, Literal):
+            return x.type, x.splat, x.data
+        if isinstance(x, Element):
+            return operand(x.value), x.index
+        return numbers.setdefault(x, len(numbers)), x.name, x.type
+
+    def op(o: Op) -> object:
+        attrs = [operand(a) if isinstance(a, Literal) else repr(a) for a in o.attrs]
+        nested = [r.name if r.isolated else block(r) for r in o.regions]
+        return o.name, [*map(operand, o.operands)], attrs, [*map(operand, o.results)], nested, o.loc
+
+    def hint(h: Hint) -> object:
+        body = [*map(operand, h.inputs)], [*map(op, h.body)], [*map(operand, h.exports)]
+        return h.id, h.kind, h.policy, repr(h.attrs), *body, h.loc
+
+    def block(b: Region) -> object:
+        inside = [*map(operand, b.params)], [*map(op, b.body)], [*map(operand, b.results)]
+        hints = [*map(hint, getattr(b, "hints", ()))]
+        return b.name, *inside, b.result_types, b.loc, b.return_loc, repr(getattr(b, "attrs", None)), hints
+
+    return [repr(program.attrs), program.entry, *map(block, program.functions), *map(block, program.regions)]
+
+
+def same(form: str, text: str) -> None:
+    f = FORMS[form]
+    fast, slow = told(f, text, grammar_alone=False), told(f, text, grammar_alone=True)
+    if form == "ptir" and fast != slow:  # after an error, the grammar goes on at the next line that certainly begins a statement
+        assert _first_syntax_error(fast) == _first_syntax_error(slow), (text, fast, slow)
+    else:
+        assert fast == slow, text
+
+
+def _first_syntax_error(found: Any) -> int:
+    """Where the first syntax error is. One there must be."""
+    return next(span.start for span, code, *_ in found[0] if code == "SyntaxError")
+
+
+def renamed(form: Form, text: str, draw: Random, scheme: str) -> str:
+    """`text` with all its names replaced, each by another of what `scheme` offers."""
+    names = list(dict.fromkeys(re.findall(form.names, text)))
+    words = [*dict.fromkeys(re.findall(r"-?[\w.$]+", text))]
+    offered = {
+        "numbers": [w for w in words if w.isdigit()],
+        "tails": [w[1:] for w in words if len(w) > 1],
+        "tokens": words,
+        "keywords": [*form.keywords],
+        "prefixes": [],
+        "digits": [],
+    }[scheme]
+    taken = [w for w in dict.fromkeys(offered) if re.fullmatch(form.names, "%" + w)]
+    draw.shuffle(taken)
+    longer = ("1" * n if scheme == "digits" or form.name == "ptir-dump" else "a" * n for n in range(1, len(names) + 1))
+    new = dict(zip(names, [w for w in [*taken, *(x for x in longer if x not in taken)] if w], strict=False))
+    return re.sub(form.names, lambda m: "%" + new[m[1]], text)
+
+
+def mutated(text: str, draw: Random) -> str:
+    """`text` with a few tokens or lines dropped, doubled, swapped or replaced by others of it."""
+    for _ in range(draw.randrange(1, 4)):
+        if draw.randrange(4) == 0:
+            rows = text.split("\n")
+            i, j = draw.randrange(len(rows)), draw.randrange(len(rows))
+            rows[i : i + 1] = draw.choice([[], [rows[i]] * 2, [rows[j]], [rows[i] + rows[j]]])
+            text = "\n".join(rows)
+        tokens = [*TOKEN.finditer(text)]
+        if not tokens:
+            return text
+        a, b = draw.choice(tokens), draw.choice(tokens)
+        by = draw.choice(["", f"{a[0]} {a[0]}", b[0], b[0], b[0].lstrip("%"), "%" + b[0], b[0][1:], f"{b[0]}\n", "\n", "{", "}"])
+        text = text[: a.start()] + by + text[a.end() :]
+    return text
+
+
+@pytest.mark.parametrize(("form", "text"), [pytest.param(f, t, id=name) for name, f, t in SAMPLES])
+def test_names_mean_what_they_mean_to_the_grammar(form: str, text: str) -> None:
+    same(form, text)
+    for scheme in ("numbers", "tails", "tokens", "keywords", "prefixes", "digits"):
+        same(form, renamed(FORMS[form], text, Random(scheme), scheme))
+
+
+@pytest.mark.parametrize(("form", "text"), [pytest.param(f, t, id=name) for name, f, t in SAMPLES])
+def test_mutated_statements_read_the_same(form: str, text: str) -> None:
+    draw = Random(text)
+    for _ in range(MUTANTS):
+        same(form, mutated(text, draw))
+
+
+MUTANTS = 60  # of each sample
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_there_are_samples_of_every_format(form: str) -> None:
+    assert sum(f == form for _, f, _ in SAMPLES) > 3
+
+
+# JSON: the decoder and the grammar, which says what is wrong with what the decoder refuses
+
+
+@pytest.mark.parametrize("path", JSON, ids=lambda p: str(p.relative_to(ROOT)))
+def test_json_is_what_the_grammar_takes(path: Path) -> None:
+    text, draw = path.read_text(), Random(path.name)
+    for made in [text, *(mutated(text, draw) for _ in range(MUTANTS))]:
+        found = Diagnostics(source := Source("x", made))
+        value = jsonc.parse(source, found)
+        assert (value is None) == bool(found.errors)
+        assert all("cannot be read" not in d.message for d in found.items), made
+        if not found.errors:
+            grammars.load("json").parse(made)
+            assert value == json.loads(jsonc.blank_comments(made))
