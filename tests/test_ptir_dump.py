@@ -313,3 +313,9 @@ def test_layer_norm_and_clamp_are_read(spelled: str) -> None:
     program = clean(text, "ptir-dump")
     assert [op.defn.short for op in program.main.body] == ["layer_norm", "clamp"]
     assert program.main.body[0].attr("epsilon") == 1e-5 and program.main.body[0].attr("feature_axis") == -1
+
+
+@pytest.mark.parametrize("header", ["program @f {", "program @f () {", "program @f (spec_version = ) {"])
+def test_a_dump_says_its_version(header: str) -> None:
+    text = f"{header}\n  func @f {{\n    params:\n    results:\n    body:\n  }}\n}}\n"
+    assert [(line, code) for line, _, code, _ in errors(read(text, "ptir-dump")[1])] == [(1, "SyntaxError")]

@@ -138,8 +138,8 @@ def shown(program: Program) -> list[object]:
 def same(form: str, text: str) -> None:
     f = FORMS[form]
     fast, slow = told(f, text, grammar_alone=False), told(f, text, grammar_alone=True)
-    if form == "ptir" and fast != slow:  # after an error, the grammar goes on at the next line that certainly begins a statement
-        assert _first_syntax_error(fast) == _first_syntax_error(slow), (text, fast, slow)
+    if form == "ptir" and fast != slow:  # the grammar alone takes more text at a time, and reports less of it
+        assert _first_syntax_error(fast) <= _first_syntax_error(slow), (text, fast, slow)
     else:
         assert fast == slow, text
 

@@ -77,10 +77,10 @@ class _Reader:
         return self.assembly.finish()
 
     def version(self, version: Any) -> None:
-        if version in (None, "", SPEC_VERSION) or self.source.json_span is None:
+        if version == SPEC_VERSION or self.source.json_span is None:
             return
-        at = self.source.json_span(("spec_version",))
-        check_version(self.diagnostics, version if isinstance(version, str) else repr(version), at or Span(0, 1))
+        at = Span(0, 1) if version is None else self.source.json_span(("spec_version",)) or Span(0, 1)
+        check_version(self.diagnostics, version if isinstance(version, str | None) else repr(version), at)
 
     # ---- blocks
 

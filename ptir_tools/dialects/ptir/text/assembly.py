@@ -65,7 +65,8 @@ class Assembly:
         if self.wrapped or self.program.functions:
             self.error(CODES.syntax, "a file holds one program", at)
             return
-        check_version(self.diagnostics, version, at)
+        if version is not None:  # people may leave it out
+            check_version(self.diagnostics, version, at)
         self.program.entry = entry or ""
         self.wrapped, self.braces = True, at
 
@@ -367,7 +368,8 @@ _SPELLINGS = {
 
 
 def check_version(diagnostics: Diagnostics, version: str | None, at: Loc | Span) -> None:
-    """Report a spec_version that is not ours; a missing or empty one is ours."""
-    if version and version != SPEC_VERSION:
-        message = f"spec_version is {version}, this is a reader of {SPEC_VERSION}"
-        diagnostics.violation(Violation("SpecVersionMismatch", message, at=version), at)
+    """Report a spec_version that is not ours, is empty, or is not there."""
+    if version != SPEC_VERSION:
+        found = f"is {version}" if version else "is missing" if version is None else "is empty"
+        message = f"spec_version {found}, this is a reader of {SPEC_VERSION}"
+        diagnostics.violation(Violation("SpecVersionMismatch", message, at=version or None), at)
