@@ -10,14 +10,18 @@
 wrong with a program raises `Rejected`, whose `diagnostics` tell where.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import lazy
 
+TYPE_CHECKING = False  # importing `typing` would double what this file costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from ptir_tools.api import (
         Compiled,
         Graph,

@@ -1,8 +1,51 @@
-"""`python -m ptir_tools`: the command line."""
+"""The console script, and `python -m ptir_tools`: Ctrl-C is answered from here on, while modules are still loaded."""
 
+from __future__ import annotations
+
+import os
+import signal
 import sys
 
-from ptir_tools.cli import main
+TYPE_CHECKING = False  # that of `typing` costs a millisecond, in which nothing answers
+if TYPE_CHECKING:
+    from types import FrameType
+
+INTERRUPTED = 130
+_LOADING = "<frozen importlib"
+
+
+def _stop() -> None:
+    """End as an interrupted command does."""
+    try:
+        os.write(2, b"error: interrupted\n")
+    finally:
+        os._exit(INTERRUPTED)
+
+
+def _answer(number: int, frame: FrameType | None) -> None:
+    """Let the command end itself; while a module is loaded, where an exception may be lost or change its kind, stop at once."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_LOADING):
+            _stop()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run the command line. Returns its exit code."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller wants it ignored
+    try:
+        if ours:
+            signal.signal(signal.SIGINT, _answer)
+        from ptir_tools import cli
+
+        status = cli.main()
+        if ours:  # there is nothing left to stop
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        _stop()
+    return status
+
 
 if __name__ == "__main__":
     sys.exit(main())

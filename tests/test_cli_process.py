@@ -17,7 +17,7 @@ from conftest import ROOT, run_ptir
 from ptir_tools.cli import COMMANDS
 from ptir_tools.cli.session import Session
 
-PTIR = [sys.executable, "-c", "import sys; from ptir_tools.cli import main; sys.exit(main())"]
+PTIR = [sys.executable, "-c", "import sys; from ptir_tools.__main__ import main; sys.exit(main())"]
 OK = "testdata/verify/ok.ptir"
 
 
@@ -122,6 +122,29 @@ def test_interrupt(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert (out, err) == (b"", b"error: interrupted\n")
+
+
+@pytest.mark.parametrize("line", ["'--help'", "'verify', 'PROGRAM'", "'run', 'PROGRAM', '--random', '0', '--engine', 'numpy'"])
+def test_an_interrupt_while_modules_are_loaded(line: str) -> None:
+    """The signal comes at the n-th module that is looked for: from the first on, and later ones too."""
+    program = str(ROOT / "testdata" / "run" / "div_zero.ptir")
+    for n in (1, 2, 5, 20, 60):
+        start = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ptir_tools.__main__ import main
+class Watch:
+    left = {n}
+    def find_spec(self, *_):
+        Watch.left -= 1
+        if Watch.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Watch())
+sys.argv[1:] = [{line.replace("PROGRAM", program)}]
+sys.exit(main())
+"""
+        ran = subprocess.run([sys.executable, "-c", start], capture_output=True, cwd=ROOT)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"error: interrupted\n"), n
 
 
 def on_terminal(*args: str, **environment: str) -> tuple[int, str]:

@@ -355,3 +355,11 @@ def test_hostile_numbers_and_nesting() -> None:
     deep = "[" * 200 + "]" * 200
     text = f"{X}%1 = Neg (%0) {{a={deep}}} : tensor<f32[2, 3]>\noutputs: %1\n"
     assert show(good(text)) == text
+
+
+@pytest.mark.parametrize("opcode", ["Squeeze", "ExpandDims"])
+def test_one_axis_may_be_given_as_a_number(opcode: str) -> None:
+    x = "%0 = Input {name=x} : tensor<f32[2, 3, 1]>\n"
+    one, many = (f"{x}%1 = {opcode} (%0) {{{given}}}\noutputs: %1\n" for given in ("axis=2", "axes=[2]"))
+    assert show(good(one)) == show(good(many))
+    assert codes(f"{x}%1 = {opcode} (%0) {{axes=2}}\noutputs: %1\n") == ["E4013"]

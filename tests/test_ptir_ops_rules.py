@@ -1,5 +1,6 @@
 """The constraints of PTIR's ops: each provoked, with its code; symbolic extents; what is inferred."""
 
+import ptir_texts
 import pytest
 from ptir_oracle import DTYPES, code, program, ty
 
@@ -375,3 +376,18 @@ def test_scalars_are_equal_by_kind_and_bits():
     assert Scalar("Float", 0.0) != Scalar("Float", -0.0)
     assert Scalar("Signed", 0) != Scalar("Unsigned", 0) and Scalar("I1", True) != Scalar("Signed", 1)
     assert Scalar("Complex", complex(0.0, -0.0)) != Scalar("Complex", 0j)
+
+
+@pytest.mark.parametrize(
+    ("types", "code"),
+    [
+        ("(tensor<f32, ?N>, tensor<si32, ?N>)", "DynamicDimensionMismatch"),
+        ("(tensor<f32, ?K>, tensor<si32, 3>)", "DynamicDimensionMismatch"),
+        ("(tensor<f32, 2>, tensor<si32, 2>)", "ResultTypeMismatch"),
+        ("(tensor<f32, ?N>, tensor<si64, 3>)", "ResultTypeMismatch"),
+    ],
+)
+def test_extents_in_tuples_differ_as_those_of_tensors_do(types: str, code: str) -> None:
+    program, diagnostics = ptir_texts.read(f"func @f(%x: tensor<f32, ?N>) -> () {{\n%t = top_k(%x) k[3] -> {types}\nreturn\n}}")
+    verify(program, diagnostics)
+    assert [d.code for d in diagnostics] == [code]

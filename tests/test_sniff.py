@@ -87,6 +87,22 @@ def test_what_is_not_utf8_is_rejected_where_it_stands() -> None:
     assert (found.code, found.where) == ("InvalidEncoding", ("f", 2, 2))
 
 
+@pytest.mark.parametrize(
+    ("data", "form", "code"),
+    [
+        (b"%0 = Input {name=\xff} : tensor<f32[2]>\n", None, "E1001"),
+        (b"\xff", "mind", "E1001"),
+        (b"\xff", "ptir", "InvalidEncoding"),
+        (b"func @f() -> () { \xff }", None, "InvalidEncoding"),
+        (b"\xff", None, "InvalidEncoding"),
+    ],
+)
+def test_what_is_not_utf8_has_the_code_of_its_format(data: bytes, form: str | None, code: str) -> None:
+    diagnostics = Diagnostics()
+    assert decode(data, "f", diagnostics, Limits(), form) is None
+    assert [d.code for d in diagnostics] == [code]
+
+
 def test_utf16_is_told_by_its_name() -> None:
     diagnostics = Diagnostics()
     assert decode("func".encode("utf-16"), "f", diagnostics, Limits()) is None

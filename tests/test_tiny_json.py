@@ -186,3 +186,12 @@ def test_damaged_graphs_never_crash(seed: int) -> None:
     assert diagnostics.errors or program is not None
     if program is not None and not diagnostics.errors:
         assert printed(good(printed(program))) == printed(program)
+
+
+@pytest.mark.parametrize("chosen", [(False, True), (True, False), (True, True)])
+def test_where_of_bools_is_a_bool(chosen: tuple[bool, bool]) -> None:
+    mask = source([2], "bool")
+    program = good(graph(mask, node("WHERE", "x", *chosen)))
+    assert str(program.main.results[0].type) == str(program.main.params[0].type)
+    assert codes(graph(mask, node("WHERE", "x", True, 1))) == ["InvalidSource"]
+    assert codes(graph(mask, node("WHERE", True, True, False))) == ["InvalidSource"]

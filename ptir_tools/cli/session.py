@@ -46,7 +46,7 @@ class Session:
     def source(self, path: str, diagnostics: Diagnostics) -> Source | None:
         """The text of a file or of standard input. Raises OSError, LimitExceeded."""
         name, data = self.read(path)
-        source: Source | None = reading.decode(data, name, diagnostics, self.options.limits)
+        source: Source | None = reading.decode(data, name, diagnostics, self.options.limits, self.form)
         if source is not None:
             self.reporter.sources.append(source)
         return source

@@ -33,6 +33,7 @@ class Options:
 class Codes:
     """The dialect's own code for what the generic verifier and the readers find."""
 
+    encoding: str = "InvalidEncoding"
     syntax: str = "SyntaxError"
     undefined: str = "UndefinedValue"
     redefined: str = "RedefinedValue"

@@ -1,8 +1,13 @@
 """Modules that cost more than a command: named at import, imported when first touched."""
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # importing `typing` would cost more than this file
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class _Lazy:

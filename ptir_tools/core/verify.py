@@ -135,6 +135,11 @@ def names_extents(declared: Type, inferred: Type) -> bool:
 
 def symbolic_clash(declared: Type, inferred: Type) -> bool:
     """Whether two types differ only where at least one extent is a symbol."""
+    if isinstance(declared, TupleType) and isinstance(inferred, TupleType):
+        pairs = list(zip(declared.elements, inferred.elements, strict=False))
+        different = [(a, b) for a, b in pairs if a is not b]
+        fits = len(declared.elements) == len(inferred.elements)
+        return fits and bool(different) and all(symbolic_clash(a, b) for a, b in different)
     if not (isinstance(declared, TensorType) and isinstance(inferred, TensorType)):
         return False
     if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):

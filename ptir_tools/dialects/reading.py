@@ -7,13 +7,13 @@ import os
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Codes, Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.verify import check_sizes, check_types
-from ptir_tools.dialects import FORMATS, load_format
+from ptir_tools.dialects import FORMATS, load_dialect, load_format
 from ptir_tools.dialects.sniff import beginning, sniff
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def _same_program(first: str, second: str) -> bool:
     return same and filecmp.cmp(first, second, shallow=False)
 
 
-def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> Source | None:
-    """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. Raises LimitExceeded when it is too big."""
+def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, form: str | None = None) -> Source | None:
+    """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. What is none is reported with the code of
+    `form`, or of the format that the rest tells. Raises LimitExceeded when it is too big."""
     if len(data) > limits.file_bytes:
         raise LimitExceeded(f"{name} has {len(data)} bytes, the limit is {limits.file_bytes}", "--max-file-bytes")
     try:
@@ -74,7 +75,9 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits) -> 
     message = f"byte 0x{data[bad.start]:02x} at offset {bad.start} is not UTF-8"
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     help = "this is UTF-16, as PowerShell's `>` writes it: save it as UTF-8" if utf16 else None
-    diagnostics.error("InvalidEncoding", message, Span(at, at + 1), help=help)
+    known = FORMATS.get(form or sniff(source.text) or "")
+    code = load_dialect(known.dialect).codes.encoding if known is not None else Codes().encoding
+    diagnostics.error(code, message, Span(at, at + 1), help=help)
     return None
 
 

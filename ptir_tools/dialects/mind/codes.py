@@ -3,6 +3,7 @@
 from ptir_tools.core.dialect import Code, Codes
 
 CODES = Codes(
+    encoding="E1001",
     syntax="E1007",
     undefined="E4001",
     redefined="E4002",
@@ -41,6 +42,7 @@ def _conv(code: str, meaning: str, wrong: str, right: str) -> Code:
 
 
 _TEXT = (
+    Code("E1001", "The file is not UTF-8. The position is that of the first byte that cannot be read."),
     _of_x("E1002", "A character that no token begins with.", "Neg $0", "Neg (%0)"),
     _code("E1003", "A string that is not closed on its line.", _X.replace("x}", '"x}') + "outputs: %0\n", _X + "outputs: %0\n"),
     _code(

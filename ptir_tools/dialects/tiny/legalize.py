@@ -119,7 +119,8 @@ class _Legalizer:
     # Immediates
 
     def type_immediates(self, op: Op) -> None:
-        """Immediates get their sibling's dtype: in WHERE the condition is bool and `a`, `b` are siblings."""
+        """Immediates get their sibling's dtype: in WHERE the condition is bool and `a`, `b` are siblings, bool when both are
+        `true` or `false`."""
         if not any(isinstance(x, Literal) for x in op.operands):
             return
         head: list[Operand] = []
@@ -127,6 +128,8 @@ class _Legalizer:
         if op.defn.short == "WHERE":
             head = [_typed(rest.pop(0), I1)]
         dtypes = [x.type.dtype for x in rest if isinstance(x, Value) and isinstance(x.type, TensorType)]
+        if not dtypes and any(isinstance(x, Value) for x in head):
+            dtypes = [I1 for x in rest[:1] if all(isinstance(y, Literal) and y.type.dtype is I1 for y in rest)]
         if not dtypes:
             raise Violation("InvalidSource", f"no operand of {op.defn.short} gives the immediates a dtype", at="src")
         op.operands = (*head, *(_typed(x, dtypes[0]) for x in rest))

@@ -36,7 +36,9 @@ def named(statement: Instruction, opcode: str, diagnostics: Diagnostics) -> Give
         return None
     given += [(k, raw, at) for k, raw in zip(known, positional, strict=False)]
     spelled = ALIASES.get(opcode, {})
-    given += [(spelled.get(key.text, key.text), raw, key.span) for key, raw in statement.attributes]
+    given += [
+        (spelled.get(k.text, k.text), [raw] if _single(opcode, k.text, raw) else raw, k.span) for k, raw in statement.attributes
+    ]
     found: Given = {}
     for key, raw, span in given:
         if key in found:
@@ -45,6 +47,11 @@ def named(statement: Instruction, opcode: str, diagnostics: Diagnostics) -> Give
             return None
         found[key] = (raw, span)
     return found
+
+
+def _single(opcode: str, key: str, raw: Any) -> bool:
+    """Whether one axis is given where there may be several: `axis=2` is `axes=[2]`."""
+    return ALIASES.get(opcode, {}).get(key) == "axes" and type(raw) is int
 
 
 def fill(

@@ -62,8 +62,8 @@ def read_payload(text: str, t: TensorType, folder: str = "") -> Literal:
     if text.startswith("["):
         return literal(t, encode(_flatten(text, t), t.dtype))
     require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is no element")
-    require(t.count > 0, "LiteralSizeMismatch", f"{t} has no elements", help="write dense<[]>", at="value")
-    return Literal(t, encode([text], t.dtype), splat=t.count > 1)
+    element = encode([text], t.dtype)
+    return Literal(t, element if t.count else b"", splat=t.count > 1)
 
 
 def literal(t: TensorType, data: bytes) -> Literal:
