@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import ml_dtypes
@@ -236,3 +238,30 @@ def test_an_open_symbol_is_shown_at_its_parameter(asked: tuple[str, str]) -> Non
     text = b"func @f(%a: tensor<f32>, %x: tensor<f32, ?N>) -> tensor<f32, ?N> {\n  return %x\n}\n"
     ran = run_ptir("run", *asked, stdin=text)
     assert ran.status == 1 and "error[UnboundSymbol]" in ran.err and " --> <stdin>:1:26\n" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec", "status", "told"),
+    [
+        ("2x4", "--input x=@{}:x", 2, "x"),
+        ("?N", "--input x=@{}:x", 3, "memory"),
+        ("2x4", "--inputs {}", 2, "x"),
+        ("?N", "--inputs {}", 3, "memory"),
+    ],
+)
+def test_what_a_header_says_is_judged_before_the_data(shape: str, spec: str, status: int, told: str, tmp_path: Path) -> None:
+    """A few kilobytes may stand for gigabytes."""
+    path = tmp_path / "zeros.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("x.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"descr": "<f4", "fortran_order": False, "shape": (1 << 25,)})
+        for _ in range(1 << 7):
+            member.write(bytes(1 << 20))
+    (tmp_path / "p.ptir").write_text(f"func @f(%x: tensor<f32, {shape}>) -> tensor<f32, {shape}> {{\n  return %x\n}}\n")
+    ran = run_ptir("run", tmp_path / "p.ptir", "--max-memory", "64M", *spec.format(path).split())
+    assert (ran.status, told in ran.err) == (status, True), ran.err
+    tracemalloc.start()
+    with pytest.raises(UsageError):
+        given("f32", (2, 4), f"@{path}:x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
@@ -30,6 +31,7 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import float_text, payload_text, read_payload
 
 
@@ -159,17 +161,17 @@ def test_payloads_in_files(tmp_path) -> None:
     values = np.array([[1.0, -2.5], [0.0, 3.0]], np.float32)
     save_file({"w": values, "half": values.astype(np.float16)}, tmp_path / "a.safetensors")
     np.savez(tmp_path / "b.npz", w=values)
-    t = tensor(F32, (2, 2))
+    t, files = tensor(F32, (2, 2)), Files(str(tmp_path))
     for reference in ("@a.safetensors:w", "@b.npz:w"):
-        assert read_payload(reference, t, str(tmp_path)).data == values.tobytes()
-    assert read_payload("@a.safetensors:half", tensor(F16, (2, 2)), str(tmp_path)).data == values.astype(np.float16).tobytes()
+        assert read_payload(reference, t, files).data == values.tobytes()
+    assert read_payload("@a.safetensors:half", tensor(F16, (2, 2)), files).data == values.astype(np.float16).tobytes()
     wrong = ("@a.safetensors:half", "@a.safetensors:v", "@b.npz:v", "@c.npz:w", "@b.txt:w", "@a.safetensors")
     for reference in wrong:
         with pytest.raises(Violation) as caught:
-            read_payload(reference, t, str(tmp_path))
+            read_payload(reference, t, files)
         assert caught.value.code == "InvalidLiteral"
     with pytest.raises(Violation, match="shape"):
-        read_payload("@b.npz:w", tensor(F32, (4,)), str(tmp_path))
+        read_payload("@b.npz:w", tensor(F32, (4,)), files)
 
 
 def test_raw_bytes_are_those_of_every_element() -> None:
@@ -178,3 +180,44 @@ def test_raw_bytes_are_those_of_every_element() -> None:
     assert caught.value.code == "LiteralSizeMismatch"
     with pytest.raises(LimitExceeded):
         payload_text(Literal(tensor(F32, (10**11,)), bytes.fromhex("0100c07f"), splat=True))
+
+
+def test_payloads_outside_of_the_folder_are_asked_for(tmp_path) -> None:
+    inner, other = tmp_path / "in", tmp_path / "other"
+    inner.mkdir()
+    (inner / "below").mkdir()
+    other.mkdir()
+    for place in (tmp_path, inner, inner / "below", other):
+        np.savez(place / "w.npz", w=np.ones(2, np.float32))
+    (inner / "link.npz").symlink_to(other / "w.npz")
+    (other / "back.npz").symlink_to(inner / "w.npz")
+    t = tensor(F32, (2,))
+    within = ("@w.npz:w", "@below/w.npz:w", "@below/../w.npz:w", f"@{inner}/w.npz:w", "@../other/back.npz:w")
+    outside = (
+        "@../w.npz:w",
+        "@../other/w.npz:w",
+        f"@{other}/w.npz:w",
+        "@link.npz:w",
+        "@../in2/w.npz:w",
+        "@../../../nothing.npz:w",
+    )
+    for reference in within:
+        assert read_payload(reference, t, Files(str(inner))).data is not None
+    for reference in outside:
+        with pytest.raises(Violation, match="outside of the program's folder"):
+            read_payload(reference, t, Files(str(inner)))
+    for roots in ((str(other),), (str(other / "w.npz"),), (str(tmp_path),), ("/",)):
+        for reference in ("@../other/w.npz:w", f"@{other}/w.npz:w", "@link.npz:w"):
+            assert read_payload(reference, t, Files(str(inner), roots)).data is not None
+    with pytest.raises(Violation, match="outside"):
+        read_payload("@../w.npz:w", t, Files(str(inner), (str(other), str(inner / "w.npz"))))
+
+
+def test_the_contents_of_a_file_are_listed_once(tmp_path, monkeypatch) -> None:
+    save_file({f"w{i}": np.full(2, i, np.float32) for i in range(50)}, tmp_path / "a.safetensors")
+    opened = []
+    monkeypatch.setattr(arrayfiles, "_header", lambda data, read=arrayfiles._header: opened.append(1) or read(data))
+    files = Files(str(tmp_path))
+    for i in range(50):
+        assert read_payload(f"@a.safetensors:w{i}", tensor(F32, (2,)), files).data == np.float32(i).tobytes()
+    assert len(opened) == 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.cli.inputs import fitted
 from ptir_tools.cli.output import replacing
+from ptir_tools.cli.specs import require_shape
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.types import TensorType
@@ -20,14 +21,14 @@ CONST_POOL = "const_pool"
 
 def read(path: str, program: Program) -> dict[str, Literal]:
     """The constants of the Tiny graph `program` that the file holds. Raises OSError, and UsageError for one that does not fit."""
-    found, storage = arrayfiles.load_all(path), program.main.attrs.get("storage", {})
+    archive, storage = arrayfiles.Archive(path), program.main.attrs.get("storage", {})
     pool = {p.name for p in program.main.params if storage.get(p.name) == CONST_POOL}
-    ports = zip(signature(program), program.main.params, strict=True)
-    return {
-        port.name: arrays.to_literal(fitted(port, found[port.name]), port.type)
-        for port, p in ports
-        if p.name in pool and port.name in found and isinstance(port.type, TensorType)
-    }
+    found = {}
+    for port, p in zip(signature(program), program.main.params, strict=True):
+        if p.name in pool and port.name in archive.names and isinstance(port.type, TensorType):
+            array = archive.read(port.name, lambda _, shape, dtype, port=port: require_shape(port, shape))  # type: ignore[misc]
+            found[port.name] = arrays.to_literal(fitted(port, array), port.type)
+    return found
 
 
 def as_arrays(constants: Mapping[str, Literal]) -> dict[str, Array]:

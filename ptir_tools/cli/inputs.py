@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.specs import dtype_of, generated, is_list, require_shape, shape_of
@@ -50,7 +51,8 @@ class Inputs:
         """
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
-        files = self._from_files(ports) | {n: _from_path(s) for n, s in specs.items() if s.startswith("@")}
+        known = {p.name: p for p in ports}
+        files = self._from_files(known) | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):
@@ -89,18 +91,33 @@ class Inputs:
             found[port.name] = spec.strip()
         return found
 
-    def _from_files(self, ports: Sequence[Port]) -> dict[str, Array]:
+    def _from_files(self, ports: Mapping[str, Port]) -> dict[str, Array]:
         """The arrays of the files of `--inputs`, each of them an input's."""
         found: dict[str, Array] = {}
-        known = [p.name for p in ports]
+
+        def fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+            if name not in ports:
+                raise unknown_name("input", name, ports)
+            if name in found:
+                raise UsageError(f"input `{name}` is given twice")
+            self._header_fits(ports[name], shape, dtype)
+
         for path in self.files:
-            for name, array in arrayfiles.load_all(path).items():
-                if name not in known:
-                    raise unknown_name("input", name, known)
-                if name in found:
-                    raise UsageError(f"input `{name}` is given twice")
-                found[name] = array
+            archive = arrayfiles.Archive(path)
+            for name in archive.names:
+                found[name] = archive.read(name, fits)
         return found
+
+    def _from_path(self, port: Port, spec: str) -> Array:
+        if (match := _FILE.fullmatch(spec)) is None:
+            raise UsageError(f"{spec}: give @file.npy, @file.npz:key or @file.safetensors:key")
+        return arrayfiles.load(match["path"], match["key"], lambda _, shape, dtype: self._header_fits(port, shape, dtype))
+
+    def _header_fits(self, port: Port, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Raise what is wrong with an array of a file before its data are read. Raises UsageError, LimitExceeded."""
+        require_shape(port, shape)
+        converted(port, np.empty(0, dtype), self.cast)
+        require_memory(math.prod(shape) * dtype.itemsize, self.limits)
 
 
 def resolve(program: Program, ports: Sequence[Port], name: str, function: str | None) -> Port:
@@ -123,12 +140,6 @@ def _nbytes(port: Port) -> int:
     return addressed(dtype_of(port.type), shape_of(port))
 
 
-def _from_path(spec: str) -> Array:
-    if (match := _FILE.fullmatch(spec)) is None:
-        raise UsageError(f"{spec}: give @file.npy, @file.npz:key or @file.safetensors:key")
-    return arrayfiles.load(match["path"], match["key"])
-
-
 def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array], bindings: Mapping[str, int]) -> dict[str, int]:
     """The symbols that bindings, the program's `dims` and the arrays at hand determine."""
     numbers: dict[str, int] = {**program.attrs.get("dims", {}), **bindings}
@@ -145,9 +156,14 @@ def fitted(port: Port, array: Array, cast: bool = False) -> Array:
 
     `cast` converts by the cast table instead. Raises UsageError.
     """
+    require_shape(port, array.shape)
+    return converted(port, array, cast)
+
+
+def converted(port: Port, array: Array, cast: bool = False) -> Array:
+    """As `fitted`, for an array of any shape."""
     dtype = dtype_of(port.type)
     want = arrays.numpy_dtype(dtype)
-    require_shape(port, array.shape)
     if cast and array.dtype.newbyteorder("=") != want and (source := _dtype_named(array.dtype.name)) is not None:
         return arrays.cast(array, source, dtype)
     try:

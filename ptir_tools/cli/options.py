@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.dialects import FORMATS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_ARRAYS = re.compile(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
 _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -89,6 +90,9 @@ READING = titled(
     _COMMON,
     click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
     click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
+    click.option(
+        "--weights-root", "weights_roots", metavar="DIR", multiple=True, help="Text PTIR: dense<@FILE:KEY> may be below DIR, too."
+    ),
     click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
 )
 _LIMITS = tuple(f"max_{f.name}" for f in fields(Limits))
@@ -165,6 +169,15 @@ def subcommand(
     return decorate
 
 
+def _files(given: Iterable[object]) -> Iterator[str]:
+    """The files of arrays that a command line names: payloads may be read from them wherever they are."""
+    for x in given:
+        if isinstance(x, (tuple, list)):
+            yield from _files(x)
+        elif isinstance(x, str) and (found := _ARRAYS.fullmatch(x)):
+            yield found[1]
+
+
 def _session(ctx: click.Context, parameters: dict[str, Any]) -> Session:
     """Take the shared options out of `parameters`."""
     reporter = reporter_of(ctx)
@@ -174,5 +187,6 @@ def _session(ctx: click.Context, parameters: dict[str, Any]) -> Session:
         return Session(ctx, reporter)
     reporter.strict = parameters.pop("strict")
     given = {name.removeprefix("max_"): value for name in _LIMITS if (value := parameters.pop(name)) is not None}
-    options = Options(limits=replace(LIMITS, **given), profile=parameters.pop("profile"))
+    weights = (*parameters.pop("weights_roots"), *_files(parameters.values()))
+    options = Options(limits=replace(LIMITS, **given), profile=parameters.pop("profile"), weights=weights)
     return Session(ctx, reporter, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.cli.exits import unknown_name
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.types import MemRefType, TensorType, Type, memref
 from ptir_tools.engines import RunOptions, run
+from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.signature import results, signature
 
 if TYPE_CHECKING:
@@ -68,13 +71,16 @@ def across_engines(
 
 def against_file(path: str, outputs: Mapping[str, Array], tolerance: compare.Tolerance) -> list[compare.Divergence]:
     """Where the outputs differ from the arrays of a file, matched by name; a lone .npy is matched with a lone output."""
-    if path.endswith(".npy") and len(outputs) == 1:
-        expected = {next(iter(outputs)): arrayfiles.load(path)}
-    else:
-        expected = arrayfiles.load_all(path)
-    for name in expected:
-        if name not in outputs:
+
+    def fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if name and name not in outputs:
             raise unknown_name("output", name, outputs)
+        require_memory(math.prod(shape) * dtype.itemsize, LIMITS)
+
+    if path.endswith(".npy") and len(outputs) == 1:
+        expected = {next(iter(outputs)): arrayfiles.load(path, fits=fits)}
+    else:
+        expected = arrayfiles.load_all(path, fits)
     found = (compare.diverging(n, _like(expected[n], outputs[n]), arrayfiles.widened(outputs[n]), tolerance) for n in expected)
     return [d for d in found if d is not None]
 

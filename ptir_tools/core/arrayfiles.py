@@ -6,11 +6,11 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import narrow, numpy_dtype, widen
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -31,23 +31,25 @@ from ptir_tools.core.dtypes import (
     DType,
 )  # fmt: skip
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 
 if TYPE_CHECKING:
     import zipfile
 
     import ml_dtypes
     import numpy as np
-    import safetensors
 
     from ptir_tools.core.arrays import Array
 else:
     ml_dtypes = lazy("ml_dtypes")
     np = lazy("numpy")
-    safetensors = lazy("safetensors")
     zipfile = lazy("zipfile")
 
+# Sees key, shape and dtype of an array before its data are read, and raises what is to be raised when they do not fit.
+Fits = Callable[[str, tuple[int, ...], "np.dtype[Any]"], None]
 SUFFIXES = (".npy", ".npz", ".safetensors")
 _HEADER = 100_000  # bytes of a .npy header that are read
+_PIECE = 1 << 20  # so many bytes are unpacked at a time
 _ALIGNED = 8  # the length of a .safetensors header is so many bytes, and data begin at a multiple of it
 # What .safetensors calls the dtypes that it has.
 SAFETENSORS = {
@@ -61,44 +63,79 @@ _WIDER = {
 }  # fmt: skip
 
 
-def load(path: str, key: str | None = None) -> Array:
+def load(path: str, key: str | None = None, fits: Fits | None = None) -> Array:
     """The array in a .npy file, or `key` of a .npz or .safetensors file (which may be left out when there is one alone).
 
-    What .npy cannot name comes as raw bytes (`V2` for bf16). Raises UsageError for a missing key or an unknown suffix, and
-    OSError for a file that cannot be read or is damaged.
+    `fits` sees what the header says before the data are read. What .npy cannot name comes as raw bytes (`V2` for bf16). Raises
+    UsageError for a missing key or an unknown suffix, and OSError for a file that cannot be read or is damaged.
     """
     if path.endswith(".npy"):
         with open(path, "rb") as file, _damaged(path):
-            return _read_npy(file, os.fstat(file.fileno()).st_size)
-    found = load_all(path, key)
-    if key is None and len(found) == 1:
-        return next(iter(found.values()))
-    if key is None or key not in found:
-        known = ", ".join(keys(path)[:20]) or "nothing"
+            return _read_npy(file, os.fstat(file.fileno()).st_size, fits, key or "")
+    archive = Archive(path)
+    names = archive.names
+    if key is None and len(names) == 1:
+        key = names[0]
+    if key is None or key not in names:
+        known = ", ".join(names[:20]) or "nothing"
         raise UsageError(
             f"{path} has no `{key}` (it holds: {known})" if key is not None else f"{path} holds {known}; name one: {path}:KEY"
         )
-    return found[key]
+    return archive.read(key, fits)
 
 
-def load_all(path: str, only: str | None = None) -> dict[str, Array]:
-    """All arrays of a .npz or .safetensors file by key (or `only` that one). Raises UsageError and OSError as `load`."""
-    if path.endswith(".npz"):
-        with open(path, "rb") as file, _damaged(path), zipfile.ZipFile(file) as archive:
-            members = [m for m in archive.infolist() if only is None or m.filename.removesuffix(".npy") == only]
-            return {m.filename.removesuffix(".npy"): _read_npy(archive.open(m), m.file_size) for m in members}
-    if path.endswith(".safetensors"):
-        with open(path, "rb") as file:
-            data = file.read()
-        with _damaged(path):
-            found = dict(_deserialize(data))
-            return {name: _from_safe(found[name]) for name in _header(data) if name in found and only in (None, name)}
-    raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
+def load_all(path: str, fits: Fits | None = None) -> dict[str, Array]:
+    """All arrays of a .npz or .safetensors file by key. Raises UsageError and OSError as `load`."""
+    archive = Archive(path)
+    return {name: archive.read(name, fits) for name in archive.names}
 
 
-def keys(path: str) -> list[str]:
-    """The keys of a .npz or .safetensors file, in its order."""
-    return list(load_all(path))
+class Archive:
+    """A .npz or .safetensors file whose table of contents is read once. Raises UsageError for another suffix, OSError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        self.entries: dict[str, Any] = {}
+        if path.endswith(".npz"):
+            with _damaged(path):
+                self.zip = zipfile.ZipFile(path)
+                self.members = {m.filename.removesuffix(".npy"): m for m in self.zip.infolist()}
+        elif path.endswith(".safetensors"):
+            with open(path, "rb") as file, _damaged(path):
+                self.data = os.fstat(file.fileno()).st_size
+                head = file.read(_ALIGNED)
+                if not len(head) == _ALIGNED <= _ALIGNED + _header_size(head) <= self.data:
+                    raise ValueError("its header is cut short")
+                self.start = _ALIGNED + _header_size(head)
+                self.entries = _header(head + file.read(_header_size(head)))
+        else:
+            raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of the arrays, in the order of the file."""
+        return [*self.members, *(name for name in self.entries if name != "__metadata__")]
+
+    def read(self, key: str, fits: Fits | None = None) -> Array:
+        """The array `key`, after `fits` has seen what its header says. Raises KeyError for a key that is not there, OSError."""
+        with _damaged(self.path):
+            if key in self.members:
+                with self.zip.open(self.members[key]) as member:
+                    return _read_npy(member, self.members[key].file_size, fits, key)
+            with open(self.path, "rb") as file:
+                return self._safe(file, key, fits)
+
+    def _safe(self, file: IO[bytes], key: str, fits: Fits | None) -> Array:
+        entry = self.entries[key]
+        dtype, shape, (start, end) = _safe_dtype(entry["dtype"]), tuple(entry["shape"]), entry["data_offsets"]
+        want = _nbytes(shape, dtype)
+        if fits is not None:
+            fits(key, shape, dtype)
+        if not 0 <= start <= end <= self.data - self.start or end - start != want:
+            raise ValueError(f"`{key}` has the bytes {start} to {end}, its type {want}")
+        file.seek(self.start + start)
+        return np.frombuffer(file.read(want), dtype).reshape(shape)
 
 
 def save(path: str, file: IO[bytes], arrays: Mapping[str, Array]) -> None:
@@ -173,40 +210,47 @@ def _header(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
-    return found
-
-
-def _from_safe(t: Mapping[str, Any]) -> Array:
-    name = _SAFE_DTYPES.get(t["dtype"])
+def _safe_dtype(safe: str) -> np.dtype[Any]:
+    name = _SAFE_DTYPES.get(safe)
     if name is None:
-        raise ValueError(f"unknown dtype {t['dtype']}")
-    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
-    return np.frombuffer(bytes(t["data"]), dtype).reshape(t["shape"])
+        raise ValueError(f"unknown dtype {safe}")
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
 def _write_npy(file: IO[bytes], array: Array) -> None:
     np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
 
 
-def _read_npy(file: IO[bytes], size: int) -> Array:
-    """An array of a .npy stream of `size` bytes, after its header was held to that size."""
+def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
+    """An array of a .npy stream of `size` bytes, after its header was held to that size and to `fits`."""
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = header(file, max_header_size=_HEADER)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    want = _nbytes(shape, dtype)
+    if want > size:
+        raise ValueError(f"its header tells of {want} bytes, the file has {size}")
+    if fits is not None:
+        fits(key, tuple(shape), dtype)
+    data, filled = np.empty(want, np.uint8), 0
+    while filled < want and (piece := file.read(min(want - filled, _PIECE))):
+        data[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+        filled += len(piece)
+    if filled != want:
+        raise ValueError(f"it ends after {filled} of {want} bytes")
+    data.flags.writeable = False
+    return np.frombuffer(data.data, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _nbytes(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
+    """How many bytes an array takes. Raises ValueError for a negative extent."""
     count = 1
     for n in shape:
         count *= int(n)
-    want = count * dtype.itemsize
-    if min(shape, default=0) < 0 or want > size:
-        raise ValueError(f"its header tells of {want} bytes, the file has {size}")
-    data = file.read(want)
-    if len(data) != want:
-        raise ValueError(f"it ends after {len(data)} of {want} bytes")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its shape is {list(shape)}")
+    return count * dtype.itemsize
 
 
 @contextlib.contextmanager
@@ -214,7 +258,7 @@ def _damaged(path: str) -> Iterator[None]:
     """What readers raise about bytes that make no sense, as an OSError that names the file."""
     try:
         yield
-    except (OSError, UsageError):
+    except (OSError, UsageError, Violation, LimitExceeded):
         raise
     except Exception as error:
         raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {error}", path) from error

@@ -26,6 +26,7 @@ class Options:
     lossy: bool = False  # translating: also what changes a NaN, a range or more than rounding
     constants: dict[str, Literal] | None = None  # translating: what Tiny keeps outside, by tensor_id; to Tiny it is filled
     elide_constants: int | None = None  # writing: constants of more elements become dense<?>
+    weights: tuple[str, ...] = ()  # reading text PTIR: folders and files where payloads may be, next to the program's own folder
     outside: Mapping[Literal, str] = field(default_factory=dict)  # writing text PTIR: payloads kept in files, as `@file:key`
 
 

@@ -18,6 +18,7 @@ from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.text.attributes import convert
+from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.filling import Filling, Given
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.ptir.text.spelling import nearest
@@ -31,8 +32,8 @@ class Assembly:
 
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
-        self.folder = os.path.dirname(source.name)
-        self.filling = Filling(diagnostics, self.folder)
+        self.files = Files(os.path.dirname(source.name), options.weights)
+        self.filling = Filling(diagnostics, self.files)
         self.program = Program(DIALECT, source=source)
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
@@ -250,7 +251,7 @@ class Assembly:
         try:
             if not isinstance(t, TensorType):
                 raise Violation("ResultTypeMismatch", f"a literal is a tensor, not {t}")
-            return read_payload(payload, t, self.folder)
+            return read_payload(payload, t, self.files)
         except Violation as violation:
             self.violation(violation, at)
             return None

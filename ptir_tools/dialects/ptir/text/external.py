@@ -1,16 +1,14 @@
-"""Payloads outside the text: `dense<@weights.safetensors:key>`, and `.npz` alike. Paths are relative to the text's file."""
+"""Payloads outside the text: `dense<@weights.safetensors:key>`, and `.npz` alike. Paths are relative to the text's file, in its
+folder or below."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.arrayfiles import SAFETENSORS
 from ptir_tools.core.diagnostics import UsageError, Violation, require
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.lazy import lazy
@@ -18,64 +16,64 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
 else:
-    np = lazy("numpy")
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
 
+_SUFFIXES = (".safetensors", ".npz")
 SMALL = 16  # longer constants are written into the file of weights when there is one
 
 
-def load(reference: str, t: TensorType, folder: str) -> bytes:
-    """The bytes of the array that `@file:key` names, which must have the dtype and shape of `t`.
+class Files:
+    """The files that `dense<@file:key>` of one text names: below `folder`, the text's own, and below `roots` or one of them.
 
-    Raises Violation("InvalidLiteral"), and LimitExceeded for a literal that is too big.
+    Links are followed before a place is judged. The table of contents of a file is read once.
     """
-    name, _, key = reference.removeprefix("@").rpartition(":")
-    readers = {".safetensors": _safetensors, ".npz": _npz}
-    read = readers.get(os.path.splitext(name)[1])
-    help = "write dense<@weights.safetensors:key>"
-    if read is None or not key:
-        raise Violation("InvalidLiteral", f"`{reference}` names no array in a .safetensors or .npz file", at="value", help=help)
-    if t.count * t.dtype.size > LIMITS.literal_bytes:
-        raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
-    try:
-        return read(os.path.join(folder, name), key, t)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {error}", at="value") from None
+
+    def __init__(self, folder: str = "", roots: Sequence[str] = ()) -> None:
+        self.folder, self.roots = folder, roots
+        self.archives: dict[str, arrayfiles.Archive] = {}
+
+    def load(self, reference: str, t: TensorType) -> bytes:
+        """The bytes of the array that `@file:key` names, which must have the dtype and shape of `t`.
+
+        Raises Violation("InvalidLiteral"), and LimitExceeded for a literal that is too big.
+        """
+        name, _, key = reference.removeprefix("@").rpartition(":")
+        help = "write dense<@weights.safetensors:key>"
+        if os.path.splitext(name)[1] not in _SUFFIXES or not key:
+            message = f"`{reference}` names no array in a .safetensors or .npz file"
+            raise Violation("InvalidLiteral", message, at="value", help=help)
+        if t.count * t.dtype.size > LIMITS.literal_bytes:
+            raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
+        path = os.path.join(self.folder, name)
+        if not self.allowed(path):
+            message = f"`{reference}` is outside of the program's folder"
+            raise Violation("InvalidLiteral", message, at="value", help="allow its folder with --weights-root DIR")
+
+        def fits(_: str, shape: tuple[int, ...], dtype: object) -> None:
+            _same(dtype, arrays.numpy_dtype(t.dtype), key, "dtype")
+            _same(shape, t.static_shape, key, "shape")
+
+        try:
+            if path not in self.archives:
+                self.archives[path] = arrayfiles.Archive(path)
+            if key not in self.archives[path].names:
+                raise ValueError(f"there is no array `{key}`")
+            return arrays.pack(self.archives[path].read(key, fits), t.dtype)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {error}", at="value") from None
+
+    def allowed(self, path: str) -> bool:
+        """Whether the file may be read."""
+        real = os.path.realpath(path)
+        places = [os.path.realpath(place or os.curdir) for place in (self.folder, *self.roots)]
+        return any(real == place or real.startswith(os.path.join(place, "")) for place in places)
 
 
-def _fits(found: object, wanted: object, key: str, what: str) -> None:
+def _same(found: object, wanted: object, key: str, what: str) -> None:
     require(found == wanted, "InvalidLiteral", f"`{key}` has {what} {found}, {wanted} is wanted", at="value")
-
-
-def _safetensors(path: str, key: str, t: TensorType) -> bytes:
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > LIMITS.file_bytes:
-            raise ValueError("the header is too long")
-        entry: Any = json.loads(file.read(size)).get(key)
-        if not isinstance(entry, dict):
-            raise ValueError(f"there is no array `{key}`")
-        _fits(entry["dtype"], SAFETENSORS.get(t.dtype), key, "dtype")
-        _fits(tuple(entry["shape"]), t.static_shape, key, "shape")
-        start, end = entry["data_offsets"]
-        file.seek(8 + size + start)
-        data = file.read(end - start)
-    if len(data) != math.prod(t.static_shape) * t.dtype.size:
-        raise ValueError(f"`{key}` is cut short")
-    return data
-
-
-def _npz(path: str, key: str, t: TensorType) -> bytes:
-    with np.load(path, allow_pickle=False) as archive:
-        if key not in archive.files:
-            raise ValueError(f"there is no array `{key}`")
-        array = archive[key]
-    _fits(array.dtype, arrays.numpy_dtype(t.dtype), key, "dtype")
-    _fits(array.shape, t.static_shape, key, "shape")
-    return arrays.pack(array, t.dtype)
 
 
 def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, Array]]:
@@ -85,14 +83,14 @@ def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, 
     Splats, and what .safetensors cannot name, stay in the text. Raises UsageError for another kind of file.
     """
     file = os.path.basename(path)
-    if os.path.splitext(file)[1] not in (".safetensors", ".npz"):
+    if os.path.splitext(file)[1] not in _SUFFIXES:
         raise UsageError(f"{path}: weights are kept in .safetensors and .npz files")
     references: dict[Literal, str] = {}
     found: dict[str, Array] = {}
     keys: dict[object, str] = {}
     for op in (op for block in program.blocks() for op in block.body if op.defn.is_constant):
         x = op.attr("value")
-        if x.data is None or x.splat or x.type.count <= SMALL or x.type.dtype not in SAFETENSORS:
+        if x.data is None or x.splat or x.type.count <= SMALL or x.type.dtype not in arrayfiles.SAFETENSORS:
             continue
         if x.key not in keys:
             keys[x.key] = key = _free(op.result.name, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Operand
@@ -15,6 +15,9 @@ from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Payload, Regio
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.ptir.text.spelling import nearest
 
+if TYPE_CHECKING:
+    from ptir_tools.dialects.ptir.text.external import Files
+
 # Names and the plain values between their brackets, in the order of the text.
 Given = Sequence[tuple[str, list[Any]]]
 CODES = DIALECT.codes
@@ -24,10 +27,10 @@ _ALIASES = {("broadcast_to", "shape"): ("result_shape",), ("dot_general", "batch
 
 
 class Filling:
-    """Reads attributes, and reports what is wrong with them; payloads in files are in `folder`."""
+    """Reads attributes, and reports what is wrong with them; `files` are those that payloads may be in."""
 
-    def __init__(self, diagnostics: Diagnostics, folder: str) -> None:
-        self.diagnostics, self.folder = diagnostics, folder
+    def __init__(self, diagnostics: Diagnostics, files: Files) -> None:
+        self.diagnostics, self.files = diagnostics, files
 
     def attributes(
         self, defn: OpDef, given: Given, operands: tuple[Operand, ...], result: Type, at: Loc
@@ -106,7 +109,7 @@ class Filling:
         elif not isinstance(result, TensorType):
             raise Violation("ResultTypeMismatch", f"a literal is a tensor, the result is {result}")
         else:
-            named[key] = read_payload(values[0], result, self.folder)
+            named[key] = read_payload(values[0], result, self.files)
 
 
 def _types(operands: Sequence[Operand]) -> tuple[Type, ...]:

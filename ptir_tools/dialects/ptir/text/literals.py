@@ -42,8 +42,8 @@ _HALF = {CF32: F32, CF64: F64}
 # ---- reading
 
 
-def read_payload(text: str, t: TensorType, folder: str = "") -> Literal:
-    """The literal of static type `t` whose payload is `text`, what stands between `dense<` and `>`; files are in `folder`.
+def read_payload(text: str, t: TensorType, files: external.Files | None = None) -> Literal:
+    """The literal of static type `t` whose payload is `text`, what is between `dense<` and `>`; it may be in one of `files`.
 
     Raises Violation: "DynamicDimensionMismatch", "InvalidLiteral", "LiteralSizeMismatch", "SyntaxError".
     """
@@ -56,8 +56,9 @@ def read_payload(text: str, t: TensorType, folder: str = "") -> Literal:
     if text.startswith('"'):
         return _read_hex(text, t)
     if text.startswith("@"):
-        found = literal(t, external.load(text, t, folder))
-        found.origin = os.path.join(folder, text[1:])
+        files = external.Files() if files is None else files
+        found = literal(t, files.load(text, t))
+        found.origin = os.path.join(files.folder, text[1:])
         return found
     if text.startswith("["):
         return literal(t, encode(_flatten(text, t), t.dtype))

@@ -229,7 +229,7 @@ class _Reader:
         try:
             if m[1]:
                 t = self.type_of(m[2])
-                return read_payload(m[1][6:-1], t, self.assembly.folder) if isinstance(t, TensorType) else None
+                return read_payload(m[1][6:-1], t, self.assembly.files) if isinstance(t, TensorType) else None
             value = self.assembly.values.get(m[3])
             if value is None or m[4] is None:
                 return value
