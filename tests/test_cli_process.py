@@ -311,3 +311,24 @@ def test_the_package_runs_as_the_command_line() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
     ran = subprocess.run([sys.executable, "-m", "ptir_tools", "opt", "no/file"], capture_output=True, timeout=60, cwd=ROOT)
     assert ran.returncode == 4 and ran.stderr == b"error: no/file: no such file or directory\n"
+
+
+def test_a_folder_is_every_program_below_it(tmp_path: Path) -> None:
+    good, bad = ((ROOT / "testdata" / "verify" / f"{name}.ptir").read_text() for name in ("ok", "syntax"))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.ptir").write_text(good)
+    assert ptir("verify", tmp_path).returncode == 0
+    (tmp_path / "sub" / "a.ptir").write_text(bad)
+    (tmp_path / "sub" / "notes.txt").write_text("nothing that anyone recognizes\n")
+    ran = ptir("verify", tmp_path)
+    assert ran.returncode == 1
+    assert b"sub/a.ptir" in ran.stderr and b"sub/notes.txt: not a program of a known format" in ran.stderr
+    (tmp_path / "empty").mkdir()
+    assert ptir("verify", tmp_path / "empty").returncode == 2
+
+
+def test_a_block_too_big_to_reorder_is_said(tmp_path: Path) -> None:
+    rows = "".join(f"  %{i + 1} = neg(%{i}) -> tensor<f32, 2>\n" for i in range(2001))
+    (tmp_path / "p.ptir").write_text(f"func @f(%0: tensor<f32, 2>) -> tensor<f32, 2> {{\n{rows}  return %2001\n}}\n")
+    ran = ptir("plan", "--order", "min-peak", tmp_path / "p.ptir", "-o", tmp_path / "plan.txt")
+    assert ran.returncode == 0 and b"@f has 2001 ops and keeps its order" in ran.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 
 import click
@@ -40,8 +41,8 @@ def command(
       ptir fmt --in-place a.mind b.mind
       ptir fmt --check --diff model.ptir
     """
-    if len(files) > 1 and not (in_place or check or diff):
-        raise UsageError("several files need --in-place, --check or --diff")
+    if (len(files) > 1 or any(map(os.path.isdir, files))) and not (in_place or check or diff):
+        raise UsageError("several files, and a folder, need --in-place, --check or --diff")
 
     def one(path: str) -> int:
         before, after = _formatted(session, path, split_input)

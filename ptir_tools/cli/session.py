@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 
 reading = lazy("ptir_tools.dialects.reading")
+sniff = lazy("ptir_tools.dialects.sniff")
 symbols = lazy("ptir_tools.core.symbols")
 verifier = lazy("ptir_tools.core.verify")
 
@@ -102,9 +103,42 @@ class Session:
         return "<stdin>", sys.stdin.buffer.read(self.options.limits.file_bytes + 1)
 
     def each(self, paths: Sequence[str], action: Callable[[str], int]) -> None:
-        """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code."""
-        if status := self.highest(paths or ("-",), action):
+        """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code. For a folder
+        that is no trace, every program below it is taken, in the order of names."""
+        files = [file for path in paths for file in self.programs_below(path)] if paths else ["-"]
+        if status := self.highest(files, action):
             raise click.exceptions.Exit(status)
+
+    def programs_below(self, path: str) -> Iterator[str]:
+        """`path`, or when it is a folder the programs below it; files of no known format are named on standard error. Raises
+        UsageError for a folder without programs."""
+        if path in STDIN or not os.path.isdir(path) or reading.program_file(path) != path:
+            yield path
+            return
+        found = False
+        for folder, folders, files in os.walk(path):
+            folders[:] = [f for f in sorted(folders) if not f.startswith(".")]
+            if reading.is_traced(folder):
+                folders[:], files = [], []
+                found = True
+                yield folder
+            for file in (os.path.join(folder, f) for f in sorted(files) if not f.startswith(".")):
+                if self.form is not None or self.recognized(file):
+                    found = True
+                    yield file
+                else:
+                    self.reporter.tell(f"{file}: not a program of a known format")
+        if not found:
+            raise UsageError(f"{path}: there is no program in this folder")
+
+    def recognized(self, path: str) -> bool:
+        """Whether a file begins like a program; one that cannot be opened is left to whoever reads it."""
+        try:
+            with open(path, "rb") as file:
+                text = file.read(self.options.limits.file_bytes + 1).decode("utf-8", "replace")
+        except OSError:
+            return True
+        return sniff.sniff(text.removeprefix(reading.BOM)) is not None
 
     def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:
         """The highest exit code that `action` gives; what ends it for one of the things does not end it for the others."""

@@ -50,6 +50,11 @@ def _traced(folder: str) -> str | None:
     return next((p for p in paths if os.path.exists(p)), None)
 
 
+def is_traced(folder: str) -> bool:
+    """Whether a folder is that of one traced run."""
+    return _traced(folder) is not None
+
+
 def _same_program(first: str, second: str) -> bool:
     """Whether two traced runs are of one program: structure and payloads are the same, byte for byte."""
     one, other = (os.path.join(os.path.dirname(p), trace.PAYLOADS) for p in (first, second))

@@ -1,1 +1,1 @@
-# FAIL[4]: ptir verify testdata/verify
+# FAIL[1]: ptir verify testdata/verify/data/folder
