@@ -68,5 +68,5 @@ def test_every_file_belongs_to_a_case() -> None:
     stems = {f.with_suffix("") for f in CASES}
     for f in _files():
         belongs = f in CASES or (f.suffix in _EXPECTATIONS and f.with_suffix("") in stems)
-        named = any(str(p.relative_to(ROOT)) in lines for p in (f, f.parent) if p.parent != TESTDATA)
+        named = any(str(p.relative_to(ROOT)) in lines for p in (f, f.parent, f.parent.parent) if TESTDATA in p.parent.parents)
         assert belongs or named, f"{f} belongs to no case"
