@@ -99,11 +99,11 @@ def test_check_finds_a_changed_program():
     assert found.diverged and found.sizes == {"N": 2} and found.inputs["p0"].shape == (2, 4)
 
 
-@pytest.mark.parametrize("dtype,digits", [(F32, 3e-4), (F64, 1e-11), (BF16, 1.0)])
+@pytest.mark.parametrize("dtype,digits", [(F32, 1e-4), (F64, 1e-12), (BF16, 0.06)])
 def test_the_bound_is_neither_nothing_nor_everything(dtype, digits):
     program, b, (x, y) = build((dtype, (32, 32)), (dtype, (32, 32)))
     z = b.op("dot_general", x, y, contract_lhs=(1,), contract_rhs=(0,))
     b.results(b.op("exp", b.op("tanh", z)))
     _, bounds = compare.reference_outputs(program, random_inputs(program), RunOptions())
     (bound,) = bounds.values()
-    assert 0 < bound.absolute < digits
+    assert 0 < bound.absolute.min() <= bound.absolute.max() < digits

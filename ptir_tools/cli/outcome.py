@@ -59,8 +59,8 @@ def _shaped(t: Type | None, array: Array) -> Type:
 
 def across_engines(
     program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array], other: str, options: RunOptions
-) -> tuple[list[compare.Divergence], list[str]]:
-    """Where another engine differs by more than the computed bound allows, and which outputs nothing bounds. The reference
+) -> tuple[list[compare.Divergence], dict[str, int]]:
+    """Where another engine differs by more than the computed bound allows, and how many elements nothing bounds. The reference
     is what both are held to."""
     expected, tolerances = compare.reference_outputs(program, inputs, options)
     found = compare.compare(expected, outputs, tolerances)

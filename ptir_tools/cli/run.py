@@ -243,8 +243,9 @@ class Execution:
         found: list[compare.Divergence] = []
         if f.other_engine is not None:
             found, untold = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
-            for name in untold:
-                self.session.reporter.say(f"--compare did not compare {name}: {compare.UNBOUNDED}")
+            for name, n in untold.items():
+                what = f"{n} of {outputs[name].size} elements of {name}"
+                self.session.reporter.say(f"--compare did not compare {what}: {compare.UNBOUNDED}")
         if f.expect is not None:
             found += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol))
         for divergence in found:

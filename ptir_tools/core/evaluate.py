@@ -71,17 +71,28 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
 
     Raises Violation for what the contract calls an error at run time; `context.failed` is then the op that did.
     """
-    context.check_time()
+    return apply(op, operands, keywords(op, context, lambda region: _callable(region, context, env)), context)
+
+
+def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., Any]]) -> dict[str, Any]:
+    """What the body of `op` takes by name: attributes, regions as `call` makes them callable, context and result types."""
     d = op.defn
-    keywords = d.named(op.attrs)
+    named = d.named(op.attrs)
     for name, region in zip(d.regions, op.regions, strict=True):
-        keywords[name] = _callable(region, context, env)
+        named[name] = call(region)
     for name, wanted in d.wants.items():
         types = op.results[0].type if len(op.results) == 1 else tuple(v.type for v in op.results)
-        keywords[name] = context if wanted == "Context" else types
+        named[name] = context if wanted == "Context" else types
+    return named
+
+
+def apply(op: Op, operands: Sequence[Data], named: dict[str, Any], context: Context) -> tuple[Data, ...]:
+    """The results of the body of `op` with these `keywords`. Raises as `evaluate` does."""
+    context.check_time()
+    d = op.defn
     before, context.op = context.op, op
     try:
-        answer = d.body(*d.split(op.attrs, operands), **keywords)
+        answer = d.body(*d.split(op.attrs, operands), **named)
     except Violation:
         context.failed = context.failed or op
         raise
@@ -119,7 +130,7 @@ def run_block(block: Region, arguments: Sequence[Data], context: Context, env: E
     local: Env = {} if env is None else dict(env)
     local.update(zip(block.params, arguments, strict=True))
     if (last := context.ends.get(block)) is None:
-        context.ends[block] = last = _last_uses(block) if env is None else {}
+        context.ends[block] = last = last_uses(block) if env is None else {}
     for i, op in enumerate(block.body):
         results = evaluate(op, [read(x, local) for x in op.operands], context, local)
         local.update(zip(op.results, results, strict=True))
@@ -128,7 +139,8 @@ def run_block(block: Region, arguments: Sequence[Data], context: Context, env: E
     return tuple(read(x, local) for x in block.results)
 
 
-def _last_uses(block: Region) -> dict[int, list[Value]]:
+def last_uses(block: Region) -> dict[int, list[Value]]:
+    """Per op of `block`, by its place: the values that nothing after it uses."""
     last: dict[Value, int] = {}
     for i, op in enumerate(block.body):
         for v in (*op.values(), *op.results):

@@ -105,6 +105,7 @@ class OpDef:
     star: bool  # the last group is written *xs
     wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
     implemented: bool
+    error: Callable[..., Any] | None  # its error rule (core.errors); None: the one of its traits
     attr_index: dict[str, int] = field(init=False)
     float_attrs: bool = field(init=False)  # an attribute may hold a float, which Python's == does not compare by its bits
     cache: dict[Any, Any] = field(default_factory=dict)
@@ -239,13 +240,15 @@ def op(
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
     family: str = "",
     implemented: bool = True,
+    error: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
     `safe` tells whether the op may be computed on these constants before it runs (without it: on any);
     `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `family` groups
-    ops that are one kind in a serialization or a pattern root; `implemented=False` says that the body is still empty.
+    ops that are one kind in a serialization or a pattern root; `implemented=False` says that the body is still empty;
+    `error` is the error rule of `core.errors`, which follows from the traits for elementwise ops and movement.
     """
 
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,6 +264,7 @@ def op(
             solve=solve,
             family=family or name.partition(".")[2],
             implemented=implemented,
+            error=error,
             **_schema(fn),
         )
         return fn

@@ -1,216 +1,167 @@
-"""How far two engines may differ: a running error analysis beside a reference run.
+"""How far an engine may be from the reference in this run: the reference, with an error beside every value.
 
-For every float value a bound on the absolute error of any element is carried along, from the unit roundoff of its dtype, the
-length of reductions, and the magnitudes that this run sees. It is a bound in the largest norm, to first order, in which the
-terms of a sum are taken as independent; results of a region start from the worst relative error so far. It never says that more
-than half the digits of what was added up may be wrong, except near a pole (div, log, rsqrt): there the smallest magnitude of the
-operand decides, less its error. When nothing is left of it, the bound is infinite, and so is that of what is made of the result.
+Each op is run by its declared body and its error by its declared rule (`core.errors`), on the values of this run. Regions are
+run on values with errors. A branch or a loop whose predicate may be either way is run both ways, and its results may be either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, sqrt
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.dtypes import DType
-from ptir_tools.core.evaluate import read
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
+from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
+from ptir_tools.core.evaluate import read as read_plain
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, leaves_read, operand_type
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type, leaves
-from ptir_tools.engines.signature import flatten
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.engines import reference
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.signature import flatten, nest
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.core.ir import Program
 else:
     np = lazy("numpy")
 
-SLACK = 4  # both engines err, and library functions are off by a few units
-
-
-def roundoff(dtype: DType) -> float:
-    """The unit roundoff of a float dtype; 0 for integers and i1."""
-    return 2.0**-dtype.precision if dtype.precision else 0.0
-
 
 @dataclass(slots=True)
-class Size:
-    """What the run has seen of a value: largest and smallest nonzero magnitude, element count, and the error bound. Of what it
-    was made of, `scale` is the largest magnitude that was added or subtracted, `coarsest` the largest unit roundoff."""
+class Decisions:
+    """What the predicates of one region op were, and which one is to be the other way."""
 
-    high: float = 0.0
-    low: float = inf
-    count: int = 1
-    error: float = 0.0
-    unit: float = 0.0
-    scale: float = 0.0
-    coarsest: float = 0.0
+    flipped: bool = False
+    open: int = 0
 
-    def __post_init__(self) -> None:
-        self.scale = max(self.scale, self.high)
-        self.coarsest = max(self.coarsest, self.unit)
+
+@dataclass(slots=True, eq=False)
+class Approximate:
+    """An array and its error, as bodies with regions see it: they slice it, stack it and ask whether it holds."""
+
+    value: Array
+    error: Error = EXACT
+    decisions: Decisions = field(default_factory=Decisions)
 
     @property
-    def relative(self) -> float:
-        return self.error / self.high if self.high else 0.0
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    def __getitem__(self, at: Any) -> Approximate:
+        return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at])
+
+    def __bool__(self) -> bool:
+        if self.error is EXACT or not np.any(self.error):
+            return bool(self.value)
+        self.decisions.open += 1
+        return bool(self.value) != (self.decisions.flipped and self.decisions.open == 1)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Approximate:
+        rows = args[0]
+        if all(x.error is EXACT for x in rows):
+            return Approximate(function([x.value for x in rows], *args[1:], **kwargs))
+        errors = [np.zeros(x.shape) if x.error is EXACT else x.error for x in rows]
+        stacked = function([x.value for x in rows], *args[1:], **kwargs)
+        return Approximate(stacked, function(errors, *args[1:], **kwargs))
 
 
-def measure(array: Any, dtype: DType, error: float = 0.0) -> Size:
-    """The size of an array's finite part."""
-    if not (dtype.is_float or dtype.is_complex):
-        return Size(float(np.max(np.abs(array.astype(np.float64)), initial=0)), 1.0, max(array.size, 1))
-    magnitude = np.abs(array if dtype.is_complex else array.astype(np.float64))
-    finite = magnitude[np.isfinite(magnitude)]
-    low = float(np.min(finite, initial=inf, where=finite > 0))
-    return Size(float(np.max(finite, initial=0)), low, max(array.size, 1), error, roundoff(dtype))
+Env = dict[Value, Any]
 
 
-@dataclass(slots=True)
-class Analysis:
-    """An observer of a reference run. `of(operand)` is then the bound for it."""
+class Executable(reference.Executable):
+    """The reference, which leaves in `errors` how far each leaf of its results may be off."""
 
-    sizes: dict[tuple[Value, int], Size] = field(default_factory=dict)
-    worst: float = 0.0
-    coarsest: float = 0.0
+    def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
+        super().__init__(program, function, options)
+        self.errors: list[Error] = []
 
-    def parameters(self, block: Region, arguments: Sequence[Any]) -> None:
-        """Note the inputs, leaf by leaf; they are exact."""
-        places = [(p, i) for p in block.params for i in range(len(leaf_dtypes(p.type)))]
-        for (p, i), array in zip(places, arguments, strict=True):
-            self.sizes[p, i] = measure(array, leaf_dtypes(p.type)[i])
+    @property
+    def memory(self) -> int:
+        """As the reference's, with the errors and what they are made of."""
+        return 4 * super().memory
 
-    def __call__(self, op: Op, results: tuple[Any, ...]) -> None:
-        operands = [s for x in op.operands for s in self.of(x)]
-        for v, data in zip(op.results, results, strict=True):
-            for i, (array, dtype) in enumerate(zip(flatten(data), leaf_dtypes(v.type), strict=True)):
-                out = measure(np.asarray(array), dtype)
-                if out.unit:
-                    out.error = self.error(op, operands, out)
-                    self.worst = max(self.worst, out.relative)
-                    self.coarsest = max(self.coarsest, out.coarsest)
-                self.sizes[v, i] = out
-
-    def error(self, op: Op, operands: list[Size], out: Size) -> float:
-        """The bound for one result of `op`."""
-        if op.regions:
-            out.coarsest = max(out.unit, self.coarsest)
-            return (self.worst + out.unit) * out.high
-        rule = _RULES.get(op.defn.short.lower())
-        if rule is None:
-            rule = _same if op.defn.traits & MOVEMENT else _default
-        if any(x.error == inf for x in operands) or (rule in _POLES and operands[-1].error >= operands[-1].low):
-            return inf
-        found = rule(operands, out) if operands else out.unit * out.high
-        out.coarsest = max([out.unit, *(x.coarsest for x in operands)])
-        if rule in _POLES:  # where the operand is smallest, few of its digits may be right
-            out.scale = max(out.high, found / sqrt(out.coarsest))
-        elif rule in (_add, _same, _rounded, _sum, _dot):  # terms may cancel: what is left has the errors of what was there
-            out.scale = max([out.high, *(x.scale for x in operands)])
-        elif rule is _mul:  # a remainder stays one when it is scaled
-            out.scale = max([out.high, *(out.high * x.scale / x.high for x in operands if x.high)])
-        most = sqrt(out.coarsest) * out.scale
-        return min(found, most) if found == found else most
-
-    def of(self, x: Operand) -> list[Size]:
-        """The sizes of an operand's leaves; for a region's parameter, the worst relative error so far."""
-        if isinstance(x, Literal):
-            return [measure(read(x, {}), x.type.dtype)]
-        dtypes = leaf_dtypes(operand_type(x))
-        return [self.sizes.get(key) or self.unseen(roundoff(d)) for key, d in zip(leaves_read(x), dtypes, strict=True)]
-
-    def unseen(self, unit: float = 0.0) -> Size:
-        """What is taken for the parameter of a region."""
-        return Size(1.0, 1.0, 1, self.worst, unit, coarsest=self.coarsest)
+    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
+        given = [nest(p.type, map(Approximate, flatten(x))) for p, x in zip(self.function.params, arguments, strict=True)]
+        found = list(flatten(run_block(self.function, given, context)))
+        self.errors = [x.error for x in found]
+        values = reference.owned([x.value for x in found], arguments)
+        return tuple(nest(operand_type(x), values) for x in self.function.results)
 
 
-def leaf_dtypes(t: Type) -> list[DType]:
-    """The dtypes of a type's leaves."""
-    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, (TensorType, ScalarType, MemRefType))]
+def run_block(block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
+    """As `evaluate.run_block`, on values with errors."""
+    context.check_time()
+    local: Env = dict(zip(block.params, arguments, strict=True))
+    if (last := context.ends.get(block)) is None:
+        context.ends[block] = last = last_uses(block)
+    for i, op in enumerate(block.body):
+        results = step(op, [read(x, local) for x in op.operands], context)
+        local.update(zip(op.results, results, strict=True))
+        for v in last.get(i, ()):
+            local.pop(v, None)
+    return tuple(read(x, local) for x in block.results)
 
 
-Rule = Callable[[list[Size], Size], float]
+def read(x: Operand, env: Env) -> Any:
+    """The value of an operand, with its error."""
+    if isinstance(x, Literal):
+        return Approximate(read_plain(x, {}))
+    return env[x.value][x.index] if isinstance(x, Element) else env[x]
 
 
-def _same(xs: list[Size], out: Size) -> float:
-    return max(x.error for x in xs)
+def step(op: Op, operands: list[Any], context: Context) -> list[Any]:
+    """The results of one op, with their errors."""
+    if op.regions:
+        return _branching(op, operands, context)
+    named = keywords(op, context, lambda region: region)
+    values = apply(op, [x.value for x in operands], named, context)
+    arrays = [np.asarray(x) for x in flatten(tuple(values))]
+
+    def analyze(block: Region, given: Sequence[Array], errors: Sequence[Error]) -> tuple[list[Array], list[Error]]:
+        found = list(flatten(run_block(block, list(map(Approximate, given, errors)), context)))
+        return [x.value for x in found], [x.error for x in found]
+
+    seen = Step(op, [x.value for x in operands], [x.error for x in operands], arrays, named, analyze)
+    leaves = iter([Approximate(a, e) for a, e in zip(arrays, errors_of(seen), strict=True)])
+    return [nest(v.type, leaves) for v in op.results]
 
 
-def _rounded(xs: list[Size], out: Size) -> float:
-    return max(x.error for x in xs) + out.unit * out.high
+def _branching(op: Op, operands: list[Any], context: Context) -> list[Any]:
+    """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
+    observe, context.observe = context.observe, None
+    try:
+        found, open_ = _run(op, operands, context, Decisions())
+        if not open_:
+            return found
+        other = _run(op, operands, context, Decisions(flipped=True))[0] if open_ == 1 else None
+    finally:
+        context.observe = observe
+    leaves = list(flatten(tuple(found)))
+    others = list(flatten(tuple(other))) if other is not None else [None] * len(leaves)
+    joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
+    return [nest(v.type, joined) for v in op.results]
 
 
-def _add(xs: list[Size], out: Size) -> float:
-    return sum(x.error for x in xs) + out.unit * out.high
+def _run(op: Op, operands: list[Any], context: Context, decisions: Decisions) -> tuple[list[Any], int]:
+    def call(region: Region) -> Any:
+        return lambda *arguments: tuple(map(deciding, run_block(region, list(arguments), context)))
+
+    def deciding(x: Any) -> Any:
+        return Approximate(x.value, x.error, decisions) if isinstance(x, Approximate) else x
+
+    results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
+    made = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
+    return [nest(v.type, made) for v in op.results], decisions.open
 
 
-def _mul(xs: list[Size], out: Size) -> float:
-    a, b = xs[0], xs[-1]
-    return a.error * b.high + b.error * a.high + out.unit * out.high
-
-
-def _div(xs: list[Size], out: Size) -> float:
-    a, b = xs[0], xs[-1]
-    return (a.error + b.error * out.high) / (b.low - b.error) + out.unit * out.high
-
-
-def _exp(xs: list[Size], out: Size) -> float:
-    return (xs[0].error + 2 * out.unit) * out.high
-
-
-def _bounded_slope(xs: list[Size], out: Size) -> float:
-    return 1.13 * xs[0].error + 2 * out.unit * out.high
-
-
-def _log(xs: list[Size], out: Size) -> float:
-    return xs[0].error / (xs[0].low - xs[0].error) + 2 * out.unit * max(out.high, 1.0)
-
-
-def _inverse(xs: list[Size], out: Size) -> float:
-    return (xs[0].error / (xs[0].low - xs[0].error) + 2 * out.unit) * out.high
-
-
-def _sum(xs: list[Size], out: Size) -> float:
-    x, n = xs[0], max(xs[0].count / out.count, 1)
-    scale = max(out.high, sqrt(n) * x.high)
-    return x.error * sqrt(n) + x.relative * out.high + (n * min(x.unit, _ACCUMULATED) + out.unit) * scale
-
-
-def _dot(xs: list[Size], out: Size) -> float:
-    a, b = xs[:2]
-    n = max(sqrt(a.count * b.count / out.count), 1)
-    scale = max(out.high, sqrt(n) * a.high * b.high)
-    return (a.relative + b.relative + n * min(a.unit, _ACCUMULATED) + 2 * out.unit) * scale
-
-
-def _normalize(xs: list[Size], out: Size) -> float:
-    """Layer norm: the relative errors of its operands, and of a few sums."""
-    return (8 * sum(x.relative for x in xs) + (8 + sqrt(xs[0].count)) * out.unit) * out.high
-
-
-def _default(xs: list[Size], out: Size) -> float:
-    """Any other op: every relative error of its operands, and a sum over as many elements as there are per result."""
-    n = max(max(x.count for x in xs) / out.count, 1)
-    return (4 * sum(x.relative for x in xs) + (n + 4) * out.unit) * max(out.high, max(x.high for x in xs))
-
-
-_POLES = (_div, _log, _inverse)
-_ACCUMULATED = 2.0**-24  # narrow floats are accumulated in f32
-
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("neg", "abs", "maximum", "minimum", "select", "clamp", "reduce_max", "reduce_min", "relu"), _same),
-    **dict.fromkeys(("max", "min", "where"), _same),
-    **dict.fromkeys(("stop_gradient", "take", "gather", "dynamic_slice", "dynamic_update_slice", "top_k"), _same),
-    **dict.fromkeys(("tanh", "erf", "sigmoid"), _bounded_slope),
-    **dict.fromkeys(("rsqrt", "reciprocal"), _inverse),
-    **dict.fromkeys(("sum", "reduce_sum", "mean", "reduce_window", "segment_reduce", "scatter_add"), _sum),
-    **dict.fromkeys(("dot_general", "matmul", "dot", "conv2d"), _dot),
-    **dict.fromkeys(("add", "sub"), _add),
-    "cast": _rounded,
-    "mul": _mul,
-    **dict.fromkeys(("div", "fdiv"), _div),
-    **dict.fromkeys(("exp", "exp2"), _exp),
-    "log": _log,
-    "layer_norm": _normalize,
-}
+def _either(a: Approximate, b: Approximate | None) -> Approximate:
+    """`a`, with an error that takes in `b`; no bound without it."""
+    if b is None:
+        return Approximate(a.value, np.full(a.shape, np.inf))
+    wide = [x.value.astype(np.complex128 if x.value.dtype.kind == "c" else np.float64) for x in (a, b)]
+    with np.errstate(all="ignore"):
+        gap = apart(*wide)
+    sides = [0.0 if x.error is EXACT else x.error for x in (a, b)]
+    return Approximate(a.value, np.maximum(sides[0], gap + sides[1]))

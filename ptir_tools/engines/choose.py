@@ -45,9 +45,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     engine that cannot run the program, Rejected for one whose conversion finds that it fails when it runs and for payloads that
     are not there, LimitExceeded for a type that no array can have.
     """
-    require_memory(widest_empty(program), options.limits)
-    if missing_payloads(program, diagnostics):
-        raise Rejected(diagnostics.sorted())
+    require_runnable(program, options, diagnostics)
     if program.dialect.name == "pto":
         return tiles.Executable(program, program.main, options)
     if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):
@@ -68,6 +66,13 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     make = _ENGINES["native" if options.engine == "auto" and native.available() else options.engine]
     ready = optimized(hub, options, diagnostics)
     return make(ready, ready.main, options)
+
+
+def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnostics) -> None:
+    """Raise LimitExceeded for a type that no array can have, Rejected for payloads that are not there."""
+    require_memory(widest_empty(program), options.limits)
+    if missing_payloads(program, diagnostics):
+        raise Rejected(diagnostics.sorted())
 
 
 def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:

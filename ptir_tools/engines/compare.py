@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.errors import EXACT as NO_ERROR
+from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Type
-from ptir_tools.engines import execute, rejecting, require_memory, run, specialized
+from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
-from ptir_tools.engines.bounds import SLACK, Analysis, leaf_dtypes, measure
-from ptir_tools.engines.choose import prepare
+from ptir_tools.engines.choose import require_runnable
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
 
@@ -31,22 +32,24 @@ else:
 
 @dataclass(slots=True, frozen=True)
 class Tolerance:
-    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. An infinite one tells nothing.
-    `finite`: nothing is told of what should be NaN or infinite."""
+    """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array, a number
+    for every element; one with an infinite one is not compared. `finite`: neither is what should be NaN or infinite."""
 
-    absolute: float = 0.0
+    absolute: float | Array = 0.0
     relative: float = 0.0
     finite: bool = False
 
     @property
-    def tells(self) -> bool:
-        """Whether anything could fail it."""
-        return bool(np.isfinite(self.absolute + self.relative))
+    def largest(self) -> float:
+        """The largest finite absolute tolerance of an element."""
+        found = np.asarray(self.absolute)
+        return float(np.max(found, where=np.isfinite(found), initial=0.0))
 
 
 EXACT = Tolerance()
-UNBOUNDED = "rounding may put a divisor, or what a log or root is taken of, at 0: nothing bounds the result"
+UNBOUNDED = "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0"
 _ATTEMPTS = 100
+_SUMS = 4  # roundings of a term, where no error rule is known
 _LEAST = 0.125  # every float dtype has it
 
 
@@ -74,21 +77,24 @@ class Divergence:
 
 def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
     """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN; integers and i1
-    are compared bit for bit."""
+    are compared bit for bit where no rounding comes into them."""
     if (found := _unlike(name, expected, actual)) is not None:
         return found
     a, b = _wide(expected), _wide(actual)
+    free = np.isposinf(tolerance.absolute)  # elements that are not compared
     if a.dtype.kind in "iub":
         off, gap, size = a != b, None, None
+        if isinstance(tolerance.absolute, np.ndarray):  # a number is for floats alone
+            off &= ~(np.abs(a.astype(np.float64) - b.astype(np.float64)) <= tolerance.absolute)
     else:
         with np.errstate(all="ignore"):
             gap, size = np.abs(a - b), np.abs(a)
             same = (a == b) | (np.isnan(a) & np.isnan(b)) | (~np.isfinite(a) if tolerance.finite else False)
-            off = ~same & ~(gap <= tolerance.absolute + tolerance.relative * size)
+            off = ~same & ~free & ~(gap <= tolerance.absolute + tolerance.relative * size)
     if not np.any(off):
         return None
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), a.shape))
-    absolute, relative = _needed(gap, size, same) if gap is not None else (None, None)
+    absolute, relative = _needed(gap, size, same | free) if gap is not None else (None, None)
     return Divergence(name, at, expected[at], actual[at], int(np.count_nonzero(off)), absolute, relative)
 
 
@@ -124,39 +130,48 @@ def _needed(gap: Any, size: Any, same: Any) -> tuple[float | None, float | None]
 def reference_outputs(
     program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
-    """The reference's outputs, and how far any other engine may be off: per output, from dtypes and reduction lengths.
+    """The reference's outputs, and how far any other engine may be off: per element, by the error rules of the ops on the values
+    of this run.
 
     Raises as `engines.run` does.
     """
     options = replace(options, engine="reference")
     if program.dialect.name == "pto":
-        outputs = run(program, inputs, options)
-        return outputs, _by_extent(outputs, {p.name: p.type for p in ports.signature(program, options.function)})
-    diagnostics, analysis = Diagnostics(program.source), Analysis()
+        return _of_tiles(program, inputs, options)
+    diagnostics = Diagnostics(program.source)
     given = ports.order(ports.signature(program, options.function), inputs)
     with rejecting(diagnostics, Context()):
         static = specialized(program, given, options)
-        executable = prepare(static, options, diagnostics)
+        require_runnable(static, options, diagnostics)
+    executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory, options.limits)
-    analysis.parameters(executable.function, given)
-    outputs = execute(executable, static, given, replace(options, observe=analysis), diagnostics)
-    sizes = (size for x in executable.function.results for size in analysis.of(x))
-    return outputs, {name: Tolerance(SLACK * s.error, SLACK * s.unit) for name, s in zip(outputs, sizes, strict=True)}
+    outputs = execute(executable, static, given, options, diagnostics)
+    errors = zip(outputs, executable.errors, strict=True)
+    return outputs, {name: Tolerance(0.0 if e is NO_ERROR else e) for name, e in errors}
 
 
-def _by_extent(outputs: Mapping[str, Array], types: Mapping[str, Type]) -> dict[str, Tolerance]:
-    """Tolerances for a program that only the tile executor runs: as for sums over the longest extent."""
+def _of_tiles(
+    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
+) -> tuple[dict[str, Array], dict[str, Tolerance]]:
+    """Of a PTO program: the tolerances of the PTIR program that it converts to. One that does not is run by the tile executor
+    alone: as for sums over the longest extent."""
+    outputs = run(program, inputs, options)
+    types: dict[str, Type] = {p.name: p.type for p in ports.signature(program, options.function)}
     n = max((extent for a in outputs.values() for extent in a.shape), default=1)
-    sizes = {name: measure(a, leaf_dtypes(types[name])[0]) for name, a in outputs.items()}
-    return {name: Tolerance(SLACK * n * s.unit * s.high, SLACK * s.unit) for name, s in sizes.items()}
+    found = {}
+    for name, a in outputs.items():
+        u = unit(leaf_dtypes(types[name])[0]) if name in types else 0.0
+        size = np.abs(_wide(a)) if u else np.zeros(())
+        found[name] = Tolerance(_SUMS * n * u * float(np.max(size, where=np.isfinite(size), initial=0.0)), _SUMS * u)
+    return outputs, found
 
 
 @dataclass(slots=True)
 class Check:
     """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to. Of the last
     run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what open
-    symbols were set to. `untold` outputs had no finite bound in that many runs: their values were not compared. `skipped` ones
-    had so many elements in all that are NaN or infinite and were therefore not compared."""
+    symbols were set to. `untold` outputs had so many elements in all without a finite bound, which were not compared; `skipped`
+    ones so many that are NaN or infinite and were therefore not compared. `elements` is how many each output has in all."""
 
     diverged: list[Divergence] = field(default_factory=list)
     tolerance: Tolerance = EXACT
@@ -166,6 +181,7 @@ class Check:
     sizes: dict[str, int] = field(default_factory=dict)
     untold: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
+    elements: Counter[str] = field(default_factory=Counter)
     runs: int = 0
 
 
@@ -181,7 +197,7 @@ def check(
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Symbols that nothing binds get distinct small sizes. `constants` are inputs whose values are known, by name. Floats are
-    drawn anew, all positive, where that tells more: fewer outputs without a finite bound, then fewer NaN. `finite`: the change
+    drawn anew, all positive, where that tells more: fewer elements without a finite bound, then fewer NaN. `finite`: the change
     takes numbers for finite, so that elements which are not before may be anything after. Stops at the first run that
     differs. Raises as `engines.run` does: a program that cannot run has not been checked.
     """
@@ -201,6 +217,7 @@ def check(
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
         found.untold.update(untold(expected, tolerances))
+        found.elements.update({name: x.size for name, x in expected.items()})
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
             found.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
@@ -243,28 +260,29 @@ def _telling(
         inputs = {name: {**fixed, **values}[name] for name in order}
         outputs, tolerances = reference_outputs(program, inputs, options)
         nans = sum(int(np.count_nonzero(np.isnan(_wide(x)))) for x in outputs.values() if _floats(x))
-        tried.append(((len(untold(outputs, tolerances)), nans), (inputs, outputs, tolerances)))
+        tried.append(((sum(untold(outputs, tolerances).values()), nans), (inputs, outputs, tolerances)))
         if tried[-1][0] == (0, 0):
             break
     return min(tried, key=lambda t: t[0])[1]
 
 
-def untold(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[str]:
-    """The outputs of floats that `tolerances` tell nothing about."""
-    return [name for name, x in outputs.items() if _wide(x).dtype.kind in "fc" and not tolerances.get(name, EXACT).tells]
+def untold(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, int]:
+    """How many elements of each output have no finite tolerance; outputs that have none of these are left out."""
+    counts = {
+        name: int(np.count_nonzero(np.broadcast_to(np.isposinf(tolerances.get(name, EXACT).absolute), x.shape)))
+        for name, x in outputs.items()
+    }
+    return {name: n for name, n in counts.items() if n}
 
 
 def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:
     """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too. Of
-    those that are `untold` it is shape and dtype alone."""
+    elements that are `untold` it is shape and dtype alone."""
     if len(expected) != len(actual):
         reason = f"{len(actual)} outputs, expected {len(expected)}"
         return [Divergence("outputs", (), None, None, 0, None, None, reason)]
     pairs = zip(expected.items(), actual.values(), strict=True)
-    vague = untold(expected, tolerances)
-    found = (
-        _unlike(name, a, b) if name in vague else diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs
-    )
+    found = (diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs)
     return [d for d in found if d is not None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core import errors
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
@@ -46,7 +47,7 @@ def log_type(input: TensorType) -> TensorType:
     return input
 
 
-@op("mind.Add", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES, safe=exact)
+@op("mind.Add", infer=binary, traits=PURE | ELEMENTWISE | COMMUTES, error=errors.rising(), safe=exact)
 def add(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Elementwise sum of the broadcast operands; integers wrap. Binary operations, BinOp."""
     return rounded(np.add, result.dtype, lhs, rhs)
@@ -64,25 +65,25 @@ def mul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     return rounded(np.multiply, result.dtype, lhs, rhs)
 
 
-@op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE, safe=exact)
+@op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE, error=errors.monotone, safe=exact)
 def relu(input: Array) -> Any:
     """`x` where `x > 0`, else 0: 0 for a NaN and for -0.0. Activation, Relu."""
     return np.where(input > 0, input, input.dtype.type(0))
 
 
-@op("mind.Neg", infer=same, traits=PURE | ELEMENTWISE, safe=exact)
+@op("mind.Neg", infer=same, traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True), safe=exact)
 def neg(input: Array, *, result: Result) -> Array:
     """`-x`; the smallest integer wraps to itself. Elementwise unary operations, Neg."""
     return rounded(np.negative, result.dtype, input)
 
 
-@op("mind.Exp", infer=exp_type, traits=PURE | ELEMENTWISE, safe=exact)
+@op("mind.Exp", infer=exp_type, traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2), safe=exact)
 def exp(input: Array, *, result: Result) -> Array:
     """`e^x`; overflow is infinity. Elementwise unary operations, Exp."""
     return rounded(np.exp, result.dtype, input)
 
 
-@op("mind.Log", infer=log_type, traits=PURE | ELEMENTWISE, safe=exact)
+@op("mind.Log", infer=log_type, traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2), safe=exact)
 def log(input: Array, *, result: Result) -> Array:
     """`ln(x)`; -infinity at 0, NaN below. Elementwise unary operations, Log."""
     return rounded(np.log, result.dtype, input)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.lazy import lazy
@@ -56,7 +57,7 @@ def gathered(input: TensorType, indices: TensorType) -> TensorType:
     return input.with_shape(indices.shape + input.shape[1:])
 
 
-@op("mind.Index", infer=indexed, traits=PURE)
+@op("mind.Index", infer=indexed, traits=PURE, error=errors.moved())
 def index(input: Array, *, indices: tuple[int, ...]) -> Array:
     """The element at `indices`, as a scalar; E6001 when it is out of bounds. Indexing and slicing, Index."""
     if (violation := out_of_bounds(input.shape, indices)) is not None:
@@ -71,7 +72,7 @@ def slice_(input: Array, *, starts: tuple[int, ...], ends: tuple[int, ...], step
     return input[tuple(slice(lo, hi, s) for (lo, hi), s in zip(bounds, steps, strict=True))]
 
 
-@op("mind.Gather", infer=gathered, traits=PURE)
+@op("mind.Gather", infer=gathered, traits=PURE, error=errors.moved(data=(0,)))
 def gather(input: Array, indices: Array) -> Array:
     """Rows of the input along its first axis; E6001 for an index outside [0, extent). Indexing and slicing, Gather."""
     bad = indices[(indices < 0) | (indices >= input.shape[0])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Op, Operand
@@ -127,7 +127,7 @@ def decided(op: Op) -> Operand | None:
     return pred if holds and fails else None
 
 
-@op("ptir.select", infer=chosen, fold=decided, traits=MAP)
+@op("ptir.select", infer=chosen, fold=decided, traits=MAP, error=errors.pointwise(exact=True))
 def select(pred: Array, on_true: Array, on_false: Array) -> Array:
     """`on_true` where `pred` holds, else `on_false`. Contract: Select.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import iter_unpack
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
@@ -65,7 +65,7 @@ def counted(*, shape: Shape, dtype: DType, axis: int) -> TensorType:
     return tensor(dtype, shape)
 
 
-@op("ptir.iota", infer=counted, traits=PURE)
+@op("ptir.iota", infer=counted, traits=PURE, error=errors.exact)
 def iota(*, shape: Shape, dtype: DType, axis: int, result: Result) -> Array:
     """Elements that count 0, 1, 2, … along `axis` and repeat along the others. Contract: Iota.
 

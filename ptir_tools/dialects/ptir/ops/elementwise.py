@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
@@ -96,7 +97,7 @@ def negated_twice(op: Op) -> Operand | None:
     return None if inner is None else inner.operands[0]
 
 
-@op("ptir.neg", infer=of_signed, fold=negated_twice, traits=MAP, family="elementwise_unary")
+@op("ptir.neg", infer=of_signed, fold=negated_twice, traits=MAP, family="elementwise_unary", error=errors.pointwise(exact=True))
 def neg(x: Array, *, result: Result) -> Array:
     """Negate each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
 
@@ -110,7 +111,14 @@ def without_sign(op: Op) -> Operand | None:
     return op.operands[0] if made_by(op.operands[0], "ptir.abs") else None
 
 
-@op("ptir.abs", infer=of_signed_real, fold=without_sign, traits=MAP, family="elementwise_unary")
+@op(
+    "ptir.abs",
+    infer=of_signed_real,
+    fold=without_sign,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(exact=True),
+)
 def absolute(x: Array, *, result: Result) -> Array:
     """The magnitude of each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
 
@@ -119,7 +127,7 @@ def absolute(x: Array, *, result: Result) -> Array:
     return compute(result, np.abs, x)
 
 
-@op("ptir.exp", infer=of_inexact, traits=MAP, family="elementwise_unary")
+@op("ptir.exp", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=2))
 def exp(x: Array, *, result: Result) -> Array:
     """e to the power of each element. Contract: ElementwiseUnary.
 
@@ -128,7 +136,7 @@ def exp(x: Array, *, result: Result) -> Array:
     return compute(result, np.exp, x)
 
 
-@op("ptir.log", infer=of_inexact, traits=MAP, family="elementwise_unary")
+@op("ptir.log", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=2))
 def log(x: Array, *, result: Result) -> Array:
     """The natural logarithm: -inf at zero, NaN for negative reals. Contract: ElementwiseUnary.
 
@@ -137,7 +145,7 @@ def log(x: Array, *, result: Result) -> Array:
     return compute(result, np.log, x)
 
 
-@op("ptir.tanh", infer=of_inexact, traits=MAP, family="elementwise_unary")
+@op("ptir.tanh", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=7))
 def tanh(x: Array, *, result: Result) -> Array:
     """The hyperbolic tangent. Contract: ElementwiseUnary.
 
@@ -146,7 +154,7 @@ def tanh(x: Array, *, result: Result) -> Array:
     return compute(result, np.tanh, x)
 
 
-@op("ptir.erf", infer=of_float, traits=MAP, family="elementwise_unary")
+@op("ptir.erf", infer=of_float, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=7))
 def erf(x: Array, *, result: Result) -> Array:
     """The Gauss error function. Contract: ElementwiseUnary.
 
@@ -155,7 +163,7 @@ def erf(x: Array, *, result: Result) -> Array:
     return compute(result, erf_array, x)
 
 
-@op("ptir.rsqrt", infer=of_inexact, traits=MAP, family="elementwise_unary")
+@op("ptir.rsqrt", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=2))
 def rsqrt(x: Array, *, result: Result) -> Array:
     """One divided by the square root: infinity at zero (of its sign), NaN for negative reals. Contract: ElementwiseUnary.
 
@@ -164,7 +172,7 @@ def rsqrt(x: Array, *, result: Result) -> Array:
     return compute(result, lambda v: 1.0 / np.sqrt(v), x)
 
 
-@op("ptir.reciprocal", infer=of_inexact, traits=MAP, family="elementwise_unary")
+@op("ptir.reciprocal", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(pole=0))
 def reciprocal(x: Array, *, result: Result) -> Array:
     """One divided by each element. Contract: ElementwiseUnary.
 
@@ -173,7 +181,7 @@ def reciprocal(x: Array, *, result: Result) -> Array:
     return compute(result, lambda v: 1.0 / v, x)
 
 
-@op("ptir.add", infer=of_numeric_pair, traits=MAP | COMMUTES, family="elementwise_binary")
+@op("ptir.add", infer=of_numeric_pair, traits=MAP | COMMUTES, family="elementwise_binary", error=errors.rising())
 def add(x: Array, y: Array, *, result: Result) -> Array:
     """The sum of the elements. Integers wrap. Contract: ElementwiseBinary.
 
@@ -200,7 +208,14 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.multiply, x, y)
 
 
-@op("ptir.div", infer=of_numeric_pair, traits=MAP, check=nonzero_divisor, family="elementwise_binary")
+@op(
+    "ptir.div",
+    infer=of_numeric_pair,
+    traits=MAP,
+    check=nonzero_divisor,
+    family="elementwise_binary",
+    error=errors.pointwise(pole=1),
+)
 def div(x: Array, y: Array, *, result: Result) -> Array:
     """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.
 
@@ -213,7 +228,14 @@ def div(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, truncated_quotient, x, y)
 
 
-@op("ptir.maximum", infer=of_ordered, fold=of_equal_operands, traits=MAP | COMMUTES, family="elementwise_binary")
+@op(
+    "ptir.maximum",
+    infer=of_ordered,
+    fold=of_equal_operands,
+    traits=MAP | COMMUTES,
+    family="elementwise_binary",
+    error=errors.monotone,
+)
 def maximum(x: Array, y: Array, *, result: Result) -> Array:
     """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
 
@@ -222,7 +244,14 @@ def maximum(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.maximum, x, y)
 
 
-@op("ptir.minimum", infer=of_ordered, fold=of_equal_operands, traits=MAP | COMMUTES, family="elementwise_binary")
+@op(
+    "ptir.minimum",
+    infer=of_ordered,
+    fold=of_equal_operands,
+    traits=MAP | COMMUTES,
+    family="elementwise_binary",
+    error=errors.monotone,
+)
 def minimum(x: Array, y: Array, *, result: Result) -> Array:
     """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
 
@@ -231,7 +260,7 @@ def minimum(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.minimum, x, y)
 
 
-@op("ptir.clamp", infer=of_ordered, fold=of_equal_operands, traits=MAP)
+@op("ptir.clamp", infer=of_ordered, fold=of_equal_operands, traits=MAP, error=errors.monotone)
 def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
     """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import F64
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op
@@ -36,6 +38,8 @@ else:
 ZERO_PAD: Scalar = Derived(  # type: ignore[assignment]
     lambda named, types: scalars.natural_zero(types[0].dtype) if types and isinstance(types[0], TensorType) else None
 )
+
+NO_PAD = scalars.natural_zero(F64)  # the pad of errors: what is constant has none
 
 
 def pad_fits(x: TensorType, pad_value: Scalar) -> None:
@@ -106,7 +110,7 @@ def unpadded(op: Op) -> Operand | None:
     return None if any(op.attr("low")) or any(op.attr("high")) else op.operands[0]
 
 
-@op("ptir.pad", infer=padded, fold=unpadded, traits=PURE | MEASURES)
+@op("ptir.pad", infer=padded, fold=unpadded, traits=PURE | MEASURES, error=errors.moved(pad_value=NO_PAD))
 def pad(
     x: Array,
     *,

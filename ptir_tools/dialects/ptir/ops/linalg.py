@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -90,7 +90,12 @@ def contract(lhs: Array, rhs: Array, batch_lhs: Axes, batch_rhs: Axes, contract_
     return product.reshape(tuple(lhs.shape[a] for a in batch_lhs) + rows + columns)
 
 
-@op("ptir.dot_general", infer=contracted, traits=PURE)
+def terms(step: errors.Step) -> int:
+    """How many products each element of a contraction sums."""
+    return prod(step.operands[0].shape[a] for a in step.op.attr("contract_lhs"))
+
+
+@op("ptir.dot_general", infer=contracted, traits=PURE, error=errors.products(terms))
 def dot_general(
     lhs: Array,
     rhs: Array,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
@@ -49,7 +49,7 @@ def fractions(raw: Array, bits: int) -> Array:
     return (raw >> np.uint64(64 - bits)).astype(np.float64) * 2.0**-bits
 
 
-@op("ptir.rng_uniform", infer=drawn, traits=PURE | RANDOM)
+@op("ptir.rng_uniform", infer=drawn, traits=PURE | RANDOM, error=errors.exact)
 def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers, uniform in [0, 1). Contract: RngUniform.
 
@@ -61,7 +61,7 @@ def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, contex
     return arrays.narrow(fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
 
 
-@op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM)
+@op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM, error=errors.pointwise(ulp=2))
 def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers of the standard normal distribution. Contract: RngNormal.
 

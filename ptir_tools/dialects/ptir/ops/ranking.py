@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Op
@@ -51,7 +51,7 @@ def ranked(x: TensorType, *, k: int, axis: int, largest: bool, indices_dtype: DT
     return tuple_of((tensor(x.dtype, shape), tensor(indices_dtype, shape)))
 
 
-@op("ptir.top_k", infer=ranked, traits=PURE)
+@op("ptir.top_k", infer=ranked, traits=PURE, error=errors.ranked(places=1))
 def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True, indices_dtype: DType = SI32) -> tuple[Array, Array]:
     """The `k` largest (or smallest) elements along `axis`, best first, and their indices. Contract: TopK.
 
@@ -98,7 +98,13 @@ def segments_in_range(op: Op) -> None:
     indices_within(op.operands[1], op.attr("num_segments"), OUTSIDE)
 
 
-@op("ptir.segment_reduce", infer=segmented, check=segments_in_range, traits=PURE)
+@op(
+    "ptir.segment_reduce",
+    infer=segmented,
+    check=segments_in_range,
+    traits=PURE,
+    error=errors.by("kind", sum=errors.linear(data=(0,))),
+)
 def segment_reduce(
     data: Array,
     ids: Array,

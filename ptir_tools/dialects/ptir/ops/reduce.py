@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Op, Operand
@@ -72,7 +72,7 @@ def over_one(op: Op) -> Operand | None:
     return x if whole and numerics.keeps_one(op.defn.short.removeprefix("reduce_"), t.dtype) else None
 
 
-@op("ptir.reduce_sum", infer=summed, fold=over_one, traits=PURE, family="reduce")
+@op("ptir.reduce_sum", infer=summed, fold=over_one, traits=PURE, family="reduce", error=errors.linear())
 def reduce_sum(
     x: Array,
     *,
@@ -92,7 +92,7 @@ def reduce_sum(
     return numerics.reduce("sum", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_max", infer=extreme, fold=over_one, traits=PURE, family="reduce")
+@op("ptir.reduce_max", infer=extreme, fold=over_one, traits=PURE, family="reduce", error=errors.monotone)
 def reduce_max(
     x: Array,
     *,
@@ -110,7 +110,7 @@ def reduce_max(
     return numerics.reduce("max", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_min", infer=extreme, fold=over_one, traits=PURE, family="reduce")
+@op("ptir.reduce_min", infer=extreme, fold=over_one, traits=PURE, family="reduce", error=errors.monotone)
 def reduce_min(
     x: Array,
     *,
@@ -138,7 +138,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     return tensor(output_dtype, without(x.shape, (at,), keepdims))
 
 
-@op("ptir.argmax", infer=located, traits=PURE)
+@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked())
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
 

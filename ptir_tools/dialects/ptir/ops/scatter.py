@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
@@ -75,7 +75,14 @@ def without_updates(op: Op) -> Operand | None:
     return op.operands[0] if 0 in tensor_type(op.operands[2]).shape else None
 
 
-@op("ptir.scatter_reduce", infer=scatter_reduced, check=scatter_reduce_in_range, fold=without_updates, traits=PURE)
+@op(
+    "ptir.scatter_reduce",
+    infer=scatter_reduced,
+    check=scatter_reduce_in_range,
+    fold=without_updates,
+    traits=PURE,
+    error=errors.by("reduce", add=errors.linear(data=(0, 2)), replace=errors.moved(data=(0, 2))),
+)
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduce: ScatterKind = "add") -> Array:
     """`x` with each update combined into the element at its position, its index along `axis` replaced. Contract: ScatterReduce.
 
@@ -190,7 +197,14 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
     return [v for i, v in enumerate(values) if i // stride % depth == k] if in_place else []
 
 
-@op("ptir.scatter_add", infer=scatter_added, check=scatter_add_in_range, fold=without_updates, traits=PURE)
+@op(
+    "ptir.scatter_add",
+    infer=scatter_added,
+    check=scatter_add_in_range,
+    fold=without_updates,
+    traits=PURE,
+    error=errors.linear(data=(0, 2)),
+)
 def scatter_add(
     x: Array,
     indices: Array,

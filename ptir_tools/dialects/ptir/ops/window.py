@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, Operand
@@ -16,7 +16,7 @@ from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.folds import tensor_type
-from ptir_tools.dialects.ptir.ops.join import ZERO_PAD, pad_fits
+from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.typerules import (
     NUMERIC,
@@ -132,7 +132,13 @@ def element_by_element(op: Op) -> Operand | None:
     return x if windows_of_one(op) and numerics.keeps_one(op.attr("reduce"), tensor_type(x).dtype) else None
 
 
-@op("ptir.reduce_window", infer=window_reduced, fold=element_by_element, traits=PURE | MEASURES)
+@op(
+    "ptir.reduce_window",
+    infer=window_reduced,
+    fold=element_by_element,
+    traits=PURE | MEASURES,
+    error=errors.by("reduce", sum=errors.linear()),
+)
 def reduce_window(
     x: Array,
     *,
@@ -187,7 +193,7 @@ def pixel_by_pixel(op: Op) -> Operand | None:
     return op.operands[0] if plain and not any(n for pair in op.attr("padding") for n in pair) else None
 
 
-@op("ptir.extract_patches", infer=patched, fold=pixel_by_pixel, traits=PURE | MEASURES)
+@op("ptir.extract_patches", infer=patched, fold=pixel_by_pixel, traits=PURE | MEASURES, error=errors.moved(pad_value=NO_PAD))
 def extract_patches(
     x: Array,
     *,

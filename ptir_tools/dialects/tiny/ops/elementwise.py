@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
@@ -61,27 +61,27 @@ def _rounded(x: Any, result: TensorType) -> Array:
     return arrays.narrow(np.asarray(x), result.dtype)
 
 
-@op("tiny.NEG", infer=unary("NEG", NUMBERS), traits=PURE | ELEMENTWISE)
+@op("tiny.NEG", infer=unary("NEG", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True))
 def neg(x: Array, *, result: Result) -> Any:
     """`-x`; the smallest i32 stays as it is. Seed 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(-arrays.widen(x), result)
 
 
-@op("tiny.EXP2", infer=unary("EXP2", FLOATS), traits=PURE | ELEMENTWISE)
+@op("tiny.EXP2", infer=unary("EXP2", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
 def exp2(x: Array, *, result: Result) -> Any:
     """Two to the power `x`. Seed 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(np.exp2(arrays.widen(x)), result)
 
 
-@op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE)
+@op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
 def relu(x: Array, *, result: Result) -> Any:
     """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Seed 2.2, Unary."""
     return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 
-@op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE)
+@op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
 def rsqrt(x: Array, *, result: Result) -> Any:
     """One over the square root of `x`. Seed 2.2, Unary."""
     with np.errstate(all="ignore"):
@@ -95,7 +95,7 @@ def cast(x: Array, *, to: DType) -> Any:
     return arrays.cast(x, dtype_of(x), to)
 
 
-@op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+@op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.rising())
 def add(a: Array, b: Array, *, result: Result) -> Any:
     """`a + b`. Seed 2.2, Binary."""
     with np.errstate(all="ignore"):
@@ -116,26 +116,26 @@ def mul(a: Array, b: Array, *, result: Result) -> Any:
         return _rounded(arrays.widen(a) * arrays.widen(b), result)
 
 
-@op("tiny.FDIV", infer=binary("FDIV", FLOATS), traits=PURE | ELEMENTWISE, check=check_scalars)
+@op("tiny.FDIV", infer=binary("FDIV", FLOATS), traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(pole=1))
 def fdiv(a: Array, b: Array, *, result: Result) -> Any:
     """`a / b`, by IEEE 754. Seed 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) / arrays.widen(b), result)
 
 
-@op("tiny.MAX", infer=binary("MAX", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+@op("tiny.MAX", infer=binary("MAX", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
 def maximum(a: Array, b: Array, *, result: Result) -> Any:
     """The larger of `a` and `b`; a NaN when either is. Seed 2.2, Binary."""
     return _rounded(np.maximum(arrays.widen(a), arrays.widen(b)), result)
 
 
-@op("tiny.MIN", infer=binary("MIN", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
+@op("tiny.MIN", infer=binary("MIN", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
 def minimum(a: Array, b: Array, *, result: Result) -> Any:
     """The smaller of `a` and `b`; a NaN when either is. Seed 2.2, Binary."""
     return _rounded(np.minimum(arrays.widen(a), arrays.widen(b)), result)
 
 
-@op("tiny.WHERE", infer=chosen, traits=PURE | ELEMENTWISE, check=check_scalars)
+@op("tiny.WHERE", infer=chosen, traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(exact=True))
 def where(cond: Array, a: Array, b: Array) -> Any:
     """`a` where `cond` holds, else `b`. Seed 2.2, ternary."""
     return np.where(cond, a, b)

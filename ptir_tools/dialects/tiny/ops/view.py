@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
@@ -124,7 +125,7 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
     return np.where(where, flat, 0), where
 
 
-@op("tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT)
+@op("tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0))
 def view(
     x: Array,
     *,

@@ -1,0 +1,354 @@
+"""Error rules: how far a result may be off, from how far its operands are and from the values of this run.
+
+An error is an array beside the value's: no correct engine differs from the reference by more, element by element. `EXACT` is
+no error at all, infinity says that anything may come. A rule is the field `error` of an op's declaration; most are one of the
+functions here, which run the op's own body in float64. Rules are first order in the roundings and exact in the operands' errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import CF64, F64, DType
+from ptir_tools.core.ir import Op, Region
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
+from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, leaves, tuple_of
+
+if TYPE_CHECKING:
+    import ml_dtypes
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    ml_dtypes = lazy("ml_dtypes")
+    np = lazy("numpy")
+
+EXACT = None
+Error = Any  # an array, or EXACT
+ROUNDING = 3.0  # in unit roundoffs: the reference rounds once; an engine may do so twice (a quotient by a reciprocal)
+ACCUMULATED = 2.0**-24  # narrow floats are computed and accumulated in f32
+_MOST = 4  # operands with an error that the corners are tried of
+_TURNS = (1, -1, 1j, -1j)
+
+
+def unit(dtype: DType) -> float:
+    """The unit roundoff of a float or complex dtype; 0 for integers and i1."""
+    return 2.0**-dtype.precision if dtype.precision else 0.0
+
+
+def fine(dtype: DType) -> float:
+    """The unit roundoff in which engines compute values of `dtype`: f32's for narrower floats."""
+    return min(unit(dtype), ACCUMULATED)
+
+
+@dataclass(slots=True)
+class Step:
+    """One op of a run: its operands and results as the reference has them, and how far each operand may be off."""
+
+    op: Op
+    operands: Sequence[Array]
+    errors: Sequence[Error]
+    results: Sequence[Array]
+    keywords: dict[str, Any]
+    analyze: Callable[[Region, Sequence[Array], Sequence[Error]], tuple[list[Array], list[Error]]]  # a block in its place
+
+    @property
+    def dtypes(self) -> list[DType]:
+        """The dtypes of the results' leaves."""
+        return [leaf for v in self.op.results for leaf in leaf_dtypes(v.type)]
+
+    @property
+    def accumulator(self) -> float:
+        """The unit roundoff of what sums are accumulated in."""
+        declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
+        kept = [leaf_dtypes(operand_type(x))[0] for x in self.op.operands]
+        floats = [fine(d) for d in kept if d.precision]
+        return unit(declared) if declared is not None else max(floats, default=fine(self.dtypes[0]))
+
+    def run(self, operands: Sequence[Any], **given: Any) -> list[Array]:
+        """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes."""
+        wide = {name: _wide(x) for name, x in (self.keywords | given).items()}
+        d = self.op.defn
+        with np.errstate(all="ignore"):
+            answer = d.body(*d.split(self.op.attrs, operands), **wide)
+        return [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
+
+    def absolute(self, k: int) -> Array:
+        """The magnitudes of an operand in float64."""
+        x = arrays.widen(self.operands[k])
+        return np.abs(x) if x.dtype.kind in "fc" else np.abs(x.astype(np.float64))
+
+    def error(self, k: int) -> Array:
+        """The errors of an operand as an array."""
+        e = self.errors[k]
+        return np.zeros(self.operands[k].shape) if e is EXACT else e
+
+
+Rule = Callable[[Step], list[Error]]
+
+
+def leaf_dtypes(t: Type) -> list[DType]:
+    """The dtypes of a type's leaves."""
+    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, (TensorType, ScalarType, MemRefType))]
+
+
+def _wide(x: Any) -> Any:
+    """A dtype, or the dtypes of a type, in the precision of the reference."""
+    if isinstance(x, DType):
+        return F64 if x.is_float else CF64 if x.is_complex else x
+    if isinstance(x, TensorType):
+        return x.with_dtype(_wide(x.dtype))
+    if isinstance(x, TupleType):
+        return tuple_of(map(_wide, x.elements))
+    return tuple(map(_wide, x)) if type(x) is tuple else x
+
+
+def rule_of(d: OpDef) -> Rule:
+    """The declared rule, or the one that follows from the traits; `unknown` for anything else."""
+    if d.error is not None:
+        return d.error
+    if d.traits & MOVEMENT:
+        return moved()
+    if d.traits & CONSTANT:
+        return exact
+    return pointwise() if d.traits & ELEMENTWISE else unknown
+
+
+def errors_of(step: Step) -> list[Error]:
+    """How far each leaf of the results may be off. Integers made of exact operands are exact; an index that may be another
+    bounds nothing."""
+    count = len(step.dtypes)
+    if all(e is EXACT for e in step.errors) and not any(d.precision for d in step.dtypes):
+        return [EXACT] * count
+    try:
+        with np.errstate(all="ignore"):
+            found = rule_of(step.op.defn)(step)
+    except Violation:  # an index, a divisor that is not there
+        return unknown(step)
+    return [e if e is EXACT or np.any(e) else EXACT for e in found]
+
+
+def exact(step: Step) -> list[Error]:
+    """The same bits on every engine."""
+    return [EXACT] * len(step.results)
+
+
+def unknown(step: Step) -> list[Error]:
+    """Nothing is known of the result."""
+    return [np.full(r.shape, np.inf) for r in step.results]
+
+
+def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False) -> Rule:
+    """Element by element, monotone in every operand between its errors: the worst of all corners. `ulp`: the units in the last
+    place of f32 (or of its own dtype, where that is wider) that a kernel may be off. `pole`: the operand at whose 0 the result
+    jumps. `exact`: the result needs no rounding."""
+
+    def rule(step: Step) -> list[Error]:
+        off = [k for k, e in enumerate(step.errors) if e is not EXACT]
+        result = step.results[0]
+        if len(off) > _MOST:
+            return unknown(step)
+        found = []
+        for corner in [] if not off else product(*(_shifted(step.operands[k], step.errors[k]) for k in off)):
+            operands = list(map(arrays.widen, step.operands))
+            for k, x in zip(off, corner, strict=True):
+                operands[k] = x
+            found.append(step.run(operands)[0])
+        error = _spread(step, result, found, ulp, rounds=not exact) if found or not exact else EXACT
+        if pole is not None and step.errors[pole] is not EXACT:
+            error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)
+        return [error]
+
+    return rule
+
+
+def _shifted(x: Array, e: Array) -> Iterator[Array]:
+    """`x` moved by its error, each way."""
+    if x.dtype.kind == "b":
+        return iter((x & (e == 0), x | (e > 0)))
+    wide = arrays.widen(x)
+    if wide.dtype.kind in "iu":
+        info = np.iinfo(wide.dtype)
+        return iter(
+            [np.clip(wide.astype(np.float64) + s * e, info.min, float(info.max) / 1.001).astype(wide.dtype) for s in (-1, 1)]
+        )
+    return iter([wide + s * e for s in (_TURNS if wide.dtype.kind == "c" else (-1, 1))])
+
+
+def monotone(step: Step) -> list[Error]:
+    """Each result rises with every operand, or is one of the elements: all errors up, and all down. No rounding."""
+    return rising(exact=True)(step)
+
+
+def rising(exact: bool = False) -> Rule:
+    """Each result rises with every operand: all errors up, and all down."""
+
+    def rule(step: Step) -> list[Error]:
+        shifted = [_ends(x, e) for x, e in zip(step.operands, step.errors, strict=True)]
+        sides = [] if all(e is EXACT for e in step.errors) else zip(*shifted, strict=True)
+        ends = [step.run(list(side)) for side in sides]
+        found = []
+        for i, r in enumerate(step.results):
+            found.append(EXACT if exact and not ends else _spread(step, r, [e[i] for e in ends], 0.0, rounds=not exact, at=i))
+        return found
+
+    return rule
+
+
+def _ends(x: Array, e: Error) -> tuple[Array, Array]:
+    if e is EXACT:
+        wide = arrays.widen(x)
+        return wide, wide
+    both = list(_shifted(x, e))
+    return both[0], both[1]
+
+
+def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool = True, at: int = 0) -> Array:
+    """The largest distance of what is `found` from the result `r`, and the rounding of each."""
+    dtype = step.dtypes[at]
+    wide = arrays.widen(r)
+    if not dtype.precision:
+        worst = np.zeros(r.shape)
+        for f in found:
+            worst = np.maximum(worst, np.abs(np.subtract(f, wide, dtype=np.float64)))
+        return worst
+    relative = (ROUNDING * unit(dtype) + 2 * ulp * fine(dtype)) * (4 if dtype.is_complex else 1) if rounds else 0.0
+    most = largest(dtype)
+    worst = np.zeros(r.shape)
+    for f in found or [wide]:
+        size = np.abs(f)
+        finite = np.isfinite(wide)
+        over = ~finite & (size * (1 - relative) > most)  # overflows on every engine
+        gap = np.where(over, 0.0, apart(f, wide)) + relative * np.where(np.isfinite(size), size, 0)
+        worst = np.maximum(worst, np.where(finite & (size * (1 + relative) > most), np.inf, gap))
+    return worst + 2 * smallest(dtype) * (worst > 0) if rounds else worst
+
+
+def apart(a: Array, b: Array) -> Array:
+    """The distances of wide elements: 0 for what is equal (two NaN are), infinite where one alone is NaN or infinite."""
+    gap = np.abs(a - b)
+    return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(gap), np.inf, gap))
+
+
+def largest(dtype: DType) -> float:
+    """The largest finite number of a float dtype, or of a part of a complex one."""
+    return float(_info(dtype).max)
+
+
+def smallest(dtype: DType) -> float:
+    """The smallest positive number of a float dtype."""
+    return float(_info(dtype).smallest_subnormal)
+
+
+@cache
+def _info(dtype: DType) -> Any:
+    kind = arrays.numpy_dtype(dtype)
+    return np.finfo(kind) if dtype.is_complex else ml_dtypes.finfo(kind)
+
+
+def moved(data: tuple[int, ...] | None = None, **fill: Any) -> Rule:
+    """Errors go where their elements go. `data`: the operands that are moved (all); the others say where. `fill` are attributes
+    that give elements of their own, and what makes them 0."""
+    return linear(data, rounds=False, **fill)
+
+
+def linear(
+    data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Any] | None = None, **fill: Any
+) -> Rule:
+    """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: how many
+    are summed, where running the body on ones does not count them. `fill` as in `moved`."""
+
+    def rule(step: Step) -> list[Error]:
+        chosen = range(len(step.operands)) if data is None else data
+        if any(e is not EXACT for k, e in enumerate(step.errors) if k not in chosen):
+            return unknown(step)
+        error: Any = 0.0
+        if any(step.errors[k] is not EXACT for k in chosen):
+            error = step.run([step.error(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)[0]
+            error = np.where(np.isnan(error), np.inf, error)
+        if rounds and step.dtypes[0].precision:
+            error = error + _summed(step, chosen, terms, fill)
+        return [error if np.shape(error) == step.results[0].shape else np.broadcast_to(error, step.results[0].shape)]
+
+    return rule
+
+
+def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | None, fill: dict[str, Any]) -> Array:
+    total = step.run([step.absolute(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)[0]
+    ones = [np.ones(x.shape) if k in chosen else x for k, x in enumerate(step.operands)]
+    count = step.run(ones, **fill)[0] if terms is None else terms(step)
+    return _accumulated(step, total * (count * step.accumulator), total)
+
+
+def _accumulated(step: Step, error: Array, total: Array) -> Array:
+    """`error` of a sum whose magnitudes sum up to `total`, with the rounding of the result; infinite where it may overflow."""
+    dtype = step.dtypes[0]
+    wide = arrays.widen(step.results[0])
+    narrowed = max((unit(dtype) - unit(leaf_dtypes(operand_type(x))[0]) for x in step.op.operands[:1]), default=0.0)
+    error = error + 2 * max(narrowed, 0.0) * total  # a source that is cast before it is summed
+    error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)  # in f64 the reference rounds as often
+    rounding = (ROUNDING * unit(dtype) + 2 * step.accumulator) * np.abs(wide)
+    error = np.where(np.isfinite(wide), error + rounding, 0) + 2 * smallest(dtype)
+    near = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
+    undecided = near & ~np.isnan(wide)
+    partly = ~np.isfinite(wide) & ~np.isfinite(total)  # an operand is infinite or NaN, and so is the result
+    return np.where(undecided & ~partly, np.inf, error)
+
+
+def products(terms: Callable[[Step], int]) -> Rule:
+    """Sums of `terms` products of one element of each operand: `|a| eb + ea |b| + n u |a| |b|`."""
+
+    def rule(step: Step) -> list[Error]:
+        a, b = step.absolute(0), step.absolute(1)
+        if not step.dtypes[0].precision:
+            return [EXACT] if all(e is EXACT for e in step.errors) else unknown(step)
+        n = terms(step)
+        total = step.run([a, b])[0]
+        error = total * (n * step.accumulator)
+        if step.errors[0] is not EXACT:
+            error = error + step.run([step.errors[0], b + step.error(1)])[0]
+        if step.errors[1] is not EXACT:
+            error = error + step.run([a, step.errors[1]])[0]
+        error = np.where(np.isnan(error), np.inf, error)
+        finite = np.isfinite(total)
+        return [_accumulated(step, np.where(finite, error, 0), total)]
+
+    return rule
+
+
+def by(name: str, **rules: Rule) -> Rule:
+    """The rule that the value of the attribute `name` chooses; `monotone` for any other."""
+    return lambda step: rules.get(step.op.attr(name), monotone)(step)
+
+
+def ranked(axis: str = "axis", places: int = 0) -> Rule:
+    """Places of the largest elements along the attribute `axis`, in leaf `places`; leaf 0 of two has the elements."""
+
+    def rule(step: Step) -> list[Error]:
+        x, e = arrays.widen(step.operands[0]), step.errors[0]
+        if e is EXACT:
+            return [EXACT] * len(step.results)
+        found = monotone(step) if places else [EXACT]
+        at = step.op.attr(axis) % x.ndim
+        low, high = np.sort(x - e, axis=at), np.sort(x + e, axis=at)
+        # Where intervals of the sorted axis overlap, the places may be others.
+        touching = np.any(np.take(high, range(x.shape[at] - 1), at) >= np.take(low, range(1, x.shape[at]), at), at, keepdims=True)
+        wrong = np.where(touching, np.inf, 0.0) if places else _contested(x, e, at)
+        kept = np.broadcast_to(wrong if places or step.op.attr("keepdims") else np.squeeze(wrong, at), step.results[places].shape)
+        return [*found, kept] if places else [kept]
+
+    return rule
+
+
+def _contested(x: Array, e: Array, at: int) -> Array:
+    """Infinite where more than one element along an axis may be the largest."""
+    best = np.max(x - e, axis=at, keepdims=True)
+    many = np.sum(x + e >= best, axis=at, keepdims=True) > 1
+    return np.where(many | np.isnan(best), np.inf, 0.0)
