@@ -40,8 +40,8 @@ def word_for(value: float, taken: object = ()) -> str | None:
 
 
 def dtype_of(array: Array) -> DType:
-    """The dtype of an array of one of Tiny's."""
-    return next(d for d in SPELLED if arrays.numpy_dtype(d) == array.dtype)
+    """The dtype of an array of one of Tiny's, or of f64, in which errors are computed."""
+    return next(d for d in (*SPELLED, F64) if arrays.numpy_dtype(d) == array.dtype)
 
 
 def as_array(value: Scalar, dtype: DType) -> Array:
