@@ -120,3 +120,41 @@ def test_an_element_without_a_bound_is_not_compared_even_with_nan() -> None:
 def test_inputs_that_bound_more_are_drawn() -> None:
     text = POLE.replace("exp(%x)", "add(%x, %y)").replace("exp(%y)", "stop_gradient(%y)")
     assert not compare.check(parse(text, "ptir"), parse(text, "ptir")).untold
+
+
+BRANCH = """func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
+  %s = add(%x, %y) -> tensor<f32, 1>
+  %d = sub(%s, %y) -> tensor<f32, 1>
+  %c = compare_gt(%d, %x) -> tensor<i1, 1>
+  %p = reshape(%c) new_shape[] -> tensor<i1>
+  %a = reshape(%x) new_shape[] -> tensor<f32>
+  %r = cond(%p, %a) true_region[^r0] false_region[^r1] -> tensor<f32>
+  %two = concat(%d, %x) axis[0] -> tensor<f32, 2>
+  %i = argmax(%two) axis[0] -> tensor<si32>
+  return %r, %c, %i
+}
+region ^r0(%v: tensor<f32>) -> (tensor<f32>) {
+  return %v
+}
+region ^r1(%v: tensor<f32>) -> (tensor<f32>) {
+  %w = neg(%v) -> tensor<f32>
+  return %w
+}
+"""
+
+
+@pytest.mark.parametrize(("y", "open_"), [(0.9, True), (0.0, True), (-0.25, True)])
+def test_a_decision_within_the_error_may_be_either(y: float, open_: bool) -> None:
+    given = [np.array([0.3], np.float32), np.array([y], np.float32)]
+    outputs, tolerances = compare.reference_outputs(parse(BRANCH, "ptir"), given, RunOptions())
+    other = {"r": -outputs["r"], "c": ~outputs["c"], "i": 1 - outputs["i"]}
+    assert (compare.compare(outputs, other, tolerances) == []) is open_
+    assert compare.compare(outputs, {**other, "r": outputs["r"] * np.float32(1.5)}, tolerances)
+
+
+def test_a_decision_beyond_the_error_is_compared() -> None:
+    text = BRANCH.replace("compare_gt(%d, %x)", "compare_gt(%d, %y)").replace("concat(%d, %x)", "concat(%d, %y)")
+    given = [np.array([0.3], np.float32), np.array([0.9], np.float32)]
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    for name, wrong in {"r": -outputs["r"], "c": ~outputs["c"], "i": 1 - outputs["i"]}.items():
+        assert compare.compare(outputs, {**outputs, name: wrong}, tolerances)

@@ -32,7 +32,7 @@ else:
 
 EXACT = None
 Error = Any  # an array, or EXACT
-ROUNDING = 3.0  # in unit roundoffs: the reference rounds once; an engine may do so twice (a quotient by a reciprocal)
+ROUNDING = 2.01  # in unit roundoffs: the reference rounds once, an engine once, to f32 before a narrower dtype
 ACCUMULATED = 2.0**-24  # narrow floats are computed and accumulated in f32
 _MOST = 4  # operands with an error that the corners are tried of
 _TURNS = (1, -1, 1j, -1j)
@@ -219,7 +219,9 @@ def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool =
         for f in found:
             worst = np.maximum(worst, np.abs(np.subtract(f, wide, dtype=np.float64)))
         return worst
-    relative = (ROUNDING * unit(dtype) + 2 * ulp * fine(dtype)) * (4 if dtype.is_complex else 1) if rounds else 0.0
+    relative = (
+        max(ROUNDING * unit(dtype), unit(dtype) + 2 * ulp * fine(dtype)) * (4 if dtype.is_complex else 1) if rounds else 0.0
+    )
     most = largest(dtype)
     worst = np.zeros(r.shape)
     for f in found or [wide]:

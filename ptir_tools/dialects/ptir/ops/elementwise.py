@@ -172,7 +172,7 @@ def rsqrt(x: Array, *, result: Result) -> Array:
     return compute(result, lambda v: 1.0 / np.sqrt(v), x)
 
 
-@op("ptir.reciprocal", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(pole=0))
+@op("ptir.reciprocal", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=1, pole=0))
 def reciprocal(x: Array, *, result: Result) -> Array:
     """One divided by each element. Contract: ElementwiseUnary.
 
@@ -214,7 +214,7 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     traits=MAP,
     check=nonzero_divisor,
     family="elementwise_binary",
-    error=errors.pointwise(pole=1),
+    error=errors.pointwise(ulp=1, pole=1),
 )
 def div(x: Array, y: Array, *, result: Result) -> Array:
     """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.

@@ -116,7 +116,13 @@ def mul(a: Array, b: Array, *, result: Result) -> Any:
         return _rounded(arrays.widen(a) * arrays.widen(b), result)
 
 
-@op("tiny.FDIV", infer=binary("FDIV", FLOATS), traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(pole=1))
+@op(
+    "tiny.FDIV",
+    infer=binary("FDIV", FLOATS),
+    traits=PURE | ELEMENTWISE,
+    check=check_scalars,
+    error=errors.pointwise(ulp=1, pole=1),
+)
 def fdiv(a: Array, b: Array, *, result: Result) -> Any:
     """`a / b`, by IEEE 754. Seed 2.2, Binary."""
     with np.errstate(all="ignore"):
