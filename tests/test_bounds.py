@@ -10,7 +10,6 @@ import pytest
 from conftest import run_ptir
 from translations import generated, parse, prove, reread
 
-from ptir_tools.core import errors
 from ptir_tools.engines import compare
 from ptir_tools.engines.options import RunOptions
 
@@ -57,7 +56,7 @@ def test_a_small_divisor_without_error_costs_one_rounding() -> None:
     text = PROGRAM.format(body="%q = div(%a, %x) -> tensor<f32, 2>")
     given = [np.array(v, np.float32) for v in ([0.7, 0.3], [0.5, 1e-20], [0.9, 0.9])]
     _, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
-    assert tolerances["q"].absolute.max() == pytest.approx(errors.ROUNDING * 2.0**-24 * 3e19)
+    assert tolerances["q"].absolute.max() == pytest.approx(3 * 2.0**-24 * 3e19)
 
 
 def test_a_quotient_of_a_layer_norm_near_zero_is_proven() -> None:
@@ -143,13 +142,13 @@ region ^r1(%v: tensor<f32>) -> (tensor<f32>) {
 """
 
 
-@pytest.mark.parametrize(("y", "open_"), [(0.9, True), (0.0, True), (-0.25, True)])
-def test_a_decision_within_the_error_may_be_either(y: float, open_: bool) -> None:
+@pytest.mark.parametrize("y", [0.9, -0.25, 0.0])
+def test_a_decision_within_the_error_may_be_either(y: float) -> None:
     given = [np.array([0.3], np.float32), np.array([y], np.float32)]
     outputs, tolerances = compare.reference_outputs(parse(BRANCH, "ptir"), given, RunOptions())
     other = {"r": -outputs["r"], "c": ~outputs["c"], "i": 1 - outputs["i"]}
-    assert (compare.compare(outputs, other, tolerances) == []) is open_
-    assert compare.compare(outputs, {**other, "r": outputs["r"] * np.float32(1.5)}, tolerances)
+    assert compare.compare(outputs, other, tolerances) == []
+    assert compare.compare(outputs, {**other, "r": outputs["r"] * np.float32(4)}, tolerances)
 
 
 def test_a_decision_beyond_the_error_is_compared() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import CF64, F64, DType
-from ptir_tools.core.ir import Op, Region
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
 from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, leaves, tuple_of
@@ -57,7 +57,7 @@ class Step:
     errors: Sequence[Error]
     results: Sequence[Array]
     keywords: dict[str, Any]
-    analyze: Callable[[Region, Sequence[Array], Sequence[Error]], tuple[list[Array], list[Error]]]  # a block in its place
+    analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
 
     @property
     def dtypes(self) -> list[DType]:
@@ -163,7 +163,7 @@ def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False) ->
             found.append(step.run(operands)[0])
         error = _spread(step, result, found, ulp, rounds=not exact) if found or not exact else EXACT
         if pole is not None and step.errors[pole] is not EXACT:
-            error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)
+            error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)  # type: ignore[arg-type]
         return [error]
 
     return rule
@@ -252,7 +252,7 @@ def smallest(dtype: DType) -> float:
 @cache
 def _info(dtype: DType) -> Any:
     kind = arrays.numpy_dtype(dtype)
-    return np.finfo(kind) if dtype.is_complex else ml_dtypes.finfo(kind)
+    return np.finfo(kind) if dtype.is_complex else ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
 
 
 def moved(data: tuple[int, ...] | None = None, **fill: Any) -> Rule:
@@ -328,6 +328,18 @@ def products(terms: Callable[[Step], int]) -> Rule:
 def by(name: str, **rules: Rule) -> Rule:
     """The rule that the value of the attribute `name` chooses; `monotone` for any other."""
     return lambda step: rules.get(step.op.attr(name), monotone)(step)
+
+
+def through(pipeline: str) -> Rule:
+    """The errors of the ops that `pipeline` makes of this one."""
+
+    def rule(step: Step) -> list[Error]:
+        if (found := step.analyze(pipeline)) is None:
+            return unknown(step)
+        pairs = zip(step.results, *found, strict=True)
+        return [apart(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
+
+    return rule
 
 
 def ranked(axis: str = "axis", places: int = 0) -> Rule:

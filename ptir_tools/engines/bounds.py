@@ -6,19 +6,22 @@ run on values with errors. A branch or a loop whose predicate may be either way 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core.builder import single_function
 from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
 from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.signature import flatten, nest
+from ptir_tools.passes import run_pipeline
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +50,8 @@ class Approximate:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.value.shape
+        found: tuple[int, ...] = self.value.shape
+        return found
 
     def __getitem__(self, at: Any) -> Approximate:
         return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at])
@@ -115,17 +119,42 @@ def step(op: Op, operands: list[Any], context: Context) -> list[Any]:
     """The results of one op, with their errors."""
     if op.regions:
         return _branching(op, operands, context)
-    named = keywords(op, context, lambda region: region)
+    named = keywords(op, context, _never)
     values = apply(op, [x.value for x in operands], named, context)
     arrays = [np.asarray(x) for x in flatten(tuple(values))]
 
-    def analyze(block: Region, given: Sequence[Array], errors: Sequence[Error]) -> tuple[list[Array], list[Error]]:
-        found = list(flatten(run_block(block, list(map(Approximate, given, errors)), context)))
+    def analyze(pipeline: str) -> tuple[list[Array], list[Error]] | None:
+        if (block := _rewritten(op, pipeline)) is None:
+            return None
+        found = list(flatten(run_block(block, operands, context)))
         return [x.value for x in found], [x.error for x in found]
 
     seen = Step(op, [x.value for x in operands], [x.error for x in operands], arrays, named, analyze)
     leaves = iter([Approximate(a, e) for a, e in zip(arrays, errors_of(seen), strict=True)])
     return [nest(v.type, leaves) for v in op.results]
+
+
+def _never(region: Region) -> Callable[..., Any]:
+    raise AssertionError(region)
+
+
+_REWRITTEN: dict[Any, Region | None] = {}
+
+
+def _rewritten(op: Op, pipeline: str) -> Region | None:
+    """A block that does what `op` does in the ops that `pipeline` makes of it; None where that leaves the op."""
+    types = tuple(map(operand_type, op.operands))
+    key = (pipeline, op.name, types, op.defn.key(op.attrs))
+    if key not in _REWRITTEN:
+        program, b = single_function(load_dialect(op.name.partition(".")[0]))
+        made = Op(op.defn, tuple(b.param(t, f"p{i}") for i, t in enumerate(types)), op.attrs, (), (), 0)
+        made.results = tuple(Value(v.type, f"r{i}", made) for i, v in enumerate(op.results))
+        program.main.body.append(made)
+        program.main.results = list(made.results)
+        run_pipeline(program, pipeline)
+        kept = any(x.defn is op.defn for x in program.main.body)
+        _REWRITTEN[key] = None if kept else program.main
+    return _REWRITTEN[key]
 
 
 def _branching(op: Op, operands: list[Any], context: Context) -> list[Any]:

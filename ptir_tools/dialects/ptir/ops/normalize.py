@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ptir_tools.core.arrays import widened
-from ptir_tools.core.builder import single_function
+from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.errors import EXACT, Error, Step, apart, unknown
-from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE, op, operand_type
+from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, agree, attribute, axis_of, rule, same_dtype, want
@@ -47,39 +44,7 @@ def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: i
     return np.asarray(centered / np.sqrt(variance + epsilon) * gamma.reshape(along) + beta.reshape(along))
 
 
-def decomposed(step: Step) -> list[Error]:
-    """The error rule of an op that `decompose` writes as smaller ones: their errors, computed as they are in f32 or wider."""
-    block = _decomposition(step.op)
-    if block is None:
-        return unknown(step)
-    values, errors = step.analyze(block, step.operands, step.errors)
-    gap = apart(widened(values[0]), widened(step.results[0]))
-    return [gap if errors[0] is EXACT else gap + errors[0]]
-
-
-_DECOMPOSED: dict[Any, Region | None] = {}
-
-
-def _decomposition(op: Op) -> Region | None:
-    """A block that does what `op` does in smaller ops; None where there is none."""
-    types = tuple(map(operand_type, op.operands))
-    key = (op.name, types, op.defn.key(op.attrs))
-    if key not in _DECOMPOSED:
-        from ptir_tools.dialects import load_dialect
-        from ptir_tools.passes import run_pipeline
-
-        program, b = single_function(load_dialect("ptir"))
-        parameters = [b.param(t, f"p{i}") for i, t in enumerate(types)]
-        made = Op(op.defn, tuple(parameters), op.attrs, (), (), 0)
-        made.results = (Value(op.results[0].type, "y", made),)
-        program.main.body.append(made)
-        program.main.results = list(made.results)
-        run_pipeline(program, "decompose")
-        _DECOMPOSED[key] = None if any(x.defn is op.defn for x in program.main.body) else program.main
-    return _DECOMPOSED[key]
-
-
-@op("ptir.layer_norm", infer=normalized, traits=PURE, error=decomposed)
+@op("ptir.layer_norm", infer=normalized, traits=PURE, error=errors.through("decompose"))
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_axis: int = -1, result: Result) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance. Contract: LayerNorm.
 
