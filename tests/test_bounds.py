@@ -10,6 +10,9 @@ import pytest
 from conftest import run_ptir
 from translations import generated, parse, prove, reread
 
+from ptir_tools.core import errors
+from ptir_tools.core.opdef import OPS
+from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import compare
 from ptir_tools.engines.options import RunOptions
 
@@ -157,3 +160,11 @@ def test_a_decision_beyond_the_error_is_compared() -> None:
     outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
     for name, wrong in {"r": -outputs["r"], "c": ~outputs["c"], "i": 1 - outputs["i"]}.items():
         assert compare.compare(outputs, {**outputs, name: wrong}, tolerances)
+
+
+@pytest.mark.parametrize("dialect", ["ptir", "mind", "tiny"])
+def test_every_op_has_an_error_rule(dialect: str) -> None:
+    load_dialect(dialect)
+    ops = [d for d in OPS.values() if d.name.startswith(f"{dialect}.")]
+    assert len(ops) > 15
+    assert [d.name for d in ops if not d.regions and errors.rule_of(d) is errors.unknown] == []

@@ -153,8 +153,7 @@ def reference_outputs(
 def _of_tiles(
     program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
-    """Of a PTO program: the tolerances of the PTIR program that it converts to. One that does not is run by the tile executor
-    alone: as for sums over the longest extent."""
+    """Of a PTO program, which only the tile executor runs: as for sums over the longest extent."""
     outputs = run(program, inputs, options)
     types: dict[str, Type] = {p.name: p.type for p in ports.signature(program, options.function)}
     n = max((extent for a in outputs.values() for extent in a.shape), default=1)
