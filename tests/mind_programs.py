@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from grown_mind import generate
 
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
@@ -16,7 +17,6 @@ from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.mind.generate import generate
 from ptir_tools.dialects.mind.text.format import FORMAT
 
 SAMPLES = sorted((Path(__file__).parent.parent / "testdata" / "mind").glob("*.ir"))

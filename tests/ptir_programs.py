@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from grown_ptir import generate
 from hypothesis import strategies as st
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.ptir.generate import generate
 
 
 class Drawn:

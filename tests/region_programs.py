@@ -10,17 +10,18 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
+from growing import Growing
+from grown_ptir import GROWERS
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.choices import Growing, Seeded
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import BF16, F32, I1, SI32
 from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Sym, TensorType, TupleType, Type, leaves, tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.generate import GROWERS
 
 DTYPES = (F32, F32, F32, SI32, I1, BF16)
 SHAPES = ((), (3,), (2, 3), (3, 2), (1, 3), (4, 1))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import TESTDATA
 from engine_programs import FAST, agree, build
+from grown_ptir import ROWS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptir_programs import programs
@@ -22,7 +23,6 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.ptir.generate import ROWS
 from ptir_tools.engines import RunOptions, compare, run
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.numpy import Executable

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TESTDATA
+from grown_ptir import ROWS, generate
 from loop_programs import drawing, loops
 from pass_cases import after, equal, parts
 from region_programs import regions
@@ -17,7 +18,6 @@ from test_rules import read, write
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Severity
 from ptir_tools.core.ir import Program, clone
-from ptir_tools.dialects.ptir.generate import ROWS, generate
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import Floats, PassContext, names, parse_pipeline, run_pipeline
 

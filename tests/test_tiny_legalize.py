@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from growing import Growing, some
+from grown_tiny import generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_graphs import codes, good, graph, inputs_of, node, printed, read, run, sample, source
 
-from ptir_tools.core.choices import Growing, Seeded, some
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
@@ -18,7 +20,6 @@ from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.tiny.generate import generate
 from ptir_tools.dialects.tiny.pieces import Pieces, count
 from ptir_tools.passes import PassContext, run_pipeline
 

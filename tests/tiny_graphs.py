@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from conftest import TESTDATA
+from grown_tiny import GROWERS, exponential, generate
 
 from ptir_tools.core import symbols
 from ptir_tools.core.arrays import numpy_dtype
@@ -21,7 +22,6 @@ from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.tiny.generate import GROWERS, exponential, generate
 
 SAMPLES = sorted((TESTDATA / "tiny").glob("*.json"))
 SIZES = {"M": 4, "K": 6, "N": 5, "B": 2, "H": 3, "D": 8}

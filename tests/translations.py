@@ -103,7 +103,7 @@ DTYPES = {"mind": (F32, F32, F64, SI32, SI64), "tiny": (F32, F32, F16, BF16, SI3
 
 def generated(ir: str, target: str, seed: int) -> Program:
     """A random program; every other one keeps to what `target` can mostly say."""
-    module = importlib.import_module(f"ptir_tools.dialects.{ir}.generate")
+    module = importlib.import_module(f"grown_{ir}")
     choices = Seeded(seed)
     if seed % 2:
         return module.generate(choices, size=8)

@@ -1,15 +1,10 @@
-"""Programs made at random: who decides (a seed, or a property-testing library in the tests), and what has been made so far."""
+"""Programs made at random: who decides, a seed or, in the tests, a property-testing library."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
-
-from ptir_tools.core.builder import Builder
-from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Program, Value
 
 T = TypeVar("T")
 
@@ -51,23 +46,3 @@ class Seeded:
     def shuffled(self, known: Sequence[T]) -> Sequence[T]:
         """`known` in some order."""
         return self.random.sample(known, len(known))
-
-
-def some(choices: Choices, known: Sequence[T]) -> list[T]:
-    """Some of `known`, each once, in some order."""
-    return list(choices.shuffled(known))[: choices.number(0, len(known))]
-
-
-@dataclass(slots=True)
-class Growing:
-    """A program in the making; `values` are what further ops may read, `dtypes` those of its inputs."""
-
-    choices: Choices
-    program: Program
-    b: Builder
-    dtypes: Sequence[DType]
-    values: list[Value] = field(default_factory=list)
-
-
-# Adds an op or a few that read a value: the last result, or None where that value cannot be read so.
-Grow = Callable[[Growing, Value], Value | None]

@@ -101,6 +101,7 @@ class OpDef:
     fold: Callable[[Op], Operand | None] | None
     safe: Callable[[Op, Sequence[Any]], bool] | None
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
+    generate: Callable[[Any, OpDef], Any] | None
     family: str
     star: bool  # the last group is written *xs
     wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
@@ -238,6 +239,7 @@ def op(
     fold: Callable[[Op], Operand | None] | None = None,
     safe: Callable[[Op, Sequence[Any]], bool] | None = None,
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
+    generate: Callable[[Any, OpDef], Any] | None = None,
     family: str = "",
     implemented: bool = True,
     error: Callable[..., Any] | None = None,
@@ -246,9 +248,10 @@ def op(
 
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
     `safe` tells whether the op may be computed on these constants before it runs (without it: on any);
-    `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `family` groups
-    ops that are one kind in a serialization or a pattern root; `implemented=False` says that the body is still empty;
-    `error` is the error rule of `core.errors`, which follows from the traits for elementwise ops and movement.
+    `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `generate` drafts a
+    random one where operands and attributes must fit each other (`core.generate`); `family` groups ops that are one kind in
+    a serialization or a pattern root; `implemented=False` says that the body is still empty; `error` is the error rule of
+    `core.errors`, which follows from the traits for elementwise ops and movement.
     """
 
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,6 +265,7 @@ def op(
             fold=fold,
             safe=safe,
             solve=solve,
+            generate=generate,
             family=family or name.partition(".")[2],
             implemented=implemented,
             error=error,

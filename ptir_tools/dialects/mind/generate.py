@@ -1,173 +1,127 @@
-"""Random MIND modules, typed by construction, over all operations of Core v1."""
+"""Random MIND modules from the declarations of the operations."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from math import prod
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core import arrays
+from ptir_tools.core import generate as core
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.choices import Choices, Grow, Growing, some
+from ptir_tools.core.choices import Choices
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Program, Value
+from ptir_tools.core.ir import Literal, Operand, Program, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import Attr, OpDef
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 
-DTYPES = (F32, F32, F64, SI32, SI64)
-_ELEMENTS = 4096  # no value has more
-_FORMATS = {F32: "<f", F64: "<d", SI32: "<i", SI64: "<q"}
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+DTYPES = (F32, F64, SI32, SI64)
+INPUTS = 6
 _SCALARS = {dtype: opcode for opcode, dtype in SCALARS.items()}
 
 
 def generate(
-    choices: Choices, *, dtypes: Sequence[DType] = DTYPES, size: int = 12, growers: Sequence[Grow] | None = None
+    choices: Choices, *, dtypes: Sequence[DType] = DTYPES, size: int = 12, only: Sequence[str] = (), faults: bool = False
 ) -> Program:
-    """A module of about `size` steps at most, whose outputs are some of its values."""
-    g = Growing(choices, *single_function(DIALECT), dtypes)
-    for i in range(choices.number(1, 3)):
-        g.values.append(g.b.param(tensor(choices.one(dtypes), _extents(choices, choices.number(0, 4))), f"in{i}"))
-    g.program.main.attrs["input_names"] = [p.name for p in g.values]
-    for _ in range(choices.number(1, size)):
-        made = choices.one(growers or GROWERS)(g, choices.one(g.values))
-        if made is not None and prod(_shape(made)) <= _ELEMENTS:
-            g.values.append(made)
-    g.b.results(*(choices.one(g.values) for _ in range(choices.number(1, 3))))
-    return g.program
+    """A valid module of about `size` operations, of those in `only` (all of them) and what these need. With `faults`, a run may
+    end in an error."""
+    program, builder = single_function(DIALECT)
+    g = Growing(choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if not only or d.short in only])
+    g.faults = faults
+    for _ in range(g.number(1, 3)):
+        g.input(tensor(g.one(g.dtypes), g.shape()))
+    g.grow(g.number(1, size))
+    g.b.results(*(g.one(g.values[-6:]) for _ in range(g.number(1, 3))))
+    program.main.attrs["input_names"] = [p.name for p in program.main.params]
+    return program
 
 
-def _type(v: Value) -> TensorType:
-    return cast(TensorType, v.type)
+class Growing(core.Growing):
+    """A module in the making."""
+
+    def extent(self) -> int:
+        """An extent: no input and no constant is empty."""
+        return self.one((1, 2, 2, 3, 4))
+
+    def input(self, t: TensorType) -> Value:
+        """A new input."""
+        made = self.b.param(t, f"in{len(self.program.main.params)}")
+        self.values.append(made)
+        return made
+
+    def fresh(self, t: TensorType) -> Operand:
+        """An input or a constant; what is empty is a part of one."""
+        if 0 in t.shape:
+            whole = self.of_type(t.with_shape(max(d, 1) for d in t.static_shape))
+            self.values.append(part := self.b.op("Slice", whole, starts=(0,) * t.rank, ends=t.shape, steps=(1,) * t.rank))
+            return part
+        if len(self.program.main.params) < INPUTS and self.choices.flag():
+            return self.input(t)
+        made = self.constant(t, [self.element(t.dtype) for _ in range(min(t.count, 7))])
+        self.values.append(made)
+        return made
+
+    def constant(self, t: TensorType, elements: Sequence[Any]) -> Value:
+        """These elements, again and again as far as there are more in `t`."""
+        scalar = not t.shape and t.dtype in _SCALARS and self.choices.flag()
+        return self.b.op(_SCALARS[t.dtype] if scalar else "ConstTensor", value=literal(t, elements))
+
+    def element(self, dtype: DType) -> Any:
+        """A number: small, at times an end of its dtype."""
+        special = self.chance(1, 12)
+        if dtype.is_float:
+            ends = np.finfo(arrays.numpy_dtype(dtype))
+            numbers = (-0.0, float(ends.max), float(ends.smallest_subnormal), 0.1)
+            return self.one(numbers) if special else self.number(-12, 12) / 4
+        return self.one((dtype.min, dtype.max)) if special else self.number(-8, 8)
+
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+        return core.by_kind(REQUIRED, a)(self, types)
 
 
-def _shape(v: Value) -> tuple[int, ...]:
-    return _type(v).static_shape
+def literal(t: TensorType, elements: Sequence[Any]) -> Literal:
+    """The literal of type `t` of these elements."""
+    wide = np.resize(np.array(elements, np.float64 if t.dtype.is_float else np.int64), t.static_shape)
+    return arrays.to_literal(arrays.narrow(wide, t.dtype), t)
 
 
-def _extents(choices: Choices, rank: int) -> tuple[int, ...]:
-    return tuple(choices.number(1, 4) for _ in range(rank))
+Types = Sequence[TensorType]
 
 
-def literal(choices: Choices, dtype: DType, shape: tuple[int, ...]) -> Literal:
-    """Quarters and integers, small."""
-    elements = [choices.number(-8, 8) for _ in range(prod(shape))]
-    data = b"".join(struct.pack(_FORMATS[dtype], n / 4 if dtype.is_float else n) for n in elements)
-    return Literal(tensor(dtype, shape), data)
+def _axes(g: Growing, types: Types) -> tuple[int, ...]:
+    """Some axes of the operand, negative ones where the operation takes them; for the new axes of a value, too."""
+    rank = types[0].rank
+    return tuple(a - rank if g.chance(1, 6) else a for a in g.some(range(rank)))
 
 
-def _constant(g: Growing, x: Value) -> Value:
-    dtype = g.choices.one(g.dtypes)
-    if dtype in _SCALARS and g.choices.flag():
-        return g.b.op(_SCALARS[dtype], value=literal(g.choices, dtype, ()))
-    return g.b.op("ConstTensor", value=literal(g.choices, dtype, _extents(g.choices, g.choices.number(0, 2))))
-
-
-def _fits(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
-
-
-def _binary(g: Growing, x: Value) -> Value:
-    y = g.choices.one([v for v in g.values if _type(v).dtype is _type(x).dtype and _fits(_shape(v), _shape(x))])
-    return g.b.op(g.choices.one(("Add", "Sub", "Mul")), x, y)
-
-
-def _unary(g: Growing, x: Value) -> Value:
-    return g.b.op(g.choices.one(("Neg", "Relu", "Exp") if _type(x).dtype.is_float else ("Neg",)), x)
-
-
-def _log(g: Growing, x: Value) -> Value | None:
-    """Of what is positive: the logarithm of anything would be NaN half of the time."""
-    return g.b.op("Log", g.b.op("Exp", x)) if _type(x).dtype.is_float else None
-
-
-def _reduction(g: Growing, x: Value) -> Value | None:
-    rank = len(_shape(x))
-    axes = tuple(a - rank * g.choices.number(0, 1) for a in some(g.choices, range(rank)))
-    if not prod(_shape(x)):
-        return None
-    return g.b.op(g.choices.one(("Sum", "Mean")), x, axes=axes, keepdims=g.choices.flag())
-
-
-def _movement(g: Growing, x: Value) -> Value:
-    shape, kind = _shape(x), g.choices.one(("Transpose", "ExpandDims", "Squeeze", "Reshape"))
-    rank = len(shape)
-    if kind == "Transpose":
-        return g.b.op("Transpose", x, permutation=tuple(g.choices.shuffled(range(rank))))
-    if kind == "ExpandDims":
-        new = g.choices.number(0, 2 if rank < 4 else 0)
-        return g.b.op("ExpandDims", x, axes=tuple(sorted(g.choices.shuffled(range(rank + new))[:new])))
-    if kind == "Squeeze":
-        return g.b.op("Squeeze", x, axes=tuple(some(g.choices, [i for i, d in enumerate(shape) if d == 1])))
-    wanted = list(g.choices.shuffled(shape))
-    if wanted and 0 not in wanted and g.choices.flag():
-        wanted[g.choices.number(0, rank - 1)] = -1
-    return g.b.op("Reshape", x, new_shape=tuple(wanted)) if 0 not in wanted else x
-
-
-def _index(g: Growing, x: Value) -> Value | None:
-    if not prod(_shape(x)):
-        return None
-    return g.b.op("Index", x, indices=tuple(g.choices.number(0, d - 1) for d in _shape(x)))
-
-
-def _slice(g: Growing, x: Value) -> Value:
-    bounds = [(g.choices.number(-1, d), g.choices.number(0, d + 2), g.choices.number(1, 3)) for d in _shape(x)]
-    starts, ends, steps = (tuple(b[i] for b in bounds) for i in range(3))
-    return g.b.op("Slice", x, starts=starts, ends=ends, steps=steps)
-
-
-def _gather(g: Growing, x: Value) -> Value | None:
-    if not _shape(x)[:1] or not _shape(x)[0]:
-        return None
-    dtype, shape = g.choices.one((SI32, SI64)), _extents(g.choices, g.choices.number(0, 2))
-    rows = [g.choices.number(0, _shape(x)[0] - 1) for _ in range(prod(shape))]
-    data = b"".join(struct.pack(_FORMATS[dtype], n) for n in rows)
-    return g.b.op("Gather", x, g.b.op("ConstTensor", value=Literal(tensor(dtype, shape), data)))
-
-
-def _product(g: Growing, x: Value) -> Value | None:
-    """With its own transpose, or with a constant that fits."""
-    shape = _shape(x)
-    if not shape or 0 in shape:
-        return None
+def _reshaped(g: Growing, types: Types) -> tuple[int, ...]:
+    shape = list(g.choices.shuffled(types[0].static_shape))
     if len(shape) > 1 and g.choices.flag():
-        y = g.b.op("Transpose", x, permutation=(*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
-        return g.b.op("MatMul", x, y)
-    if len(shape) > 2:
-        return g.b.op("MatMul", x, _fresh(g, x, (shape[-1], g.choices.number(1, 3))))
-    other = (shape[-1],) if g.choices.flag() else (shape[-1], g.choices.number(1, 3))
-    return g.b.op("Dot", x, _fresh(g, x, other))
+        shape[:2] = [shape[0] * shape[1]]
+    if g.choices.flag():
+        shape.insert(g.number(0, len(shape)), 1)
+    if shape and g.choices.flag():
+        shape[g.number(0, len(shape) - 1)] = -1
+    return tuple(shape)
 
 
-def _fresh(g: Growing, x: Value, shape: tuple[int, ...]) -> Value:
-    return g.b.op("ConstTensor", value=literal(g.choices, _type(x).dtype, shape))
+def _literal(g: Growing, types: Types) -> Literal:
+    t = tensor(g.one(g.dtypes), g.shape(g.one((0, 0, 1, 2))))
+    return literal(t, [g.element(t.dtype) for _ in range(min(t.count, 7))])
 
 
-def _convolution(g: Growing, x: Value) -> Value | None:
-    if len(_shape(x)) != 4:
-        count = prod(_shape(x))
-        if not count or count > _ELEMENTS // 8:
-            return None
-        x = g.b.op("Reshape", x, new_shape=(1, *g.choices.one(((1, -1), (-1, 1))), 1))
-    n, height, width, channels = _shape(x)
-    if not n * height * width * channels:
-        return None
-    window = (g.choices.number(1, 3), g.choices.number(1, 3))
-    f = _fresh(g, x, (*window, channels, g.choices.number(1, 3)))
-    pads = tuple((g.choices.number(0, 2), g.choices.number(0, 2)) for _ in window)
-    kinds: list[Any] = ["Same"]
-    if all(k <= d for k, d in zip(window, (height, width), strict=True)):
-        kinds.append("Valid")
-    if all(k <= d + sum(p) for k, d, p in zip(window, (height, width), pads, strict=True)):
-        kinds.append(pads)
-    strides = (g.choices.number(1, 3), g.choices.number(1, 3))
-    return g.b.op("Conv2d", x, f, strides=strides, padding=g.choices.one(kinds))
-
-
-# What a step may be, as often as it is likely; COMMON keeps to what Tiny can say, too.
-COMMON: tuple[Grow, ...] = (
-    _binary, _binary, _binary, _unary, _unary, _reduction, _reduction, _movement, _movement, _index, _slice, _product,
-    _convolution, _constant,
-)  # fmt: skip
-GROWERS: tuple[Grow, ...] = (*COMMON, _log, _gather)
+REQUIRED: dict[str, Callable[[Growing, Types], Any]] = {
+    "axes": _axes,
+    "new_shape": _reshaped,
+    "permutation": lambda g, types: tuple(g.choices.shuffled(range(types[0].rank))),
+    "Literal": _literal,
+    "bool": lambda g, types: g.choices.flag(),
+    "int": lambda g, types: g.number(0, 3),
+}

@@ -1,302 +1,396 @@
-"""Random programs, typed by construction, over all families of ops that engines prepare. Whoever makes the choices decides what
-comes out: a seed here, a property-testing library in the tests."""
+"""Random PTIR programs from the declarations of the ops: any op and dtype, symbols, tuples, regions, hints, several functions."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from math import prod
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.choices import Choices, Grow, Growing
-from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI32, SI64, UI8, DType
-from ptir_tools.core.ir import Element, Literal, Program, Region, Value
-from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.core import arrays
+from ptir_tools.core import generate as core
+from ptir_tools.core.builder import Builder
+from ptir_tools.core.choices import Choices
+from ptir_tools.core.dtypes import BF16, F32, I1, PTIR_DTYPES, UI64, DType
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import ELEMENTWISE, Attr, OpDef, operand_type
+from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
+from ptir_tools.dialects.ptir import DIALECT, drawing
+from ptir_tools.dialects.ptir.check import KINDS, POLICIES
+from ptir_tools.dialects.ptir.ops import scalars
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 
-DTYPES = (F32, F32, F32, F64, F16, BF16, SI32, SI64, SI8, UI8, SI4, FP8_E4M3, FP8_E5M2)
-SHAPES = ((), (1,), (3,), (2, 3), (4, 5), (1, 7), (3, 1, 4), (2, 0), (17, 33))
-_ELEMENTS = 20_000  # no value has more
+if TYPE_CHECKING:
+    import ml_dtypes
+    import numpy as np
+else:
+    ml_dtypes = lazy("ml_dtypes")
+    np = lazy("numpy")
+
+SYMBOLS = ("N", "M", "batch")  # of inputs; at least 1
+INPUTS = 8  # of a function
+SPECIAL = (float("nan"), float("inf"), float("-inf"), -0.0)
 
 
 def generate(
-    choices: Choices, *, dtypes: Sequence[DType] = DTYPES, size: int = 12, growers: Sequence[Grow] | None = None
+    choices: Choices,
+    *,
+    dtypes: Sequence[DType] = PTIR_DTYPES,
+    size: int = 12,
+    only: Sequence[str] = (),
+    symbols: bool = True,
+    faults: bool = False,
 ) -> Program:
-    """A program of one function and about `size` steps at most, whose results are some of its values."""
-    g = Growing(choices, *single_function(DIALECT), dtypes)
-    for i in range(choices.number(1, 3)):
-        g.values.append(g.b.param(tensor(choices.one(dtypes), choices.one(SHAPES)), f"p{i}"))
-    for _ in range(choices.number(1, size)):
-        x = choices.one([v for v in g.values if isinstance(v.type, TensorType)])
-        if _type(x).dtype is I1:
-            g.values.append(x := g.b.op("cast", x, dtype=F32))
-        made = choices.one(growers or GROWERS)(g, x)
-        if made is not None and prod(_type(made).static_shape) <= _ELEMENTS:
-            g.values.append(made)
-    chosen = [choices.one(g.values) for _ in range(choices.number(1, 4))]
-    g.b.results(*(v if isinstance(v.type, TensorType) else Element(v, choices.number(0, 1)) for v in chosen))
-    return g.program
+    """A valid program of about `size` ops in its entry function, of the ops `only` (all of them) and what these need.
+
+    With `symbols`, extents may be symbolic. With `faults`, a run may end in an error.
+    """
+    ops = [d for d in DIALECT.ops.values() if not only or d.short in only]
+    program = Program(DIALECT, [], entry="main")
+    g = Growing(choices, program, Function("main"), dtypes, ops)
+    g.symbols, g.faults = symbols, faults
+    g.function(size)
+    if g.chance(1, 4):
+        other = g.beside(Function("other"))
+        other.function(g.number(0, max(1, size // 3)))
+    if g.chance(1, 6):
+        orphan = g.inside([g.plain()])
+        orphan.grow(2)
+        orphan.close([orphan.one(orphan.values)])
+    return program
 
 
-def _type(v: Value) -> TensorType:
-    return cast(TensorType, v.type)
+class Growing(core.Growing):
+    """A function or region of a PTIR program in the making."""
 
+    def __init__(self, choices: Choices, program: Program, block: Region, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
+        super().__init__(choices, program, Builder(program.dialect, block), dtypes, ops)
+        self.block = block
+        self.symbols = False
+        self.finished: list[Region] = []  # the regions that can be run again
 
-def _unary(g: Growing, x: Value) -> Value | None:
-    floats = ("exp", "tanh", "erf", "neg", "abs", "rsqrt", "reciprocal", "log", "stop_gradient")
-    names = (
-        floats if _type(x).dtype.is_float else ("neg", "abs", "stop_gradient") if _type(x).dtype.is_signed else ("stop_gradient",)
-    )
-    return g.b.op(g.choices.one(names), x)
+    @property
+    def params(self) -> list[Value]:
+        """The parameters of the block."""
+        return self.block.params
 
+    # ---- blocks
 
-def _binary(g: Growing, x: Value) -> Value | None:
-    name = g.choices.one(("add", "sub", "mul", "maximum", "minimum") + (("div",) if _type(x).dtype.is_float else ()))
-    y = g.choices.one([v for v in g.values if v.type is x.type])
-    return g.b.op(name, x, y)
+    def function(self, size: int) -> None:
+        """Fill the function: inputs, ops, results, hints."""
+        assert isinstance(self.block, Function)
+        self.program.functions.append(self.block)
+        for _ in range(self.number(1, 3)):
+            self.values.append(self.input(self.plain()))
+        self.grow(self.number(1, size) if size else 0)
+        self.b.results(*(self.any_value() for _ in range(self.number(1, 4))))
+        for _ in range(self.number(0, 2)):
+            if (hint := self.hint(len(self.block.hints))) is not None:
+                self.block.hints.append(hint)
 
+    def any_value(self) -> Operand:
+        """A value, a recent one rather."""
+        return self.one(self.values[-8:]) if self.chance(3, 4) else self.one(self.values)
 
-def _select(g: Growing, x: Value) -> Value | None:
-    same = [v for v in g.values if v.type is x.type]
-    y, z = g.choices.one(same), g.choices.one(same)
-    flag = g.b.op(g.choices.one(("compare_lt", "compare_le", "compare_eq", "compare_ne", "compare_gt")), x, y)
-    return g.b.op("select", flag, g.choices.one((x, y)), z)
+    def beside(self, block: Region) -> Growing:
+        """Another block of the program."""
+        g = Growing(self.choices, self.program, block, self.dtypes, self.ops)
+        g.symbols, g.faults, g.finished = self.symbols, self.faults, self.finished
+        return g
 
+    def inside(self, types: Sequence[Type]) -> Growing:
+        """A region with parameters of these types."""
+        g = self.beside(Region())
+        g.depth = self.depth + 1
+        for t in types:
+            g.values.append(v := g.b.param(t, self.one(("x", ""))))
+            if isinstance(t, TupleType):
+                g.values.extend(Element(v, i) for i in range(len(t.elements)))
+        return g
 
-def _clamp(g: Growing, x: Value) -> Value | None:
-    same = [v for v in g.values if v.type is x.type]
-    return g.b.op("clamp", x, g.choices.one(same), g.choices.one(same))
+    def close(self, results: Sequence[Operand]) -> Region:
+        """The region, done, in the program."""
+        self.block.name = f"r{len(self.program.regions)}"
+        self.b.results(*results)
+        self.program.regions.append(self.block)
+        self.finished.append(self.block)
+        return self.block
 
+    def leaving(self, types: Sequence[Type]) -> list[Operand]:
+        """What a region may return when another with parameters of these types is to return the same: tensors, and tuples that
+        it is given."""
+        return [x for x in self.values if isinstance(t := operand_type(x), TensorType) or t in types]
 
-def _cast(g: Growing, x: Value) -> Value | None:
-    return g.b.op("cast", x, dtype=g.choices.one((*DTYPES, I1)))
+    # ---- types
 
+    def plain(self) -> TensorType:
+        """The type of an input."""
+        return tensor(self.one(self.dtypes), self.shape())
 
-def _reduce(g: Growing, x: Value) -> Value | None:
-    axes = tuple(a for a in range(_type(x).rank) if g.choices.flag())
-    name = g.choices.one(("reduce_sum", "reduce_max", "reduce_min"))
-    out = g.choices.one((None, F32)) if _type(x).dtype.is_float and _type(x).dtype.bits <= 32 else None
-    return g.b.op(name, x, axes=axes, keepdims=g.choices.flag(), out_dtype=out)
+    def shape(self, rank: int | None = None) -> tuple[Dim, ...]:  # type: ignore[override]
+        """Extents, symbols among them in a function."""
+        found = super().shape(rank)
+        if not self.symbols or self.depth or not self.chance(1, 4):
+            return found
+        return tuple(sym(self.one(SYMBOLS)) if self.chance(1, 3) and self.defined() else d for d in found)
 
+    def defined(self) -> bool:
+        """Whether an input can still be added, which defines a symbol."""
+        return len(self.params) < INPUTS
 
-def _argmax(g: Growing, x: Value) -> Value | None:
-    if not prod(_type(x).static_shape) or not _type(x).rank:
-        return None
-    axis = g.choices.number(-_type(x).rank, _type(x).rank - 1)
-    return g.b.op("argmax", x, axis=axis, keepdims=g.choices.flag(), output_dtype=g.choices.one((SI32, SI64)))
+    def known(self) -> set[Sym]:
+        """The symbols that the block has so far."""
+        values = [*self.params, *(v for op in self.block.body for v in op.results)]
+        return {s for v in values for s in mentioned(v.type)}
 
+    def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:
+        """Extents that a rule leaves open get symbols of their own, in functions; a region has no place for them."""
+        if self.depth:
+            return None if any(_open(t) for t in inferred) else inferred
+        return tuple(map(self.named, inferred))
 
-def _movement(g: Growing, x: Value) -> Value | None:
-    choice = g.choices.one(("reshape", "transpose", "broadcast_to", "slice", "concat", "tile", "pad"))
-    n = _type(x).rank
-    if choice == "reshape":
-        return g.b.op("reshape", x, new_shape=tuple(g.choices.shuffled([*_type(x).static_shape, 1])))
-    if choice == "transpose":
-        return g.b.op("transpose", x, perm=tuple(g.choices.shuffled(range(n))))
-    if choice == "broadcast_to":
-        return g.b.op("broadcast_to", x, result_shape=(2, *(3 if d == 1 else d for d in _type(x).static_shape)))
-    if choice == "slice":
-        starts = tuple(g.choices.number(0, d) for d in _type(x).static_shape)
-        return g.b.op(
-            "slice",
-            x,
-            starts=starts,
-            sizes=tuple(g.choices.number(0, d - s) for d, s in zip(_type(x).static_shape, starts, strict=True)),
-        )
-    if choice == "concat":
-        return g.b.op("concat", [x, x, x], axis=g.choices.number(-n, n - 1)) if n else None
-    if choice == "tile":
-        return g.b.op("tile", x, repeats=tuple(g.choices.number(0, 2) for _ in range(n)))
-    counts = [tuple(g.choices.number(0, 2) for _ in range(n)) for _ in range(3)]
-    return g.b.op("pad", x, low=counts[0], high=counts[1], interior=counts[2])
+    def named(self, t: Type) -> Type:
+        """`t` with a new symbol for each extent that is not known."""
+        if not isinstance(t, TensorType) or not _open(t):
+            return t
+        known = {s.name for s in self.known()}
+        fresh = (sym(name) for n in range(len(known) + t.rank) if (name := f"D{n}") not in known)
+        return t.with_shape(next(fresh) if d is UNKNOWN else d for d in t.shape)
 
+    # ---- fresh values
 
-def _dot(g: Growing, x: Value) -> Value | None:
-    if _type(x).rank < 2:
-        return None
-    y = g.b.op("transpose", x, perm=(*range(_type(x).rank - 2), _type(x).rank - 1, _type(x).rank - 2)) if g.choices.flag() else x
-    n, transposed = _type(x).rank, y is not x
-    batch = tuple(range(n - 2))
-    axis = g.choices.one((n - 2, n - 1))
-    other = (n - 1 if axis == n - 2 else n - 2) if transposed else axis
-    out = g.choices.one((None, F32)) if _type(x).dtype.is_float and _type(x).dtype.bits <= 32 else None
-    return g.b.op(
-        "dot_general", x, y, batch_lhs=batch, batch_rhs=batch, contract_lhs=(axis,), contract_rhs=(other,), out_dtype=out
-    )
+    def input(self, t: TensorType) -> Value:
+        """A new parameter of the function."""
+        return self.b.param(t, self.one(("p", "x", "input")))
 
+    def fresh(self, t: TensorType) -> Operand:
+        """An input, a constant, an inline literal, a number repeated, or another value converted."""
+        unknown = set(mentioned(t)) - self.known()
+        if unknown or (not self.depth and len(self.params) < INPUTS and self.choices.flag()):
+            made: Operand = self.input(t)
+        elif self.chance(1, 3) and (x := self.any(lambda u: u.shape == t.shape and _casts(u.dtype, t.dtype))) is not None:
+            made = self.b.op("cast", x, dtype=t.dtype)
+        elif not t.is_static or (t.rank and self.chance(1, 5)):
+            made = self.b.op("broadcast_to", self.constant(tensor(t.dtype)), result_shape=t.shape)
+        else:
+            made = self.constant(t)
+        self.values.append(made)
+        return made
 
-def _softmax(g: Growing, x: Value) -> Value | None:
-    """The canonical form over the last axis."""
-    if _type(x).dtype is not F32 or not _type(x).rank:
-        return None
-    last = (_type(x).rank - 1,)
-    high = g.b.op("broadcast_to", g.b.op("reduce_max", x, axes=last, keepdims=True), result_shape=_type(x).static_shape)
-    e = g.b.op("exp", g.b.op("sub", x, high))
-    total = g.b.op("broadcast_to", g.b.op("reduce_sum", e, axes=last, keepdims=True), result_shape=_type(x).static_shape)
-    return g.b.op("div", e, total)
+    def constant(self, t: TensorType) -> Operand:
+        """A constant or an inline literal of the static type `t`."""
+        value = self.literal(t, [self.element(t.dtype) for _ in range(min(t.count, 7))])
+        return value if self.chance(1, 3) else self.b.op("constant", value=value)
 
+    def literal(self, t: TensorType, elements: Sequence[Any]) -> Literal:
+        """The literal of these elements, again and again as far as there are more in `t`."""
+        if t.dtype.is_complex:
+            wide = np.resize(np.array(elements, np.complex128), t.static_shape)
+        elif t.dtype.is_float:
+            wide = np.resize(np.array(elements, np.float64), t.static_shape)
+        else:
+            wide = np.resize(np.array(elements, np.uint64 if t.dtype is UI64 else np.int64), t.static_shape)
+        return arrays.to_literal(arrays.narrow(wide, t.dtype), t)
 
-def _normalize(g: Growing, x: Value) -> Value | None:
-    """A layer norm over the last axis, in parts, with a reshape in place of keepdims."""
-    if _type(x).dtype is not F32 or not _type(x).rank or not prod(_type(x).static_shape):
-        return None
-    n, last = _type(x).static_shape[-1], (_type(x).rank - 1,)
-    rows = (*_type(x).static_shape[:-1], 1)
-    inverse = g.b.op("broadcast_to", _literal(1.0 / n), result_shape=rows)
-    mean = g.b.op("mul", g.b.op("reduce_sum", x, axes=last, keepdims=True), inverse)
-    centered = g.b.op("sub", x, g.b.op("broadcast_to", mean, result_shape=_type(x).static_shape))
-    squares = g.b.op("reshape", g.b.op("reduce_sum", g.b.op("mul", centered, centered), axes=last), new_shape=rows)
-    epsilon = g.b.op("broadcast_to", _literal(1e-5), result_shape=rows)
-    scale = g.b.op("rsqrt", g.b.op("add", g.b.op("mul", squares, inverse), epsilon))
-    g.values.append(scale)
-    return g.b.op("mul", centered, g.b.op("broadcast_to", scale, result_shape=_type(x).static_shape))
+    def element(self, dtype: DType) -> Any:
+        """A number: small, at times an end of its dtype, an infinity, a NaN."""
+        if dtype is I1:
+            return self.choices.flag()
+        if dtype.is_complex:
+            return complex(self.element(F32), self.element(F32))
+        special = self.chance(1, 12)
+        if dtype.is_float:
+            ends = ml_dtypes.finfo(arrays.numpy_dtype(dtype)) if special else None
+            if ends is not None:
+                numbers = (ends.max, ends.min, ends.tiny, ends.smallest_subnormal)
+                return self.one((*SPECIAL, *map(float, numbers)))
+            return self.number(-12, 12) / 4
+        return self.one((dtype.min, dtype.max)) if special else self.number(max(dtype.min, -8), min(dtype.max, 8))
 
+    def number_of(self, t: TensorType, n: int) -> Operand:
+        """The scalar `n`."""
+        value = self.literal(t, [n])
+        return value if self.choices.flag() else self.b.op("constant", value=value)
 
-def _literal(number: float) -> Literal:
-    return Literal(tensor(F32), struct.pack("<f", number))
+    def spread(self, t: TensorType, shape: Shape, n: int) -> Operand:
+        """The number `n` in every element of a tensor."""
+        return self.b.op("broadcast_to", self.number_of(t, n), result_shape=shape) if shape else self.number_of(t, n)
 
+    def nonzero(self, t: TensorType) -> Operand:
+        """Integers that are not 0."""
+        if not t.is_static:
+            return self.spread(tensor(t.dtype), t.shape, self.number(1, 7))
+        return self.b.op("constant", value=self.literal(t, [self.number(1, 7) for _ in range(min(t.count, 7))]))
 
-def _scan(g: Growing, x: Value) -> Value | None:
-    if _type(x).rank < 1:
-        return None
-    row = tensor(_type(x).dtype, _type(x).static_shape[1:])
-    body = Region(f"r{len(g.program.regions)}")
-    inner = Builder(g.b.dialect, body)
-    carry, step = inner.param(row, "c"), inner.param(row, "s")
-    total = inner.op("maximum", carry, step)
-    inner.results(total, inner.op("stop_gradient", carry) if g.choices.flag() else total)
-    g.program.regions.append(body)
-    start = g.b.op("reduce_max", x, axes=(0,))
-    g.values.append(g.b.op("scan", [start, x], regions=[body], carry_count=1, scan_output_count=1))
-    return None
+    # ---- attributes
 
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+        return core.by_kind(REQUIRED, a)(self, types, named)
 
-def _named(*names: str) -> Grow:
-    """One of these ops, of one operand or of two alike."""
+    def candidates(self, a: Attr, default: Any, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
+        found = CANDIDATES[a.name] if a.name in CANDIDATES else CANDIDATES.get(a.kind)
+        if a.kind in ENUMERATIONS:
+            return ENUMERATIONS[a.kind]
+        return [] if found is None else found(self, default, types)
 
-    def grow(g: Growing, x: Value) -> Value | None:
-        name = g.choices.one(names)
-        floats = name in ("exp", "tanh", "rsqrt", "reciprocal", "log", "div")
-        if floats and not _type(x).dtype.is_float:
+    # ---- hints
+
+    def hint(self, number: int) -> Hint | None:
+        """A hint over some elementwise ops in a row."""
+        made = [i for i, op in enumerate(self.block.body) if ELEMENTWISE in op.defn.traits]
+        if not made:
             return None
-        alike = (g.choices.one([v for v in g.values if v.type is x.type]),) if name in _BINARY else ()
-        return g.b.op(name, x, *alike)
-
-    return grow
-
-
-_BINARY = ("add", "sub", "mul", "maximum", "minimum", "div")
-
-
-def _sum(g: Growing, x: Value) -> Value:
-    axes = tuple(a for a in range(_type(x).rank) if g.choices.flag())
-    return g.b.op("reduce_sum", x, axes=axes, keepdims=g.choices.flag(), accum_dtype=_type(x).dtype, out_dtype=_type(x).dtype)
-
-
-def _shaped(g: Growing, x: Value) -> Value:
-    """Movement that every IR has."""
-    shape = _type(x).static_shape
-    choice = g.choices.one(("reshape", "transpose", "slice", "tile", "broadcast_to"))
-    if choice == "reshape":
-        return g.b.op("reshape", x, new_shape=tuple(g.choices.shuffled([*shape, 1])))
-    if choice == "transpose":
-        return g.b.op("transpose", x, perm=tuple(g.choices.shuffled(range(len(shape)))))
-    if choice == "slice":
-        starts = tuple(g.choices.number(0, max(d - 1, 0)) for d in shape)
-        sizes = tuple(g.choices.number(min(1, d), d - s) for d, s in zip(shape, starts, strict=True))
-        return g.b.op("slice", x, starts=starts, sizes=sizes)
-    if choice == "tile":
-        return g.b.op("tile", x, repeats=tuple(g.choices.number(1, 2) for _ in shape))
-    return g.b.op("broadcast_to", x, result_shape=(2, *(3 if d == 1 else d for d in shape)))
+        first = self.one(made)
+        ops: list[Op] = []
+        for op in self.block.body[first : first + self.number(1, 4)]:
+            if ELEMENTWISE not in op.defn.traits:
+                break
+            ops.append(op)
+        results = dict.fromkeys(v for op in ops for v in op.results)
+        inputs = dict.fromkeys(v for op in ops for v in op.values() if v not in results)
+        outside = {v for op in self.block.body if op not in ops for v in op.values()}
+        outside.update(x if isinstance(x, Value) else x.value for x in self.block.results if not isinstance(x, Literal))
+        body = [Op(op.defn, op.operands, op.attrs, op.results, op.regions) for op in ops]
+        exports = tuple(v for v in results if v in outside) or (ops[-1].result,)
+        attrs = ((self.one(("fusion_score", "weight")), ("I64", self.number(0, 9))),) if self.choices.flag() else ()
+        return Hint(number, self.one(KINDS), self.one(POLICIES), tuple(inputs), exports, attrs, body)
 
 
-def _product(g: Growing, x: Value) -> Value | None:
-    """With itself, over one axis, in its own dtype."""
-    t = _type(x)
-    if not t.rank or t.count * t.count > _ELEMENTS:
-        return None
-    axis = (g.choices.number(0, t.rank - 1),)
-    return g.b.op(
-        "dot_general", x, x, batch_lhs=(), batch_rhs=(), contract_lhs=axis, contract_rhs=axis, accum_dtype=t.dtype,
-        out_dtype=t.dtype,
-    )  # fmt: skip
+def _open(t: Type) -> bool:
+    """Whether an extent is not known."""
+    return any(isinstance(leaf, TensorType) and UNKNOWN in leaf.shape for leaf in leaves(t))
 
 
-def _window(g: Growing, x: Value) -> Value | None:
-    """A pooling window over every axis, with padding, strides and holes."""
-    t = _type(x)
-    n = t.rank
-    if not n or not prod(t.static_shape):
-        return None
-    sizes = [g.choices.number(1, min(3, d)) for d in t.static_shape]
-    steps, holes, gaps = ([g.choices.number(1, 2) for _ in sizes] for _ in range(3))
-    gaps = [w if (s - 1) * w < d else 1 for s, w, d in zip(sizes, gaps, t.static_shape, strict=True)]
-    padding = tuple((g.choices.number(0, 1), g.choices.number(0, 2)) if i < 2 else (0, 0) for i in range(n))
-    return g.b.op(
-        "reduce_window", x, window_dims=tuple(sizes), strides=tuple(steps), padding=padding, base_dilation=tuple(holes),
-        window_dilation=tuple(gaps), reduce=g.choices.one(("sum", "max", "min")),
-    )  # fmt: skip
+def _casts(source: DType, target: DType) -> bool:
+    """Whether there is a cast."""
+    return target.is_complex or target is I1 or not source.is_complex
 
 
-def _patches(g: Growing, x: Value) -> Value | None:
-    t = _type(x)
-    if t.rank < 3 or not prod(t.static_shape):
-        return None
-    window = tuple(g.choices.number(1, min(2, d)) for d in t.static_shape[1:-1])
-    padding = tuple((g.choices.number(0, 1), 0) for _ in window)
-    return g.b.op("extract_patches", x, window=window, strides=tuple(g.choices.number(1, 2) for _ in window), padding=padding)
+# ---- attributes that must be given, by name, else by kind: of the block, the operands' types and the attributes before
+
+Types = Sequence[TensorType]
+Named = dict[str, Any]
 
 
-def _cond(g: Growing, x: Value) -> Value:
-    """One region negates, the other adds its operand to itself."""
-    regions = []
-    for name in ("neg", "add") if _type(x).dtype.is_float or _type(x).dtype.is_signed else ("stop_gradient", "add"):
-        region = Region(f"r{len(g.program.regions)}")
-        inner = Builder(g.b.dialect, region)
-        p = inner.param(x.type, "x")
-        inner.results(inner.op(name, p, *((p,) if name == "add" else ())))
-        g.program.regions.append(region)
-        regions.append(region)
-    flag = g.b.op("cast", g.b.op("reduce_max", x, axes=tuple(range(_type(x).rank))), dtype=I1)
-    return g.b.op("cond", flag, [x], regions=regions)
+def _rank(types: Types, named: Named) -> int:
+    return types[0].rank if types else len(named.get("shape", ()))
 
 
-def _layer_norm(g: Growing, x: Value) -> Value | None:
-    t = _type(x)
-    if not t.dtype.is_float or t.dtype.bits < 16 or not t.rank or not prod(t.static_shape):
-        return None
-    row = g.b.op("reduce_max", x, axes=tuple(range(t.rank - 1)))
-    return g.b.op("layer_norm", x, row, row, epsilon=1e-3)
+def _axes(g: Growing, types: Types, named: Named) -> tuple[int, ...]:
+    rank = types[0].rank
+    return tuple(a - rank if g.chance(1, 6) else a for a in g.some(range(rank)))
 
 
-def _iota(g: Growing, x: Value) -> Value | None:
-    t = _type(x)
-    return g.b.op("iota", shape=t.shape, dtype=t.dtype, axis=g.choices.number(0, t.rank - 1)) if t.rank else None
+def _perm(g: Growing, types: Types, named: Named) -> tuple[int, ...]:
+    rank = types[0].rank
+    return tuple(a - rank if g.chance(1, 8) else a for a in g.choices.shuffled(range(rank)))
 
 
-def _take(g: Growing, x: Value) -> Value | None:
-    extent = _type(x).static_shape[0] if _type(x).rank else 0
-    if not extent:
-        return None
-    rows = list(g.choices.shuffled(range(extent)))[: g.choices.number(1, 3)]
-    literal = Literal(tensor(SI32, (len(rows),)), struct.pack(f"<{len(rows)}i", *rows))
-    return g.b.op("take", x, g.b.op("constant", value=literal))
+def _made_shape(g: Growing, types: Types, named: Named) -> Shape:
+    """The shape of a new tensor, its symbols those that there are."""
+    known = sorted(g.known(), key=str)
+    return tuple(g.one(known) if known and g.chance(1, 8) else g.extent() for _ in range(g.number(0, 3)))
 
 
-# What a step may be, as often as it is likely; ROWS keep to what clusters of the native engine are made of.
-GROWERS: tuple[Grow, ...] = (
-    _unary, _unary, _unary, _binary, _binary, _binary, _select, _clamp, _cast, _reduce, _reduce, _argmax, _movement, _movement,
-    _dot, _scan, _softmax, _window, _patches, _cond, _layer_norm, _iota, _take,
-)  # fmt: skip
-ROWS: tuple[Grow, ...] = (_unary, _unary, _binary, _binary, _select, _clamp, _reduce, _softmax, _normalize, _movement)
+def _wider(g: Growing, types: Types, named: Named) -> Shape:
+    lead = tuple(g.one((1, 2, 3)) for _ in range(g.number(0, 2)))
+    return (*lead, *(g.extent() if d == 1 and g.choices.flag() else d for d in types[0].shape))
 
-# What MIND and what Tiny can mostly say.
-MIND: tuple[Grow, ...] = (
-    _named("neg", "exp"), _named("add", "sub", "mul"), _named("add", "sub", "mul"), _sum, _shaped, _shaped, _product, _iota,
-    _take,
-)  # fmt: skip
-TINY: tuple[Grow, ...] = (
-    _named("neg", "exp", "abs", "tanh"), _named(*_BINARY), _named(*_BINARY), _clamp, _reduce, _movement, _dot, _product,
-    _softmax, _scan, _cond, _window, _patches, _layer_norm, _iota,
-)  # fmt: skip
+
+def _reshaped(g: Growing, types: Types, named: Named) -> Shape:
+    """The extents in another order (the count stays), some of them merged or split, an axis of 1 among them, or one to infer."""
+    dims: list[Dim] = list(g.choices.shuffled(types[0].shape))
+    whole = [i for i, d in enumerate(dims) if isinstance(d, int)]
+    if len(whole) > 1 and g.choices.flag():
+        i, j = whole[:2]
+        dims[i : i + 1] = [dims[i] * dims[j]]  # type: ignore[operator]
+        del dims[j]
+    elif whole and dims[whole[0]] in (4, 6) and g.choices.flag():
+        dims[whole[0] : whole[0] + 1] = [2, dims[whole[0]] // 2]  # type: ignore[operator]
+    if g.chance(1, 3):
+        dims.insert(g.number(0, len(dims)), 1)
+    if dims and 0 not in dims and g.chance(1, 3):
+        i = g.number(0, len(dims) - 1)
+        dims[i] = -1
+        if not types[0].is_static and len(dims) > 1 and g.choices.flag():
+            rest = [k for k in range(len(dims)) if k != i]
+            del dims[g.one(rest)]  # what it had goes to the entry to infer
+    return tuple(dims)
+
+
+def _counts(g: Growing, types: Types, named: Named) -> tuple[int, ...]:
+    return tuple(g.one((0, 0, 1, 2)) for _ in range(types[0].rank))
+
+
+def _literal(g: Growing, types: Types, named: Named) -> Literal:
+    t = tensor(g.one(g.dtypes), tuple(g.extent() for _ in range(g.number(0, 3))))
+    return g.literal(t, [g.element(t.dtype) for _ in range(min(t.count, 7))])
+
+
+def _up_to_extent(g: Growing, types: Types, named: Named) -> int:
+    last = types[0].shape[-1] if types[0].rank else 0
+    return g.number(0, last if isinstance(last, int) else 1)
+
+
+REQUIRED: dict[str, Callable[[Growing, Types, Named], Any]] = {
+    "axes": _axes,
+    "axis": lambda g, types, named: drawing.axis(g, _rank(types, named)) if _rank(types, named) else 0,
+    "k": _up_to_extent,
+    "new_shape": _reshaped,
+    "perm": _perm,
+    "repeats": lambda g, types, named: tuple(g.one((1, 1, 2, 3, 0)) for _ in range(types[0].rank)),
+    "result_shape": _wider,
+    "DType": lambda g, types, named: g.one(g.dtypes),
+    "Literal": _literal,
+    "NewShape": _reshaped,
+    "Shape": _made_shape,
+    "bool": lambda g, types, named: g.choices.flag(),
+    "float": lambda g, types, named: g.one((0.0, 1e-5, 0.5, 2.0)),
+    "int": lambda g, types, named: g.number(0, 3),
+    "tuple[int, ...]": _counts,
+}
+
+# ---- what attributes may be that have a default, by name, else by kind: of the block, the default and the operands' types
+
+
+def _each_axis(g: Growing, default: Any, types: Types) -> Sequence[int]:
+    rank = types[0].rank if types else 0
+    return range(-rank, rank)
+
+
+def _dtypes(g: Growing, default: Any, types: Types) -> Sequence[DType]:
+    return list(g.choices.shuffled(list(dict.fromkeys(g.dtypes))))
+
+
+def _lists(numbers: Sequence[Any]) -> Callable[[Growing, Any, Types], Sequence[tuple[Any, ...]]]:
+    """Lists as long as the default, or, where that is empty, of any length that an axis has."""
+
+    def drawn(g: Growing, default: Any, types: Types) -> Sequence[tuple[Any, ...]]:
+        lengths = [len(default)] if default else [1, *(d for t in types[:1] for d in t.shape if isinstance(d, int) and d > 1)]
+        return [tuple(g.one(numbers) for _ in range(n)) for n in lengths for _ in range(3)]
+
+    return drawn
+
+
+def _scalars(g: Growing, default: Any, types: Types) -> Sequence[Any]:
+    kind = scalars.natural_kind(types[0].dtype)
+    wide = {I1: BF16}.get(types[0].dtype, types[0].dtype)
+    value = g.choices.flag() if types[0].dtype is I1 else g.element(wide)
+    other = scalars.Scalar(scalars.SIGNED, g.number(0, 1))
+    return [scalars.Scalar(kind, value), other]
+
+
+CANDIDATES: dict[str, Callable[[Growing, Any, Types], Sequence[Any]]] = {
+    "axis": _each_axis,
+    "feature_axis": _each_axis,
+    "DType": _dtypes,
+    "DType | None": _dtypes,
+    "Scalar": _scalars,
+    "bool": lambda g, default, types: (True, False),
+    "float": lambda g, default, types: (0.0, 1e-5, 0.5),
+    "int": lambda g, default, types: range(-4, 5),
+    "int | None": lambda g, default, types: (0, 1, 2, 7),
+    "tuple[float, ...]": _lists((0.5, 0.25, 2.0, 1e-2)),
+    "tuple[int, ...]": _lists((0, 1, 2)),
+    "tuple[tuple[int, int], ...]": _lists(((0, 0), (0, 1), (1, 0), (2, 1))),
+}

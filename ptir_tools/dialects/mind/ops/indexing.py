@@ -10,6 +10,7 @@ from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.types import type_text
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def gathered(input: TensorType, indices: TensorType) -> TensorType:
     return input.with_shape(indices.shape + input.shape[1:])
 
 
-@op("mind.Index", infer=indexed, traits=PURE, error=errors.moved())
+@op("mind.Index", infer=indexed, traits=PURE, error=errors.moved(), generate=drawing.indexed)
 def index(input: Array, *, indices: tuple[int, ...]) -> Array:
     """The element at `indices`, as a scalar; E6001 when it is out of bounds. Indexing and slicing, Index."""
     if (violation := out_of_bounds(input.shape, indices)) is not None:
@@ -65,14 +66,14 @@ def index(input: Array, *, indices: tuple[int, ...]) -> Array:
     return np.asarray(input[indices])
 
 
-@op("mind.Slice", infer=sliced, traits=PURE | MOVEMENT)
+@op("mind.Slice", infer=sliced, traits=PURE | MOVEMENT, generate=drawing.sliced)
 def slice_(input: Array, *, starts: tuple[int, ...], ends: tuple[int, ...], steps: tuple[int, ...]) -> Array:
     """`starts` (inclusive) to `ends` (exclusive) by `steps` along each axis. Indexing and slicing, Slice."""
     bounds = clamped(input.shape, starts, ends)
     return input[tuple(slice(lo, hi, s) for (lo, hi), s in zip(bounds, steps, strict=True))]
 
 
-@op("mind.Gather", infer=gathered, traits=PURE, error=errors.moved(data=(0,)))
+@op("mind.Gather", infer=gathered, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.gathered)
 def gather(input: Array, indices: Array) -> Array:
     """Rows of the input along its first axis; E6001 for an index outside [0, extent). Indexing and slicing, Gather."""
     bad = indices[(indices < 0) | (indices >= input.shape[0])]

@@ -10,6 +10,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, rounded, same_dtype
 from ptir_tools.dialects.mind.types import type_text
 
@@ -90,19 +91,40 @@ def convolved(input: TensorType, filter: TensorType, *, strides: tuple[int, ...]
     return input.with_shape((x[0], spans[0] // strides[0] + 1, spans[1] // strides[1] + 1, f[3]))
 
 
-@op("mind.Dot", infer=dotted, traits=PURE, error=errors.products(lambda step: step.operands[0].shape[-1]), safe=exact)
+@op(
+    "mind.Dot",
+    infer=dotted,
+    traits=PURE,
+    error=errors.products(lambda step: step.operands[0].shape[-1]),
+    safe=exact,
+    generate=drawing.dotted,
+)
 def dot(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Inner, matrix-vector, vector-matrix or matrix product of operands of rank 1 or 2. Linear algebra, Dot."""
     return rounded(np.dot, result.dtype, lhs, rhs)
 
 
-@op("mind.MatMul", infer=multiplied, traits=PURE, error=errors.products(lambda step: step.operands[0].shape[-1]), safe=exact)
+@op(
+    "mind.MatMul",
+    infer=multiplied,
+    traits=PURE,
+    error=errors.products(lambda step: step.operands[0].shape[-1]),
+    safe=exact,
+    generate=drawing.multiplied,
+)
 def matmul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Matrix product; leading axes are batches and broadcast. Linear algebra, MatMul."""
     return rounded(np.matmul, result.dtype, lhs, rhs)
 
 
-@op("mind.Conv2d", infer=convolved, traits=PURE, error=errors.products(lambda step: prod(step.operands[1].shape[:3])), safe=exact)
+@op(
+    "mind.Conv2d",
+    infer=convolved,
+    traits=PURE,
+    error=errors.products(lambda step: prod(step.operands[1].shape[:3])),
+    safe=exact,
+    generate=drawing.convolved,
+)
 def conv2d(input: Array, filter: Array, *, strides: tuple[int, ...], padding: Padding, result: Result) -> Array:
     """Cross-correlation of an NHWC input with an HWCF filter; outside of the input is 0. Linear algebra, Conv2d."""
 

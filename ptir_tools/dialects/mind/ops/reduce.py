@@ -9,6 +9,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.ops.common import Result, distinct, exact, in_range, rounded
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result)
     traits=PURE,
     error=errors.linear(terms=lambda step: step.operands[0].size / max(step.results[0].size, 1)),
     safe=exact,
+    generate=drawing.averaged,
 )
 def mean(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes` over the number of elements reduced: a float over none is NaN, an integer one E6006; the integer

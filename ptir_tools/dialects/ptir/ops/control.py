@@ -17,6 +17,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, fal
     return packed(true_region.result_types)
 
 
-@op("ptir.cond", infer=branched, traits=PURE)
+@op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE)
 def cond(pred: Any, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
     """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
 
@@ -118,7 +119,7 @@ def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -
     return packed(carry)
 
 
-@op("ptir.while", infer=looped, traits=PURE)
+@op("ptir.while", infer=looped, generate=drawing.looped, traits=PURE)
 def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> Any:
     """Run `cond_region`, then `body_region`, until the first says no. Contract: While.
 
@@ -177,7 +178,7 @@ def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: 
     return packed(stacked)
 
 
-@op("ptir.scan", infer=scanned, traits=PURE)
+@op("ptir.scan", infer=scanned, generate=drawing.scanned, traits=PURE)
 def scan(
     operands: Many, *, body_region: Region, carry_count: int, scan_output_count: int, context: Context, result: Result
 ) -> Any:

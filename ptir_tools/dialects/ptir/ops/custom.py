@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import errors
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Type
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.kernels import targets
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
@@ -41,7 +42,14 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     return targets.result_type(target, xs, attrs)
 
 
-@op("ptir.custom_call", infer=called, check=targets.inputs_broadcast, traits=PURE, error=errors.through("decompose"))
+@op(
+    "ptir.custom_call",
+    infer=called,
+    check=targets.inputs_broadcast,
+    traits=PURE,
+    error=errors.through("decompose"),
+    generate=drawing.called,
+)
 def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Any:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.
 

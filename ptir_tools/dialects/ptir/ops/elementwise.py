@@ -13,6 +13,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.folds import made_by, of_equal_operands
@@ -215,6 +216,7 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     check=nonzero_divisor,
     family="elementwise_binary",
     error=errors.pointwise(ulp=1, pole=1),
+    generate=drawing.divided,
 )
 def div(x: Array, y: Array, *, result: Result) -> Array:
     """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.

@@ -10,6 +10,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import indices_within
 from ptir_tools.dialects.ptir.ops.folds import made_by
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -60,7 +61,7 @@ def take_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
 
 
-@op("ptir.take", infer=taken, check=take_in_range, traits=PURE, error=errors.moved(data=(0,)))
+@op("ptir.take", infer=taken, check=take_in_range, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.taken)
 def take(x: Array, indices: Array) -> Array:
     """The rows `x[i]` for each element `i` of `indices` (an embedding). Contract: Take.
 
@@ -95,7 +96,7 @@ def gather_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
 
 
-@op("ptir.gather", infer=gathered, check=gather_in_range, traits=PURE, error=errors.moved(data=(0,)))
+@op("ptir.gather", infer=gathered, check=gather_in_range, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.gathered)
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.
 
@@ -140,7 +141,14 @@ def read_back(op: Op) -> Operand | None:
     return written.operands[1]
 
 
-@op("ptir.dynamic_slice", infer=dynamically_sliced, fold=read_back, traits=PURE, error=errors.moved(data=(0,)))
+@op(
+    "ptir.dynamic_slice",
+    infer=dynamically_sliced,
+    fold=read_back,
+    traits=PURE,
+    error=errors.moved(data=(0,)),
+    generate=drawing.dynamic,
+)
 def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` at `start`, moved into `x` where it would leave it. Contract: DynamicSlice.
 
@@ -169,7 +177,14 @@ def written_back(op: Op) -> Operand | None:
     return x if same else update
 
 
-@op("ptir.dynamic_update_slice", infer=dynamically_updated, fold=written_back, traits=PURE, error=errors.moved(data=(0, 1)))
+@op(
+    "ptir.dynamic_update_slice",
+    infer=dynamically_updated,
+    fold=written_back,
+    traits=PURE,
+    error=errors.moved(data=(0, 1)),
+    generate=drawing.dynamic,
+)
 def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`. Contract: DynamicUpdateSlice.
 

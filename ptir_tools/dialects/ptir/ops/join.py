@@ -11,6 +11,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -78,7 +79,7 @@ def of_one(op: Op) -> Operand | None:
     return op.operands[0] if len(op.operands) == 1 else None
 
 
-@op("ptir.concat", infer=concatenated, fold=of_one, traits=PURE | MOVEMENT | MEASURES)
+@op("ptir.concat", infer=concatenated, generate=drawing.concatenated, fold=of_one, traits=PURE | MOVEMENT | MEASURES)
 def concat(xs: Many, *, axis: int) -> Array:
     """The tensors one after the other along `axis`. Contract: Concat.
 

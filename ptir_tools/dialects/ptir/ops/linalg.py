@@ -10,6 +10,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import (
     NUMERIC,
@@ -95,7 +96,7 @@ def terms(step: errors.Step) -> int:
     return prod(step.operands[0].shape[a] for a in step.op.attr("contract_lhs"))
 
 
-@op("ptir.dot_general", infer=contracted, traits=PURE, error=errors.products(terms))
+@op("ptir.dot_general", infer=contracted, traits=PURE, error=errors.products(terms), generate=drawing.contracted)
 def dot_general(
     lhs: Array,
     rhs: Array,

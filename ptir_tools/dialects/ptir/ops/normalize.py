@@ -9,6 +9,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, agree, attribute, axis_of, rule, same_dtype, want
 
@@ -44,7 +45,7 @@ def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: i
     return np.asarray(centered / np.sqrt(variance + epsilon) * gamma.reshape(along) + beta.reshape(along))
 
 
-@op("ptir.layer_norm", infer=normalized, traits=PURE, error=errors.through("decompose"))
+@op("ptir.layer_norm", infer=normalized, traits=PURE, error=errors.through("decompose"), generate=drawing.normalized)
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_axis: int = -1, result: Result) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance. Contract: LayerNorm.
 

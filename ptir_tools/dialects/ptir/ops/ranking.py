@@ -11,6 +11,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType, TupleType, tensor, tuple_of
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_within
 from ptir_tools.dialects.ptir.ops.indexing import bounded
@@ -104,6 +105,7 @@ def segments_in_range(op: Op) -> None:
     check=segments_in_range,
     traits=PURE,
     error=errors.by("kind", sum=errors.linear(data=(0,))),
+    generate=drawing.segmented,
 )
 def segment_reduce(
     data: Array,

@@ -12,6 +12,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Dim, TensorType
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_within, within
 from ptir_tools.dialects.ptir.ops.folds import tensor_type
@@ -82,6 +83,7 @@ def without_updates(op: Op) -> Operand | None:
     fold=without_updates,
     traits=PURE,
     error=errors.by("reduce", add=errors.linear(data=(0, 2)), replace=errors.moved(data=(0, 2))),
+    generate=drawing.scattered,
 )
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduce: ScatterKind = "add") -> Array:
     """`x` with each update combined into the element at its position, its index along `axis` replaced. Contract: ScatterReduce.
@@ -204,6 +206,7 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
     fold=without_updates,
     traits=PURE,
     error=errors.linear(data=(0, 2)),
+    generate=drawing.added,
 )
 def scatter_add(
     x: Array,

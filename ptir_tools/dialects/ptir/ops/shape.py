@@ -11,6 +11,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.folds import made_by, of_same_type, tensor_type
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
 
@@ -184,7 +185,7 @@ def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) ->
     return x.with_shape(extents(sizes, "sizes"))
 
 
-@op("ptir.slice", infer=sliced, fold=of_same_type, traits=PURE | MOVEMENT)
+@op("ptir.slice", infer=sliced, generate=drawing.sliced, fold=of_same_type, traits=PURE | MOVEMENT)
 def slice_(x: Array, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` elements from `starts`, with unit stride. Contract: Slice.
 

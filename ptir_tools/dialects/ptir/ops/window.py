@@ -14,6 +14,7 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
+from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
@@ -138,6 +139,7 @@ def element_by_element(op: Op) -> Operand | None:
     fold=element_by_element,
     traits=PURE | MEASURES,
     error=errors.by("reduce", sum=errors.linear()),
+    generate=drawing.windowed,
 )
 def reduce_window(
     x: Array,
@@ -193,7 +195,14 @@ def pixel_by_pixel(op: Op) -> Operand | None:
     return op.operands[0] if plain and not any(n for pair in op.attr("padding") for n in pair) else None
 
 
-@op("ptir.extract_patches", infer=patched, fold=pixel_by_pixel, traits=PURE | MEASURES, error=errors.moved(pad_value=NO_PAD))
+@op(
+    "ptir.extract_patches",
+    infer=patched,
+    fold=pixel_by_pixel,
+    traits=PURE | MEASURES,
+    error=errors.moved(pad_value=NO_PAD),
+    generate=drawing.patched,
+)
 def extract_patches(
     x: Array,
     *,

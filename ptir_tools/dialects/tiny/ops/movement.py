@@ -12,6 +12,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
+from ptir_tools.dialects.tiny import drawing
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import as_array, require_fits
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
@@ -162,7 +163,7 @@ def permute(x: Array, *, perm: Ints) -> Any:
     return np.transpose(x, perm)
 
 
-@op("tiny.EXPAND", infer=expanded, traits=PURE | MOVEMENT)
+@op("tiny.EXPAND", infer=expanded, traits=PURE | MOVEMENT, generate=drawing.expanded)
 def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Any:
     """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
     every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Seed 2.1."""
@@ -174,7 +175,7 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
     return np.broadcast_to(x.reshape(inner), result.static_shape)
 
 
-@op("tiny.PAD", infer=padded, traits=PURE | MOVEMENT, error=errors.moved(value=0))
+@op("tiny.PAD", infer=padded, traits=PURE | MOVEMENT, error=errors.moved(value=0), generate=drawing.padded)
 def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
     """`x` with `lo` and `hi` elements `value` before and after it on every axis. Seed 2.1."""
     dtype: DType = result.dtype
@@ -182,7 +183,7 @@ def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
     return np.pad(x, widths, constant_values=as_array(value, dtype)) if x.ndim else x
 
 
-@op("tiny.SHRINK", infer=sliced, traits=PURE | MOVEMENT)
+@op("tiny.SHRINK", infer=sliced, traits=PURE | MOVEMENT, generate=drawing.sliced)
 def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Any:
     """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Seed 2.1."""
     steps = step or (1,) * len(lo)

@@ -12,6 +12,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.dialects.tiny import drawing
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.expressions import Poly, Quotient
 from ptir_tools.dialects.tiny.immediates import as_array, require_fits
@@ -125,7 +126,7 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
     return np.where(where, flat, 0), where
 
 
-@op("tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0))
+@op("tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed)
 def view(
     x: Array,
     *,
@@ -182,7 +183,7 @@ def pool_map(rank: int, stride: Shape, dilation: Shape) -> Map:
     return tuple(ex.to_dim(entry(i)) for i in range(rank))
 
 
-@op("tiny.POOL", infer=pooled, traits=PURE | MOVEMENT)
+@op("tiny.POOL", infer=pooled, traits=PURE | MOVEMENT, generate=drawing.pooled)
 def pool(x: Array, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None, result: Result) -> Any:
     """Sliding windows over the last axes of `x`: element (…, o, …, k, …) is `x[…, o * stride + k * dilation, …]`. The
     vocabulary lacks it, the specification's example 5.2 uses it; it stands for the VIEW that `canonicalize` makes of it."""

@@ -1,0 +1,280 @@
+"""Programs made at random from the declarations of their ops.
+
+An op is drawn in two steps. First a draft: operands and the attributes that must be given. The op's own `generate` makes it or,
+where it declares none, `plain`, which reads the signature and tries the type rule. Then every attribute that has a default
+may leave it, for a candidate of its kind that the type rule takes. What a dialect adds is in its subclass of `Growing`: fresh
+values, how attributes are drawn by name and by kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from typing import Any, TypeVar
+
+from ptir_tools.core.builder import Builder
+from ptir_tools.core.choices import Choices
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import ELEMENTWISE, MANY, MAYBE, ONE, REQUIRED, SEGMENTS, Attr, Derived, OpDef, create, operand_type
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+
+T = TypeVar("T")
+
+TRIES = 6  # drafts of one op before another op is taken
+ELEMENTS = 1024  # no value has more
+
+
+@dataclass(slots=True)
+class Draft:
+    """An op in the making: one argument per operand group, attributes by name, regions."""
+
+    groups: list[Any]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    regions: Sequence[Region] = ()
+
+
+Generate = Callable[["Growing", OpDef], Draft | None]
+
+
+class Growing:
+    """A block in the making. `values` are the operands that further ops may read, elements of tuples among them."""
+
+    def __init__(self, choices: Choices, program: Program, b: Builder, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
+        self.choices = choices
+        self.program = program
+        self.b = b
+        self.dtypes = dtypes
+        self.ops = ops
+        self.values: list[Operand] = []
+        self.depth = 0  # of the regions around
+        self.faults = False  # whether a run may end in an error
+
+    # ---- choosing
+
+    def chance(self, n: int, of: int) -> bool:
+        """True `n` times in `of`."""
+        return self.choices.number(1, of) <= n
+
+    def one(self, known: Sequence[T]) -> T:
+        """One of `known`."""
+        return self.choices.one(known)
+
+    def number(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`, both included."""
+        return self.choices.number(low, high)
+
+    def some(self, known: Sequence[T]) -> tuple[T, ...]:
+        """Some of `known`, each once, in some order."""
+        return tuple(self.choices.shuffled(known))[: self.number(0, len(known))]
+
+    def extent(self) -> int:
+        """An extent: small, 1 and 0 at times."""
+        return 0 if self.chance(1, 20) else self.one((1, 2, 2, 3, 3, 4, 5))
+
+    def shape(self, rank: int | None = None) -> tuple[int, ...]:
+        """The extents of a fresh value."""
+        return tuple(self.extent() for _ in range(self.one((0, 1, 1, 2, 2, 3, 4)) if rank is None else rank))
+
+    # ---- values
+
+    def type(self, x: Operand) -> TensorType:
+        """The type of an operand that is known to be a tensor."""
+        t = operand_type(x)
+        assert isinstance(t, TensorType)
+        return t
+
+    def tensors(self, wanted: Callable[[TensorType], bool] = lambda t: True) -> list[Operand]:
+        """The tensors there are of a type that is `wanted`."""
+        return [x for x in self.values if isinstance(t := operand_type(x), TensorType) and wanted(t)]
+
+    def any(self, wanted: Callable[[TensorType], bool] = lambda t: True) -> Operand | None:
+        """A tensor of a type that is `wanted`, a recent one rather; None when there is none."""
+        found = self.tensors(wanted)
+        if not found:
+            return None
+        return self.one(found[-6:]) if self.choices.flag() else self.one(found)
+
+    def of_type(self, t: Type) -> Operand:
+        """A value of type `t`, a fresh one if there is none, and at times even so."""
+        known = [x for x in self.values if operand_type(x) is t]
+        if isinstance(t, TensorType) and (not known or self.chance(1, 5)):
+            return self.fresh(t)
+        return self.one(known)
+
+    def sibling(self, t: TensorType) -> Operand:
+        """What an elementwise op takes next to another operand where that wants type `t`."""
+        return self.of_type(t)
+
+    def fresh(self, t: TensorType) -> Operand:
+        """A new value of type `t`."""
+        raise NotImplementedError
+
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+        """A value of an attribute that must be given. Raises KeyError for one of an unknown name and kind."""
+        raise NotImplementedError
+
+    def candidates(self, a: Attr, default: Any, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
+        """What an attribute that has a default may be instead; the type rule decides which of them it takes."""
+        raise NotImplementedError
+
+    def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:
+        """The declared result types for those inferred; None when the program cannot have them."""
+        return inferred
+
+    # ---- ops
+
+    def grow(self, steps: int) -> None:
+        """Append about so many ops, each of any kind."""
+        for _ in range(steps):
+            self.step(self.one(self.ops))
+
+    def step(self, defn: OpDef) -> Op | None:
+        """Append an op of this declaration; None when no draft of it fits."""
+        for _ in range(TRIES):
+            draft = (defn.generate or plain)(self, defn)
+            if draft is not None and (made := self.append(defn, draft)) is not None:
+                return made
+        return None
+
+    def append(self, defn: OpDef, draft: Draft) -> Op | None:
+        """Append what `draft` says, some of its attributes off their defaults; None when the type rule refuses it."""
+        try:
+            new = self.create(defn, draft)
+        except Violation:
+            return None
+        for a in self.choices.shuffled([a for a in defn.attrs if a.name not in draft.attrs and a.name != SEGMENTS]):
+            if self.choices.flag():
+                new = self.varied(defn, draft, a, new)
+        types = self.settle(tuple(v.type for v in new.results))
+        if types is None or any(count(t) > ELEMENTS for t in types):
+            return None
+        for v, t in zip(new.results, types, strict=True):
+            v.type, v.name = t, self.b.name()
+            self.values.append(v)
+            if isinstance(t, TupleType):
+                self.values.extend(Element(v, i) for i in range(len(t.elements)))
+        self.b.block.body.append(new)
+        return new
+
+    def varied(self, defn: OpDef, draft: Draft, a: Attr, made: Op) -> Op:
+        """`made` with another value of the attribute `a`, one that the type rule takes."""
+        types = [t for x in made.operands if isinstance(t := operand_type(x), TensorType)]
+        fits: list[tuple[Any, Op]] = []
+        for value in self.candidates(a, made.attr(a.name), types, made.defn.named(made.attrs)):
+            try:
+                fits.append((value, self.create(defn, Draft(draft.groups, {**draft.attrs, a.name: value}, draft.regions))))
+            except Violation:
+                continue
+        if not fits:
+            return made
+        value, new = self.one(fits)
+        draft.attrs[a.name] = value
+        return new
+
+    def create(self, defn: OpDef, draft: Draft) -> Op:
+        """The op of a draft. Raises Violation."""
+        new = create(defn, draft.groups, draft.attrs, regions=draft.regions, types=())
+        types = tuple(map(operand_type, new.operands))
+        new.results = tuple(Value(t, "", new) for t in defn.result_types(types, new.attrs, new.regions))
+        if defn.check is not None:
+            defn.check(new)
+        return new
+
+
+def count(t: Type) -> int:
+    """How many elements a value has, a symbolic extent taken for 2."""
+    if isinstance(t, TupleType):
+        return sum(map(count, t.elements))
+    return prod(d if isinstance(d, int) else 2 for d in t.shape) if isinstance(t, TensorType) else 0
+
+
+def plain(g: Growing, defn: OpDef) -> Draft | None:
+    """Operands that go together, attributes by name and kind: what an op is drawn by that declares nothing else."""
+    groups = operands(g, defn)
+    return None if groups is None else Draft(groups, required(g, defn, groups))
+
+
+def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: Any) -> dict[str, Any]:
+    """The attributes that have no default, in the order of the declaration; those `given` are taken as they are."""
+    types = [g.type(x) for part in groups for x in (part if isinstance(part, list) else [] if part is None else [part])]
+    named = dict(given)
+    for a in defn.attrs:
+        if a.default is REQUIRED and a.name not in named and a.name != SEGMENTS:
+            named[a.name] = g.attribute(defn, a, types, named)
+    return named
+
+
+def operands(g: Growing, defn: OpDef) -> list[Any] | None:
+    """One argument per group: of the dtypes that an elementwise op takes together, else values of one type."""
+    if not defn.groups:
+        return []
+    if ELEMENTWISE in defn.traits and all(group.kind == ONE for group in defn.groups):
+        return elementwise(g, defn)
+    first = g.any()
+    if first is None:
+        return None
+    t = g.type(first)
+    made: list[Any] = []
+    for group in defn.groups:
+        if group.kind == MANY:
+            made.append([g.of_type(t) for _ in range(g.number(1, 3))])
+        elif group.kind == MAYBE:
+            made.append(g.of_type(t) if g.choices.flag() else None)
+        else:
+            made.append(g.of_type(t) if made else first)
+    return made
+
+
+def elementwise(g: Growing, defn: OpDef) -> list[Any] | None:
+    """Operands of one shape, and of dtypes that the op takes."""
+    known = combinations(defn, tuple(dict.fromkeys(g.dtypes))) if not defn.attrs else [(d,) * len(defn.groups) for d in g.dtypes]
+    if not known:
+        return None
+    dtypes = g.one(known)
+    if g.chance(2, 3) and (x := g.any(lambda t: any(row[0] is t.dtype for row in known))) is not None:
+        dtypes = g.one([row for row in known if row[0] is g.type(x).dtype])
+        shape = g.type(x).shape
+    else:
+        there = g.any()
+        shape = g.type(there).shape if there is not None else g.shape()
+        x = g.of_type(tensor(dtypes[0], shape))
+    made = [x, *(g.sibling(tensor(d, shape)) for d in dtypes[1:])]
+    if len(made) > 1 and shape and g.chance(1, 3):
+        smaller = tuple(1 if g.choices.flag() else d for d in shape[g.number(0, len(shape) - 1) :])
+        i = g.number(0, len(made) - 1)
+        if _takes(defn, tuple(tensor(d, smaller if k == i else shape) for k, d in enumerate(dtypes))):
+            made[i] = g.of_type(tensor(dtypes[i], smaller))
+    if len(set(dtypes)) == 1 and g.choices.flag():
+        made = list(g.choices.shuffled(made))
+    return made
+
+
+@cache
+def combinations(defn: OpDef, dtypes: tuple[DType, ...]) -> list[tuple[DType, ...]]:
+    """The dtypes of operands of one shape that the type rule takes together, of at most two dtypes each."""
+    n = len(defn.groups)
+    rows = [(a,) * k + (b,) * (n - k) for a in dtypes for b in dtypes for k in range(1, n + 1)]
+    return [row for row in dict.fromkeys(rows) if _takes(defn, tuple(tensor(d, (2,)) for d in row))]
+
+
+def _takes(defn: OpDef, types: tuple[Type, ...]) -> bool:
+    """Whether the type rule of an op takes operands of these types; False for one with attributes that must be given."""
+    try:
+        defn.result_types(types, defn.fill({}))
+    except Violation:
+        return False
+    return True
+
+
+def by_kind(table: dict[str, T], a: Attr) -> T:
+    """What a table has for an attribute: by its name, else by its kind. Raises KeyError."""
+    return table[a.name] if a.name in table else table[a.kind]
+
+
+def is_derived(a: Attr) -> bool:
+    """Whether the default of `a` follows from other attributes."""
+    return isinstance(a.default, Derived)

@@ -1,0 +1,85 @@
+"""How the operations are drawn whose operands and attributes must fit each other: the `generate` of their declarations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.dtypes import SI32, SI64
+from ptir_tools.core.generate import Draft, plain
+from ptir_tools.core.ir import Operand
+from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.types import tensor
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.mind.generate import Growing
+
+
+def some(g: Growing, low: int = 0, high: int = 4) -> Operand:
+    """A tensor of at least `low` axes, none of them empty, and at most `high`."""
+    found = g.any(lambda t: low <= t.rank <= high and 0 not in t.shape)
+    return found if found is not None else g.fresh(tensor(g.one(g.dtypes), g.shape(low)))
+
+
+def _extents(g: Growing, x: Operand) -> tuple[int, ...]:
+    return g.type(x).static_shape
+
+
+def indexed(g: Growing, defn: OpDef) -> Draft | None:
+    """An index of an element that is there."""
+    x = some(g)
+    return Draft([x], {"indices": tuple(g.number(0, n - 1) for n in _extents(g, x))})
+
+
+def sliced(g: Growing, defn: OpDef) -> Draft | None:
+    """Any bounds: they are clamped."""
+    x = g.any()
+    if x is None:
+        return None
+    rows = [(g.number(-1, n), g.number(min(n, 1), n + 2), g.number(1, 3)) for n in _extents(g, x)]
+    return Draft([x], {name: tuple(row[i] for row in rows) for i, name in enumerate(("starts", "ends", "steps"))})
+
+
+def gathered(g: Growing, defn: OpDef) -> Draft | None:
+    """Rows that are there: constant indices, or an input."""
+    x = some(g, 1)
+    rows = _extents(g, x)[0]
+    t = tensor(g.one((SI32, SI64)), g.shape(g.number(0, 2)))
+    if g.faults or g.chance(1, 4):
+        return Draft([x, g.input(t)])
+    return Draft([x, g.constant(t, [g.number(0, rows - 1) for _ in range(t.count)])])
+
+
+def multiplied(g: Growing, defn: OpDef) -> Draft | None:
+    """Matrices whose inner extents agree, with batches that broadcast."""
+    x = some(g, 2)
+    *batch, _, k = _extents(g, x)
+    kept = batch[g.number(0, len(batch)) :]
+    shape = (*(1 if g.chance(1, 4) else n for n in kept), k, g.extent())
+    return Draft([x, g.of_type(g.type(x).with_shape(shape))])
+
+
+def dotted(g: Growing, defn: OpDef) -> Draft | None:
+    """Vectors or matrices whose inner extents agree."""
+    x = some(g, 1, 2)
+    shape = (_extents(g, x)[-1], *(g.extent() for _ in range(g.number(0, 1))))
+    return Draft([x, g.of_type(g.type(x).with_shape(shape))])
+
+
+def convolved(g: Growing, defn: OpDef) -> Draft | None:
+    """An image, a filter that fits, and padding of each kind."""
+    x = some(g, 4)
+    channels = _extents(g, x)[3]
+    window = (g.number(1, 3), g.number(1, 3))
+    kernel = g.of_type(g.type(x).with_shape((*window, channels, g.extent())))
+    pads = tuple((g.number(0, 2), g.number(0, 2)) for _ in window)
+    padding: Any = g.one(("Same", "Valid", pads))
+    return Draft([x, kernel], {"strides": (g.number(1, 3), g.number(1, 3)), "padding": padding})
+
+
+def averaged(g: Growing, defn: OpDef) -> Draft | None:
+    """Integers have no mean over nothing."""
+    draft = plain(g, defn)
+    if draft is None or g.faults:
+        return draft
+    t = g.type(draft.groups[0])
+    return None if t.dtype.is_integer and 0 in t.shape else draft
