@@ -7,10 +7,11 @@ import click
 from ptir_tools.cli.options import output_option, subcommand
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.session import Session
+from ptir_tools.cli.splitting import divided
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects import FORMATS, load_dialect
 
 _GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir", "mind", "tiny")}
 
@@ -18,24 +19,42 @@ _GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir",
 @subcommand(
     output_option,
     click.option("--seed", type=int, required=True, metavar="N", help="Which program: the same one every time."),
-    click.option("--from", "ir", type=click.Choice(list(_GENERATORS)), help="Of which IR (that of --to; ptir)."),
-    click.option("--steps", type=click.IntRange(1, 10_000), default=12, metavar="N", help="How many steps it has at most (12)."),
+    click.option("--ir", "--from", type=click.Choice(list(_GENERATORS)), help="Of which IR (that of --to; ptir)."),
+    click.option("--ops", "--steps", type=click.IntRange(1, 10_000), default=12, metavar="N", help="About how many ops (12)."),
+    click.option("--only", multiple=True, metavar="OP", help="Of these ops alone, and what they need. May be repeated."),
+    click.option("--count", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Of so many seeds, from --seed on (1)."),
     click.option("--to", type=click.Choice([e.name for e in FORMATS.values() if e.dialect in _GENERATORS]), help="The format."),
     reads=False,
 )
-def command(session: Session, output: str | None, seed: int, ir: str | None, steps: int, to: str | None) -> None:
+def command(
+    session: Session,
+    output: str | None,
+    seed: int,
+    ir: str | None,
+    ops: int,
+    only: tuple[str, ...],
+    count: int,
+    to: str | None,
+) -> None:
     """Print a random valid program: the generators that the toolkit's own property tests draw from.
+
+    They read the declarations of the ops: every op, attribute and dtype comes up.
 
     \b
     Examples:
       ptir gen --seed 7
-      ptir gen --seed 7 --steps 40 | ptir opt --check
-      ptir gen --seed 7 --from tiny | ptir translate --to ptir --check
-      ptir gen --seed 7 | ptir run --random 0 --compare reference
+      ptir gen --seed 7 --ops 40 | ptir opt --check
+      ptir gen --seed 7 --ir tiny | ptir translate --to ptir --check
+      ptir gen --seed 7 --only scan --only add
+      ptir gen --seed 7 --count 20 | ptir verify --split-input
     """
     ir = ir or (FORMATS[to].dialect if to else "ptir")
+    known = load_dialect(ir).ops
+    names = [name.removeprefix(f"{ir}.") for name in only]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
     diagnostics = Diagnostics()
-    program = _GENERATORS[ir].generate(Seeded(seed), size=steps)
-    pieces = program_text(program, to or ir, diagnostics, session.options)
+    made = (_GENERATORS[ir].generate(Seeded(n), size=ops, only=names) for n in range(seed, seed + count))
+    texts = [program_text(program, to or ir, diagnostics, session.options) for program in made]
     session.reporter.settle(diagnostics)
-    write_text(output, pieces)
+    write_text(output, divided(texts, "#" if (to or ir) == "mind" else "//"))

@@ -41,7 +41,12 @@ def programs(source: Source) -> list[Source]:
 def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:
     """The pieces of one text in format `to` (None: that of `source`) that has `texts` where `source` has its parts."""
     own = _BOUNDARY.search(source.text)
-    boundary = f"\n{'#' if to == 'mind' or (to is None and own and own[1] == '#') else '//'} -----\n\n"
+    return divided(texts, "#" if to == "mind" or (to is None and own and own[1] == "#") else "//")
+
+
+def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:
+    """The pieces of one text that has `texts` one after the other, boundaries between them."""
+    boundary = f"\n{comment} -----\n\n"
     return [piece for i, text in enumerate(texts) for piece in ([boundary] * (i > 0) + [*text])]
 
 

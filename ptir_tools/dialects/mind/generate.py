@@ -37,7 +37,7 @@ def generate(
     g.faults = faults
     for _ in range(g.number(1, 3)):
         g.input(tensor(g.one(g.dtypes), g.shape()))
-    g.grow(g.number(1, size))
+    g.grow(g.number((size + 1) // 2, size))
     g.b.results(*(g.one(g.values[-6:]) for _ in range(g.number(1, 3))))
     program.main.attrs["input_names"] = [p.name for p in program.main.params]
     return program

@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.generate import Draft, elementwise, required
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.opdef import OpDef, operand_type
-from ptir_tools.core.types import Dim, Shape, TensorType, Type, tensor
+from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.generate import Growing
@@ -292,7 +292,9 @@ MOST = 3  # regions around an op
 
 
 def _carried(g: Growing, low: int) -> list[Operand]:
-    return [g.one(g.values) for _ in range(g.number(low, 3))] if g.values else []
+    """What goes into a region: some values, a tuple among them at times."""
+    tuples = [x for x in g.values if isinstance(operand_type(x), TupleType)]
+    return [g.one(tuples) if tuples and g.chance(1, 3) else g.one(g.values) for _ in range(g.number(low, 3)) if g.values]
 
 
 def _types(xs: Sequence[Operand]) -> list[Type]:
@@ -303,20 +305,19 @@ def branched(g: Growing, defn: OpDef) -> Draft | None:
     """Two regions, or one twice, or one that is there already."""
     if g.depth >= MOST:
         return None
+    flag = g.of_type(tensor(I1))
+    known = [r for r in g.finished if all(g.has(p.type) for p in r.params)]
+    if known and g.chance(1, 4):
+        first = g.one(known)
+        wanted = [p.type for p in first.params]
+        alike = [r for r in known if [p.type for p in r.params] == wanted and r.result_types == first.result_types]
+        return Draft([flag, [g.of_type(t) for t in wanted]], regions=(first, g.one(alike)))
     given = _carried(g, 0)
     types = _types(given)
-    flag = g.of_type(tensor(I1))
-    known = [r for r in g.program.regions if [p.type for p in r.params] == types and r in g.finished]
-    if known and g.chance(1, 3):
-        first = g.one(known)
-        alike = [r for r in known if r.result_types == first.result_types]
-        return Draft([flag, given], regions=(first, g.one(alike)))
     inner = g.inside(types)
     inner.grow(g.number(0, 3))
-    outputs = (
-        [inner.one(inner.leaving(types)) for _ in range(g.number(1, 3))] if inner.leaving(types) else [inner.fresh(g.plain())]
-    )
-    first = inner.close(outputs)
+    there = inner.leaving(types) or [inner.fresh(inner.plain())]
+    first = inner.close([g.one(there) for _ in range(g.number(1, 3))])
     if g.chance(1, 6):
         return Draft([flag, given], regions=(first, first))
     other = g.inside(types)

@@ -82,7 +82,7 @@ class Growing(core.Growing):
         self.program.functions.append(self.block)
         for _ in range(self.number(1, 3)):
             self.values.append(self.input(self.plain()))
-        self.grow(self.number(1, size) if size else 0)
+        self.grow(self.number((size + 1) // 2, size))
         self.b.results(*(self.any_value() for _ in range(self.number(1, 4))))
         for _ in range(self.number(0, 2)):
             if (hint := self.hint(len(self.block.hints))) is not None:
@@ -130,9 +130,9 @@ class Growing(core.Growing):
     def shape(self, rank: int | None = None) -> tuple[Dim, ...]:  # type: ignore[override]
         """Extents, symbols among them in a function."""
         found = super().shape(rank)
-        if not self.symbols or self.depth or not self.chance(1, 4):
+        if not self.symbols or self.depth or not self.chance(1, 3):
             return found
-        return tuple(sym(self.one(SYMBOLS)) if self.chance(1, 3) and self.defined() else d for d in found)
+        return tuple(sym(self.one(SYMBOLS)) if self.choices.flag() and self.defined() else d for d in found)
 
     def defined(self) -> bool:
         """Whether an input can still be added, which defines a symbol."""
@@ -156,6 +156,11 @@ class Growing(core.Growing):
         known = {s.name for s in self.known()}
         fresh = (sym(name) for n in range(len(known) + t.rank) if (name := f"D{n}") not in known)
         return t.with_shape(next(fresh) if d is UNKNOWN else d for d in t.shape)
+
+    def has(self, t: Type) -> bool:
+        """Whether a value of type `t` is there or can be made here."""
+        made = isinstance(t, TensorType) and self.known().issuperset(mentioned(t))
+        return made or any(operand_type(x) is t for x in self.values)
 
     # ---- fresh values
 
@@ -309,10 +314,10 @@ def _reshaped(g: Growing, types: Types, named: Named) -> Shape:
         dims[whole[0] : whole[0] + 1] = [2, dims[whole[0]] // 2]  # type: ignore[operator]
     if g.chance(1, 3):
         dims.insert(g.number(0, len(dims)), 1)
-    if dims and 0 not in dims and g.chance(1, 3):
+    if dims and 0 not in dims and g.chance(1, 3 if types[0].is_static else 2):
         i = g.number(0, len(dims) - 1)
         dims[i] = -1
-        if not types[0].is_static and len(dims) > 1 and g.choices.flag():
+        if not types[0].is_static and len(dims) > 1 and g.chance(2, 3):
             rest = [k for k in range(len(dims)) if k != i]
             del dims[g.one(rest)]  # what it had goes to the entry to infer
     return tuple(dims)

@@ -44,7 +44,7 @@ def generate(
     for _ in range(g.number(1, 3)):
         g.input(tensor(g.one(g.dtypes), g.extents()))
     program.main.attrs["input_names"] = [p.name for p in program.main.params]
-    g.grow(g.number(1, size))
+    g.grow(g.number((size + 1) // 2, size))
     program.main.attrs["input_names"] = [p.name for p in program.main.params]
     used = {v for op in program.main.body for v in op.values()}
     sinks = [op.result for op in program.main.body if op.result not in used]
