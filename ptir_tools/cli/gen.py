@@ -23,6 +23,8 @@ _GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir",
     click.option("--ops", "--steps", type=click.IntRange(1, 10_000), default=12, metavar="N", help="About how many ops (12)."),
     click.option("--only", multiple=True, metavar="OP", help="Of these ops alone, and what they need. May be repeated."),
     click.option("--count", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Of so many seeds, from --seed on (1)."),
+    click.option("--static", is_flag=True, help="No symbolic extents."),
+    click.option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
     click.option("--to", type=click.Choice([e.name for e in FORMATS.values() if e.dialect in _GENERATORS]), help="The format."),
     reads=False,
 )
@@ -34,6 +36,8 @@ def command(
     ops: int,
     only: tuple[str, ...],
     count: int,
+    static: bool,
+    faults: bool,
     to: str | None,
 ) -> None:
     """Print a random valid program: the generators that the toolkit's own property tests draw from.
@@ -54,7 +58,8 @@ def command(
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
     diagnostics = Diagnostics()
-    made = (_GENERATORS[ir].generate(Seeded(n), size=ops, only=names) for n in range(seed, seed + count))
+    how = {"size": ops, "only": names, "symbols": not static, "faults": faults}
+    made = (_GENERATORS[ir].generate(Seeded(n), **how) for n in range(seed, seed + count))
     texts = [program_text(program, to or ir, diagnostics, session.options) for program in made]
     session.reporter.settle(diagnostics)
     write_text(output, divided(texts, "#" if (to or ir) == "mind" else "//"))

@@ -1,1 +1,1 @@
-# RUN: ptir gen --seed 4 --from tiny | ptir translate --to ptir --check | ptir verify
+# RUN: ptir gen --seed 4 --ir tiny | ptir translate --to ptir --check | ptir verify

@@ -1,1 +1,1 @@
-# RUN: ptir gen --seed 11 --steps 20 --to ptir-dump | ptir verify
+# RUN: ptir gen --seed 11 --ops 20 --to ptir-dump | ptir verify

@@ -28,10 +28,18 @@ _SCALARS = {dtype: opcode for opcode, dtype in SCALARS.items()}
 
 
 def generate(
-    choices: Choices, *, dtypes: Sequence[DType] = DTYPES, size: int = 12, only: Sequence[str] = (), faults: bool = False
+    choices: Choices,
+    *,
+    dtypes: Sequence[DType] = DTYPES,
+    size: int = 12,
+    only: Sequence[str] = (),
+    symbols: bool = False,
+    faults: bool = False,
 ) -> Program:
-    """A valid module of about `size` operations, of those in `only` (all of them) and what these need. With `faults`, a run may
-    end in an error."""
+    """A valid module of about `size` operations, of those in `only` (all of them) and what these need.
+
+    With `faults`, a run may end in an error. `symbols` changes nothing: every extent is a number.
+    """
     program, builder = single_function(DIALECT)
     g = Growing(choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if not only or d.short in only])
     g.faults = faults

@@ -106,7 +106,7 @@ def added(g: Growing, defn: OpDef) -> Draft | None:
     starts = g.some(range(len(shape)))
     inserted = tuple(a for a in range(len(shape)) if g.choices.flag() and shape[a] != 0)
     kept = [a for a in range(len(shape)) if a not in inserted]
-    window = [1 if not isinstance(shape[a], int) else g.number(min(1, shape[a]), shape[a]) for a in kept]  # type: ignore[call-overload]
+    window = [g.number(min(1, least(shape[a])), least(shape[a])) for a in kept]
     sizes = dict.fromkeys(inserted, 1) | dict(zip(kept, window, strict=True))
     bounds = [least(shape[a]) - sizes[a] + 1 for a in starts]
     batch = list(g.shape(g.number(0, 2)))

@@ -205,10 +205,9 @@ class Growing(core.Growing):
             return complex(self.element(F32), self.element(F32))
         special = self.chance(1, 12)
         if dtype.is_float:
-            ends = ml_dtypes.finfo(arrays.numpy_dtype(dtype)) if special else None
-            if ends is not None:
-                numbers = (ends.max, ends.min, ends.tiny, ends.smallest_subnormal)
-                return self.one((*SPECIAL, *map(float, numbers)))
+            if special:
+                ends = [limit(dtype, name) for name in ("max", "min", "tiny", "smallest_subnormal")]
+                return self.one((*SPECIAL, *ends))
             return self.number(-12, 12) / 4
         return self.one((dtype.min, dtype.max)) if special else self.number(max(dtype.min, -8), min(dtype.max, 8))
 
@@ -259,6 +258,12 @@ class Growing(core.Growing):
         exports = tuple(v for v in results if v in outside) or (ops[-1].result,)
         attrs = ((self.one(("fusion_score", "weight")), ("I64", self.number(0, 9))),) if self.choices.flag() else ()
         return Hint(number, self.one(KINDS), self.one(POLICIES), tuple(inputs), exports, attrs, body)
+
+
+def limit(dtype: DType, name: str) -> float:
+    """The end `name` of a float dtype, as `finfo` has it."""
+    info: Any = ml_dtypes.finfo
+    return float(getattr(info(arrays.numpy_dtype(dtype)), name))
 
 
 def _open(t: Type) -> bool:

@@ -11,7 +11,7 @@ from ptir_tools.core.choices import Choices
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value, clone
-from ptir_tools.core.opdef import ELEMENTWISE, Attr, OpDef
+from ptir_tools.core.opdef import ELEMENTWISE, Attr, OpDef, operand_type
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.tiny import DIALECT, drawing
@@ -32,11 +32,13 @@ def generate(
     size: int = 12,
     only: Sequence[str] = (),
     symbols: bool = True,
+    faults: bool = False,
     implicit: bool = True,
 ) -> Program:
     """A valid graph of about `size` nodes, of the UOps `only` (all of them) and what these need.
 
     With `symbols`, extents may be expressions. With `implicit`, operands may lack the EXPAND or CAST that profile `seed` adds.
+    `faults` changes nothing: what verifies runs.
     """
     program, builder = single_function(DIALECT)
     g = Growing(choices, program, builder, dtypes, [d for d in DIALECT.ops.values() if not only or d.short in only])
@@ -111,17 +113,18 @@ class Growing(core.Growing):
         t = self.type(x)
         shape = tuple(1 if self.choices.flag() else d for d in t.shape)
         dtype = self.one([d for d in FLOATS if d.bits <= t.dtype.bits]) if t.dtype.is_float else t.dtype
-        known = [v for v in self.values if isinstance(v, Value) and v.type is tensor(dtype, shape) and v.op is not op]
+        wanted = tensor(dtype, shape)
+        known = [v for v in self.values if isinstance(v, Value) and v.type is wanted and v.op is not op]
         inputs = set(self.program.main.params)
         body = self.program.main.body
         there = [v for v in known if v in inputs or (v.op is not None and v.op in body[: body.index(op)])]
-        y = self.one(there) if there else self.input(tensor(dtype, shape)) if len(inputs) < INPUTS else None
+        y = self.one(there) if there else self.input(wanted) if len(inputs) < INPUTS else None
         if y is None:
             return
         op.operands = (*before[:i], y, *before[i + 1 :])
         copy = clone(self.program)
         copy.main.results = list(copy.main.body[-1].results)
-        if not verify(copy, Diagnostics()) or copy.main.results[0].type is not op.result.type:
+        if not verify(copy, Diagnostics()) or operand_type(copy.main.results[0]) is not op.result.type:
             op.operands = before
 
     def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir gen --seed 3 --only nope
