@@ -181,9 +181,7 @@ class Frame:
         if shared.first == shared.turn:
             return aligned(size).view(kind).reshape(shape)
         shared.short = True
-        return np.lib.stride_tricks.as_strided(
-            np.empty(1, kind), shape, np.multiply(dense_strides(shape), kind.itemsize), writeable=False
-        )
+        return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
     def frames(self, op: Op) -> list[Frame]:
         """A frame for each region of `op`, the same for the same region, side by side in the op's workspace."""
