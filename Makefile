@@ -1,4 +1,4 @@
-.PHONY: test bless lint types bench
+.PHONY: test bless lint types bench asan ubsan tsan
 test:  ## the whole suite
 	python -m pytest
 bless:  ## rewrite golden files and generated pages from what the tool prints now; read the diff
@@ -11,3 +11,9 @@ types:  ## mypy, over the tree as it will be installed
 	cd build/types && python -m mypy --config-file ../../pyproject.toml
 bench:  ## ratios to peers; needs the extra `bench`
 	python -m tests.bench
+asan:  ## the native tests under AddressSanitizer
+	python -m tests.sanitize address
+ubsan:  ## the native tests under UndefinedBehaviorSanitizer
+	python -m tests.sanitize undefined
+tsan:  ## the native tests under ThreadSanitizer
+	python -m tests.sanitize thread

@@ -30,8 +30,26 @@ EVERY_FORMAT = [
     "testdata/pto/01_vector_add_subview.pto",
 ]
 
-# An oracle that is not installed (extra `oracle`) judges nothing: tests/test_oracle_jax*.py and so on.
-collect_ignore_glob = [f"test_oracle_{peer}*.py" for peer in ("iree", "jax", "torch") if not importlib.util.find_spec(peer)]
+PEERS = ("iree", "jax", "torch")  # the extra `oracle`: tests/test_oracle_jax*.py need jax, and so on
+
+
+class WithoutOracle(pytest.Module):
+    """A test file whose oracle is not installed: reported as skipped."""
+
+    def collect(self) -> list[pytest.Item]:
+        """Nothing but the reason."""
+        pytest.skip(f"{oracle_of(self.path)} is not installed (extra `oracle`)", allow_module_level=True)
+
+
+def oracle_of(path: Path) -> str | None:
+    """The package that a test file needs to judge numbers, if any."""
+    return next((peer for peer in PEERS if path.name.startswith(f"test_oracle_{peer}")), None)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """A file without its oracle is not imported."""
+    peer = oracle_of(module_path)
+    return None if peer is None or importlib.util.find_spec(peer) else WithoutOracle.from_parent(parent, path=module_path)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

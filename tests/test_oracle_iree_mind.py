@@ -1,4 +1,4 @@
-"""The linalg lowering of MIND modules, compiled and run by IREE. Collected only where IREE is installed (extra `oracle`)."""
+"""The linalg lowering of MIND modules, compiled and run by IREE. Skipped where IREE is not installed (extra `oracle`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops whose dimension numbers are XLA's, held to XLA. Collected only where jax is installed (extra `oracle`)."""
+"""Ops whose dimension numbers are XLA's, held to XLA. Skipped where jax is not installed (extra `oracle`)."""
 
 from __future__ import annotations
 

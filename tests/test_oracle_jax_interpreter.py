@@ -1,4 +1,4 @@
-"""PTIR's ops, held to StableHLO's reference interpreter. Collected only where jax is installed (extra `oracle`)."""
+"""PTIR's ops, held to StableHLO's reference interpreter. Skipped where jax is not installed (extra `oracle`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forward values and gradients of MIND modules, held to torch. Collected only where torch is installed (extra `oracle`)."""
+"""The forward values and gradients of MIND modules, held to torch. Skipped where torch is not installed (extra `oracle`)."""
 
 from __future__ import annotations
 

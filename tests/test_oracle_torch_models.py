@@ -1,4 +1,4 @@
-"""The models in torch, computed now: what is stored is what torch gives. Collected only where torch is installed."""
+"""The models in torch, computed now: what is stored is what torch gives. Skipped where torch is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTIR's ops, held to torch. Collected only where torch is installed."""
+"""PTIR's ops, held to torch. Skipped where torch is not installed."""
 
 from __future__ import annotations
 

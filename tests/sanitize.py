@@ -1,0 +1,67 @@
+"""`python -m tests.sanitize address|undefined|thread [pytest arguments]`: the native tests under a sanitizer of the compiler.
+
+The extension is built with the sanitizer into `build/sanitize/NAME`, next to links to everything else of the package, and the
+tests run against that copy. Any finding ends the run with a failure. `make asan`, `make ubsan` and `make tsan` are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FLAGS = {
+    "address": ("-fsanitize=address", "libasan.so"),
+    # fwrapv defines signed overflow, so a wrapping sum is no finding; everything else that C leaves undefined is
+    "undefined": ("-fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all", "libubsan.so"),
+    "thread": ("-fsanitize=thread", "libtsan.so"),
+}
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:allocator_may_return_null=1",  # the interpreter leaks by design
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
+}
+TESTS = ("test_native.py", "test_native_causal.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
+         "test_native_vectors.py", "test_threads.py", "test_exact.py")  # fmt: skip
+
+
+def build(name: str) -> Path:
+    """The folder with a package whose extension has the sanitizer. Raises CalledProcessError when it does not compile."""
+    folder = ROOT / "build" / "sanitize" / name
+    package = folder / "ptir_tools"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    for path in [*(ROOT / "ptir_tools").iterdir(), ROOT / "grammars", ROOT / "passes"]:
+        if not path.name.startswith(("_native", "__pycache__")):
+            (package / path.name).symlink_to(path)
+    flags = {"CFLAGS": f"{FLAGS[name][0]} -g -O1 -fno-omit-frame-pointer", "LDFLAGS": FLAGS[name][0]}
+    places = ["--build-lib", str(folder), "--build-temp", str(folder / "objects")]
+    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", *places], cwd=ROOT, env={**os.environ, **flags}, check=True)
+    if not list(package.glob("_native*")):
+        raise SystemExit("the extension was not built")
+    return folder
+
+
+def runtime(name: str) -> str:
+    """The sanitizer's library, which has to be loaded before the interpreter's own."""
+    asked = [*os.environ.get("CC", "gcc").split(), f"-print-file-name={FLAGS[name][1]}"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main(args: list[str]) -> int:
+    """Build, run, and give the exit code of the tests."""
+    if not args or args[0] not in FLAGS:
+        raise SystemExit(f"usage: python -m tests.sanitize {'|'.join(FLAGS)} [pytest arguments]")
+    name, more = args[0], args[1:]
+    folder = build(name)
+    env = {**os.environ, **OPTIONS, "LD_PRELOAD": runtime(name), "PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+    chosen = more if any(not a.startswith("-") for a in more) else [*(f"tests/{t}" for t in TESTS), *more]
+    command = [sys.executable, "-P", "-m", "pytest", "-x", "-s", "-p", "no:cacheprovider", *chosen]
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

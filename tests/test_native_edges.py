@@ -1,0 +1,82 @@
+"""What kernels take at the edges: odd and empty sizes, NaN and infinities, operands that are not aligned or not contiguous."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+import ptir_tools as ptir
+from ptir_tools.engines import native
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
+
+SIZES = (0, 1, 3, 7, 8, 15, 17, 31, 33, 63, 65, 127, 129, 257)
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": bfloat16}
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, 3.0e38, -65504.0)
+
+
+def ways(x: np.ndarray) -> dict[str, np.ndarray]:
+    """The same array: as it is, one byte off its alignment, with gaps between elements, and transposed in memory."""
+    raw = np.zeros(x.nbytes + 1, np.uint8)
+    unaligned = raw[1 : 1 + x.nbytes].view(x.dtype).reshape(x.shape)
+    unaligned[...] = x
+    wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    wide[..., ::2] = x
+    reversed_ = np.ascontiguousarray(x[..., ::-1])[..., ::-1]
+    return {"plain": x, "unaligned": unaligned, "strided": wide[..., ::2], "reversed": reversed_, "turned": np.asfortranarray(x)}
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: type, special: bool) -> np.ndarray:
+    """Small numbers, some of them special."""
+    x = rng.standard_normal(shape)
+    if special and x.size:
+        x.reshape(-1)[rng.integers(0, x.size, max(x.size // 5, 1))] = rng.choice(SPECIAL)
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)
+
+
+def outputs(text: str, *inputs: np.ndarray) -> np.ndarray:
+    """What the native engine makes of them, in float64."""
+    (made,) = ptir.run(ptir.read(text), list(inputs), engine="native").values()
+    return made.astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("special", [False, True])
+def test_a_chain_and_a_reduction(dtype: str, n: int, special: bool) -> None:
+    """`max(max(x, -x) - x)` along rows: exact in every dtype, NaN comes through."""
+    t, r = f"tensor<{dtype}, 3x{n}>", f"tensor<{dtype}, 3>"
+    text = (
+        f"func @f(%x: {t}) -> {r} {{\n  %a = neg(%x) -> {t}\n  %b = maximum(%x, %a) -> {t}\n"
+        f"  %c = minimum(%b, %x) -> {t}\n  %d = reduce_max(%c) axes[1] -> {r}\n  return %d\n}}\n"
+    )
+    x = drawn(np.random.default_rng(n), (3, n), DTYPES[dtype], special)
+    wide = x.astype(np.float64)
+    want = np.minimum(np.maximum(wide, -wide), wide).max(axis=1, initial=-np.inf)
+    for name, given in ways(x).items():
+        np.testing.assert_array_equal(outputs(text, given), want, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 5), (3, 0, 5), (1, 1, 1), (1, 17, 33), (33, 65, 1), (7, 13, 19), (65, 129, 33)])
+def test_a_product(dtype: str, m: int, k: int, n: int) -> None:
+    """Small whole numbers, whose sums of products every accumulator holds exactly."""
+    a, b, c = (f"tensor<{dtype}, {s}>" for s in (f"{m}x{k}", f"{k}x{n}", f"{m}x{n}"))
+    text = f"func @f(%a: {a}, %b: {b}) -> {c} {{\n  %c = dot_general(%a, %b) contract_lhs[1] contract_rhs[0] -> {c}\n  return %c\n}}\n"
+    rng = np.random.default_rng(k)
+    x, y = (rng.integers(-1, 2, s).astype(DTYPES[dtype]) for s in ((m, k), (k, n)))
+    want = (x.astype(np.float64) @ y.astype(np.float64)).astype(DTYPES[dtype]).astype(np.float64)
+    for (name, left), right in zip(ways(x).items(), reversed(ways(y).values()), strict=True):
+        np.testing.assert_array_equal(outputs(text, left, right), want, err_msg=name)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_transpose_of_odd_sizes(dtype: str, n: int) -> None:
+    t, r = f"tensor<{dtype}, 5x{n}x3>", f"tensor<{dtype}, 3x5x{n}>"
+    text = f"func @f(%x: {t}) -> {r} {{\n  %y = transpose(%x) perm[2, 0, 1] -> {r}\n  return %y\n}}\n"
+    x = drawn(np.random.default_rng(n), (5, n, 3), DTYPES[dtype], True)
+    for name, given in ways(x).items():
+        np.testing.assert_array_equal(outputs(text, given), x.astype(np.float64).transpose(2, 0, 1), err_msg=name)
