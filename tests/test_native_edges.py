@@ -80,3 +80,17 @@ def test_a_transpose_of_odd_sizes(dtype: str, n: int) -> None:
     x = drawn(np.random.default_rng(n), (5, n, 3), DTYPES[dtype], True)
     for name, given in ways(x).items():
         np.testing.assert_array_equal(outputs(text, given), x.astype(np.float64).transpose(2, 0, 1), err_msg=name)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("columns", [1, 63, 64, 130, 5000])
+def test_a_tile_program_on_an_operand_that_is_repeated(rows: int, columns: int) -> None:
+    """Strides of 0 along rows, columns or both: no element is read that is not there."""
+    lib = native.kernels()
+    code = bytes(b for name, r in (("on_elements", 0), ("load", 0), ("reduce_sum", 1)) for b in (lib.OPS.index(name), r, 0))
+    kinds = bytes([lib.FULL, lib.ROWS])
+    room = np.empty(lib.tile_floats(kinds, rows, columns, True), np.float32)
+    for x in (np.float32(2), np.arange(rows, dtype=np.float32)[:, None], np.arange(columns, dtype=np.float32)):
+        given, out = np.broadcast_to(x, (rows, columns)), np.full((rows, 1), np.nan, np.float32)
+        lib.tiles(code, kinds, (given, out), 1, rows, columns, True, room)
+        np.testing.assert_array_equal(out[:, 0], given.astype(np.float64).sum(axis=1))

@@ -49,7 +49,7 @@ static int is_direct(const ptir_array *x, const tile *t)
     int in_order = t->rows == 1 || x->rows == (ptrdiff_t)t->columns || t->columns >= BROAD;
     if (x->kind != PTIR_FLOAT || (x->is_output && !x->is_direct))
         return 0;
-    return x->columns ? x->columns == 1 && in_order : x->rows == 1 || (x->rows == 0 && !x->is_output);
+    return x->per_row ? x->rows == 1 || (x->rows == 0 && !x->is_output) : x->columns == 1 && in_order;
 }
 
 /* Copies of `n` elements between an array, `step` apart there, and a register. */
@@ -78,7 +78,7 @@ COPIES(bf16, uint16_t, from_bf16, to_bf16)
 static void load(const ptir_array *x, float *to, const tile *t, size_t row, size_t column)
 {
     const char *from = (const char *)x->data + place(x, row, column);
-    size_t n = x->columns ? t->columns : 1;
+    size_t n = x->per_row ? 1 : t->columns;
     for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0), to += n)
         switch (x->kind) {
         case PTIR_FLOAT: load_float(to, (const float *)from, x->columns, n); break;
@@ -91,7 +91,7 @@ static void load(const ptir_array *x, float *to, const tile *t, size_t row, size
 static void store(const ptir_array *x, const float *from, const tile *t, size_t row, size_t column)
 {
     char *to = (char *)x->data + place(x, row, column);
-    size_t n = x->columns ? t->columns : 1;
+    size_t n = x->per_row ? 1 : t->columns;
     for (size_t r = 0; r < t->rows; r++, from += n, to += place(x, 1, 0))
         switch (x->kind) {
         case PTIR_FLOAT: store_float((float *)to, from, n); break;

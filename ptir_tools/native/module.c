@@ -176,7 +176,7 @@ static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 {
     Py_ssize_t size = view->itemsize;
     return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind_of(view),
-                        (uint8_t)is_output, 0};
+                        (uint8_t)is_output, held == PTIR_ROWS, 0};
 }
 
 static int run_tiles(ptir_program *p, Py_buffer *scratch)
