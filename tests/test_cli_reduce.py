@@ -10,7 +10,7 @@ import pytest
 from conftest import Ran
 
 from ptir_tools import api
-from ptir_tools.cli import judging
+from ptir_tools.tools import judging
 
 Ptir = Callable[..., Ran]
 SOURCES = {

@@ -16,16 +16,18 @@ from conftest import ROOT
 from ptir_tools.dialects import load_dialect
 
 # Each room may import the rooms left of it, and itself.
-LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "engines", "api", "cli")
+LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "engines", "tools", "api", "cli")
 ROOMS = {
-    **{name: ROOT / "ptir_tools" / name for name in ("core", "rewrite", "dialects", "plan", "convert", "engines", "cli")},
+    **{
+        name: ROOT / "ptir_tools" / name for name in ("core", "rewrite", "dialects", "plan", "convert", "engines", "tools", "cli")
+    },
     "grammars": ROOT / "grammars",
     "passes": ROOT / "passes",
 }
 DIALECTS = ("ptir", "pto", "mind", "tiny")
 # Who else may import what only one room should know; lark is known to the readers.
 ONLY = {"click": ("cli",), "rich": ("cli",), "lark": ("grammars", "dialects"), "ptir_tools._native": ("plan", "engines")}
-MAX_LINES = 600
+MAX_LINES = 1000
 MAX_FUNCTION = 40
 
 

@@ -64,7 +64,8 @@ def test_a_chain_and_a_reduction(dtype: str, n: int, special: bool) -> None:
 def test_a_product(dtype: str, m: int, k: int, n: int) -> None:
     """Small whole numbers, whose sums of products every accumulator holds exactly."""
     a, b, c = (f"tensor<{dtype}, {s}>" for s in (f"{m}x{k}", f"{k}x{n}", f"{m}x{n}"))
-    text = f"func @f(%a: {a}, %b: {b}) -> {c} {{\n  %c = dot_general(%a, %b) contract_lhs[1] contract_rhs[0] -> {c}\n  return %c\n}}\n"
+    dot = f"%c = dot_general(%a, %b) contract_lhs[1] contract_rhs[0] -> {c}"
+    text = f"func @f(%a: {a}, %b: {b}) -> {c} {{\n  {dot}\n  return %c\n}}\n"
     rng = np.random.default_rng(k)
     x, y = (rng.integers(-1, 2, s).astype(DTYPES[dtype]) for s in ((m, k), (k, n)))
     want = (x.astype(np.float64) @ y.astype(np.float64)).astype(DTYPES[dtype]).astype(np.float64)

@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ptir_tools.cli.following import Record, difference, located
-from ptir_tools.cli.judging import Judge, timeout_option
+from ptir_tools.cli.following import difference, located
+from ptir_tools.cli.numbers import timeout_option
 from ptir_tools.cli.optimizing import Pipeline, float_options, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import file_argument, output_option, subcommand
 from ptir_tools.cli.output import program_text, write_text
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.passes import run_pipeline
+from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
+from ptir_tools.tools.judging import Judge
 
 if TYPE_CHECKING:
     from ptir_tools import engines
     from ptir_tools.core.arrays import Array
-    from ptir_tools.engines import compare
 else:
     engines = lazy("ptir_tools.engines")
-    compare = lazy("ptir_tools.engines.compare")
 
 
 _OWN = frozenset({"output", "check", "check_runs", "timeout"})  # what `ptir opt` has not, or means another thing by
@@ -76,103 +74,54 @@ def command(session: Session, file: str, **flags: Any) -> None:
     given = Flags(**flags)
     floats(given)
     program, _ = session.load(file)
-    trial = Trial(session, program, given)
-    if not trial.good(0):
-        raise UsageError("the judge is not content with the program as it is; nothing can be found")
-    steps = trial.count()
-    session.reporter.tell(f"{steps} step{'s' * (steps != 1)}")
-    if trial.good(steps) and not trial.crash:
-        session.reporter.tell("no step is guilty: the judge is content after all of them")
-        return
-    guilty = _search(steps, trial, session.reporter.tell)
-    write_text(given.output, [line + "\n" for line in _report(trial, guilty)])
-    raise click.exceptions.Exit(1)
 
-
-def _search(steps: int, trial: Trial, say: Callable[[str], None]) -> int:
-    """The number of a step that is good to stop before and bad to stop after."""
-    good, bad = 0, steps
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        fine = trial.good(middle)
-        say(f"{middle:>8} {'good' if fine else 'bad'}")
-        good, bad = (middle, bad) if fine else (good, middle)
-    return bad
-
-
-class Trial:
-    """The pipeline, run on copies of the program with so many steps."""
-
-    def __init__(self, session: Session, program: Program, flags: Flags) -> None:
-        self.session, self.program, self.flags = session, program, flags
-        self.pipeline = Pipeline.asked(session, flags.pipeline).of(program)
-        self.judge = Judge(flags.check, program.format, flags.timeout) if flags.check is not None else None
-        self.records: list[Record] = []
-        self.known: dict[str, Array] = {}  # what the last run took parameters to be
-        self.crash = ""
-
-    def run(self, steps: int | None, log: Callable[[Record], None] | None = None) -> Program | None:
-        """The program after `steps` steps (None: all); None, and `crash`, when a pass fails."""
-        made = clone(self.program)
-        context = pass_context(self.session, Diagnostics(self.program.source), self.flags)
-        context.step_limit, context.log = steps, log
-        self.crash = ""
-        try:
-            run_pipeline(made, self.pipeline, context)
-        except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
-            raise
-        except Exception as error:
-            self.crash = f"{context.running}: {type(error).__name__}: {error}"
-            return None
-        self.known = context.known
-        return made
-
-    def count(self) -> int:
-        """How many steps the pipeline takes; one that crashes counts."""
-        self.run(None, lambda record: None if record["event"] == "erased" else self.records.append(record))
-        return len(self.records) + bool(self.crash)
-
-    def text(self, steps: int) -> str | None:
-        """The program after `steps` steps; None when a pass failed."""
-        made = self.run(steps)
-        if made is None:
-            return None
+    def text(made: Program) -> str:
         found = Diagnostics(made.source)
-        pieces = program_text(made, made.format, found, self.session.options)
+        pieces = program_text(made, made.format, found, session.options)
         found.raise_if_errors()
         return "".join(pieces)
 
-    def good(self, steps: int) -> bool:
-        """What the judge says of it."""
-        if self.judge is not None:
-            text = self.text(steps)
-            return text is not None and self.judge(text)
-        made = self.run(steps)
-        return made is not None and self._same(made)
+    found = bisect(
+        program,
+        Pipeline.asked(session, given.pipeline).of(program),
+        _judge(session, program, given, text),
+        context=lambda: pass_context(session, Diagnostics(program.source), given),
+        progress=session.reporter.tell,
+    )
+    if found is None:
+        session.reporter.tell("no step is guilty: the judge is content after all of them")
+        return
+    write_text(given.output, [line + "\n" for line in _report(session, program, found, text)])
+    raise click.exceptions.Exit(1)
 
-    def _same(self, made: Program) -> bool:
-        options = engines.RunOptions(bindings=self.session.bindings, limits=self.session.options.limits)
-        runs, finite = self.flags.check_runs, self.flags.fast_math
-        found = compare.check(self.program, made, runs=runs, options=options, constants=self.known, finite=finite)
-        return not found.diverged
+
+def _judge(session: Session, program: Program, flags: Flags, text: Callable[[Program], str]) -> Good:
+    """The command that was given, or the comparison of runs."""
+    if flags.check is None:
+        options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
+        return runs_as_before(program, flags.check_runs, options, flags.fast_math)
+    judge = Judge(flags.check, program.format, flags.timeout)
+
+    def good(made: Program, known: dict[str, Array]) -> bool:
+        return judge(text(made))
+
+    return good
 
 
-def _report(trial: Trial, guilty: int) -> Iterator[str]:
+def _report(session: Session, program: Program, found: Guilty, text: Callable[[Program], str]) -> Iterator[str]:
     """What there is to say about the guilty step."""
-    before, after = trial.text(guilty - 1), trial.text(guilty)
-    crash = trial.crash
-    record = located(trial.records[guilty - 1], trial.program.source) if guilty <= len(trial.records) else {}
+    guilty, record = found.step, located(found.record, program.source) if found.record else {}
     yield f"step {guilty} is guilty"
-    yield f"  pass     {record.get('pass') or crash.partition(':')[0]}"
+    yield f"  pass     {record.get('pass') or found.crash.partition(':')[0]}"
     for title in ("pattern", "at", "before"):
         if record.get(title):
             yield f"  {title:8} {record[title]}"
     yield from (f"  after    {line}" for line in record.get("after") or ())
-    if crash:
-        yield f"  crash    {crash}"
-    yield f"  replay   {_again(guilty, trial.session.ctx)}"
-    if before is not None and after is not None:
-        yield from difference(before, after, f"after step {guilty - 1}", f"after step {guilty}")
+    if found.crash:
+        yield f"  crash    {found.crash}"
+    yield f"  replay   {_again(guilty, session.ctx)}"
+    if found.before is not None and found.after is not None:
+        yield from difference(text(found.before), text(found.after), f"after step {guilty - 1}", f"after step {guilty}")
 
 
 def _again(guilty: int, ctx: click.Context) -> str:

@@ -1,4 +1,4 @@
-"""Smaller numbers, for `ptir reduce`: extents wherever they stand in a program, and any number of a text."""
+"""Smaller numbers, for `reduce`: extents wherever they stand in a program, and any number of a text."""
 
 from __future__ import annotations
 

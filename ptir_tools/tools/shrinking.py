@@ -1,4 +1,4 @@
-"""Edits that make programs smaller, for `ptir reduce`: each works on a copy and says whether it changed anything."""
+"""Edits that make programs smaller, for `reduce`: each works on a copy and says whether it changed anything."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def returning(number: int, at: int) -> Edit:
 
 
 def _return(program: Program, block: Function, results: list[Operand], named_as: list[int]) -> None:
-    """Let `block` return `results` under the names of those results that it has now; what nobody needs then goes."""
+    """Let `block` return `results` under the names of those results that it has now; what no one needs then goes."""
     names = block.attrs.get("output_names")
     with Rewriter(block, program.dialect) as rw:
         rw.set_results(block, results)

@@ -1,4 +1,4 @@
-"""A command of the user's that judges programs: `--check CMD` of `ptir bisect` and `ptir reduce`."""
+"""A command of the user's that judges programs: what `reduce` and `bisect` ask, when it is not a function."""
 
 from __future__ import annotations
 
@@ -10,18 +10,11 @@ import subprocess
 import tempfile
 from typing import IO
 
-import click
-
-from ptir_tools.cli.numbers import Finite
-from ptir_tools.cli.output import write_text
 from ptir_tools.core.diagnostics import UsageError
 
 PLACE = "{}"
 _OPERATORS = frozenset("();<>|&")
 _SUFFIXES = {"ptir-json": "json", "tiny": "json", "mind": "mind.ir"}
-timeout_option = click.option(
-    "--timeout", type=Finite(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
-)
 
 
 class Judge:
@@ -42,7 +35,8 @@ class Judge:
         self.runs += 1
         with tempfile.TemporaryDirectory(prefix="ptir-") as folder:
             path = os.path.join(folder, f"program.{self.suffix}")
-            write_text(path, [text])
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
             with open(path, "rb") as given:
                 return self._run([word.replace(PLACE, path) for word in self.words], given) == 0
 

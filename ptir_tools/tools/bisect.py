@@ -1,0 +1,109 @@
+"""Finding the step of a pipeline that makes a program go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptir_tools.core.diagnostics import Rejected, UsageError
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.passes import PassContext, run_pipeline
+
+if TYPE_CHECKING:
+    from ptir_tools import engines
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.engines import compare
+else:
+    engines = lazy("ptir_tools.engines")
+    compare = lazy("ptir_tools.engines.compare")
+
+Record = dict[str, Any]
+# Whether a program is good; the arrays are what the pipeline took parameters to be.
+Good = Callable[[Program, "dict[str, Array]"], bool]
+
+
+class Guilty(NamedTuple):
+    """The step that a judge is content without and not with: its number, what the log of steps says of it, the error of a pass
+    that crashed, and the program before and after (None after a crash)."""
+
+    step: int
+    record: Record
+    crash: str
+    before: Program | None
+    after: Program | None
+
+
+def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions | None = None, finite: bool = False) -> Good:
+    """A judge that is content with programs that run to the outputs of `program` on random inputs: see `compare.check`."""
+
+    def good(made: Program, known: dict[str, Array]) -> bool:
+        return not compare.check(program, made, runs=runs, options=options, constants=known, finite=finite).diverged
+
+    return good
+
+
+def bisect(
+    program: Program,
+    pipeline: str,
+    good: Good,
+    *,
+    context: Callable[[], PassContext] = PassContext,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Guilty | None:
+    """The guilty step of `pipeline`, or None when `good` is content after all of them.
+
+    A step is one rewrite or fold, one merge of `cse`, or all that another pass does; a pass that crashes is bad. `context` makes
+    what each run of the passes is given. Raises UsageError when `good` is not content with `program` as it is.
+    """
+    trial = _Trial(program, pipeline, good, context)
+    if not trial.good(0):
+        raise UsageError("the judge is not content with the program as it is; nothing can be found")
+    steps = trial.count()
+    progress(f"{steps} step{'s' * (steps != 1)}")
+    if trial.good(steps) and not trial.crash:
+        return None
+    low, high = 0, steps
+    while high - low > 1:
+        middle = (low + high) // 2
+        fine = trial.good(middle)
+        progress(f"{middle:>8} {'good' if fine else 'bad'}")
+        low, high = (middle, high) if fine else (low, middle)
+    before, after = trial.run(high - 1), trial.run(high)
+    return Guilty(high, trial.records[high - 1] if high <= len(trial.records) else {}, trial.crash, before, after)
+
+
+class _Trial:
+    """The pipeline, run on copies of the program with so many steps."""
+
+    def __init__(self, program: Program, pipeline: str, good: Good, context: Callable[[], PassContext]) -> None:
+        self.program, self.pipeline, self.judge, self.context = program, pipeline, good, context
+        self.records: list[Record] = []
+        self.known: dict[str, Array] = {}  # what the last run took parameters to be
+        self.crash = ""
+
+    def run(self, steps: int | None, log: Callable[[Record], None] | None = None) -> Program | None:
+        """The program after `steps` steps (None: all); None, and `crash`, when a pass fails."""
+        made, context = clone(self.program), self.context()
+        context.step_limit, context.log = steps, log
+        self.crash = ""
+        try:
+            run_pipeline(made, self.pipeline, context)
+        except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
+            raise
+        except Exception as error:
+            self.crash = f"{context.running}: {type(error).__name__}: {error}"
+            return None
+        self.known = context.known
+        return made
+
+    def count(self) -> int:
+        """How many steps the pipeline takes; one that crashes counts."""
+        self.run(None, lambda record: None if record["event"] == "erased" else self.records.append(record))
+        return len(self.records) + bool(self.crash)
+
+    def good(self, steps: int) -> bool:
+        """What the judge says of it."""
+        made = self.run(steps)
+        return made is not None and self.judge(made, self.known)

@@ -1,0 +1,195 @@
+"""Making a program smaller while it stays interesting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program, Region, clone
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_format, reading
+from ptir_tools.tools import resizing, shrinking
+
+_REPLACEMENTS = (shrinking.by_operand, shrinking.by_constant, shrinking.by_parameter)
+Interesting = Callable[[str], bool]
+
+
+class Smaller(NamedTuple):
+    """A program on its way down: its text, how many ops it has, and what made it smaller."""
+
+    text: str
+    ops: int
+    what: str
+
+
+def reduced(
+    program: Program,
+    interesting: Interesting,
+    *,
+    options: Options | None = None,
+    bindings: dict[str, int] | None = None,
+    allow_invalid: bool = False,
+    progress: Callable[[Smaller], None] | None = None,
+) -> str:
+    """The text of the smallest program found, in the format of `program`, that `interesting` (of texts) is still true of.
+
+    Functions, outputs, ops and inputs are dropped, then constants become zeros, extents and numbers smaller. What does not verify
+    is not tried unless `allow_invalid`. The same program and judge give the same text. `progress` is called with the first
+    and with each smaller one. Raises UsageError when `interesting` is not true of `program` itself, as it is printed.
+    """
+    reducer = Reducer(program, interesting, options or Options(), bindings or {}, allow_invalid, progress)
+    if not interesting(reducer.text):
+        raise UsageError("the program is not interesting: the judge says no to it (as ptir prints it)")
+    reducer.run()
+    return reducer.text
+
+
+class Reducer:
+    """A program on its way down."""
+
+    def __init__(
+        self,
+        program: Program,
+        judge: Interesting,
+        options: Options,
+        bindings: dict[str, int],
+        allow_invalid: bool,
+        progress: Callable[[Smaller], None] | None,
+    ) -> None:
+        self.program, self.judge, self.options, self.bindings = program, judge, options, bindings
+        self.allow_invalid, self.progress = allow_invalid, progress
+        self.text = self.written(program) or ""
+        self.judged, self.read = {self.text}, {self.text}
+
+    def run(self) -> None:
+        """Make it smaller until nothing helps."""
+        self.report("the program")
+        before = ""
+        while before != self.text:
+            before = self.text
+            self.sweep("without functions", self.blocks, shrinking.without_functions)
+            self.attempt("without hints", shrinking.without_hints)
+            for number in reversed(range(len(list(self.program.blocks())))):
+                self.block(number)
+            self.extents()
+            self.numbers()
+
+    def blocks(self) -> int:
+        """How many functions and shared regions there are."""
+        return len(self.program.functions) + len(self.program.regions)
+
+    def block(self, number: int) -> None:
+        """Drop results, ops and parameters of one block, then zero its constants."""
+
+        def block() -> Region | None:
+            return next((b for i, b in enumerate(self.program.blocks()) if i == number), None)
+
+        def size(of: Callable[[Region], list[Any]]) -> Callable[[], int]:
+            return lambda: 0 if (b := block()) is None else len(of(b))
+
+        self.sweep("without outputs", size(lambda b: b.results), partial(shrinking.without_results, number))
+        for replace in _REPLACEMENTS:
+            self.sweep("without ops", size(lambda b: b.body), partial(shrinking.without_ops, number, replace))
+        self.shorten(number, size(lambda b: b.body))
+        self.sweep("without inputs", size(lambda b: b.params), partial(shrinking.without_parameters, number))
+        self.sweep("zeros in", size(lambda b: b.body), partial(shrinking.zeroed, number))
+
+    def shorten(self, number: int, count: Callable[[], int]) -> None:
+        """Let a function end with an op before the last, the earliest that a binary search finds."""
+        low, high = 0, count()
+        while low < high:
+            middle = (low + high) // 2
+            if self.attempt(f"returning op {middle}", shrinking.returning(number, middle)):
+                high = count() - 1
+            else:
+                low = middle + 1
+
+    def sweep(self, what: str, count: Callable[[], int], edit: Callable[[range], shrinking.Edit]) -> None:
+        """Try `edit` on all, on halves, on quarters … on each of `count()` things, last to first."""
+        size = count()
+        while size:
+            at = count()
+            while at > 0:
+                span = range(max(at - size, 0), at)
+                self.attempt(f"{what} {span.start}-{span.stop - 1}", edit(span))
+                at = min(span.start, count())
+            size //= 2
+
+    def extents(self) -> None:
+        """Make extents smaller, each wherever it is, biggest first."""
+        for old in resizing.extents(self.program):
+            for new, attributes in product(resizing.below(old), (True, False)):
+                if self.attempt(f"extent {old} as {new}", resizing.resized(old, new, attributes)):
+                    break
+
+    def numbers(self) -> None:
+        """Make numbers in the text smaller, as long as one can be."""
+        while any(self.try_text(what, text) for what, text in resizing.smaller_numbers(self.text)):
+            pass
+
+    def attempt(self, what: str, edit: shrinking.Edit) -> bool:
+        """Keep what `edit` makes of the program when it is interesting."""
+        made = clone(self.program)
+        if not edit(made) or not self.sound(made):
+            return False
+        return self.keep(what, made)
+
+    def try_text(self, what: str, text: str) -> bool:
+        """Keep the program that `text` says when it is interesting."""
+        if text in self.read:
+            return False
+        self.read.add(text)
+        found = Diagnostics()
+        try:
+            made = reading.read(Source("<reduced>", text), found, self.options, self.program.format)
+        except LimitExceeded:
+            return False
+        if made is None or found.errors:
+            return False
+        symbols.bind(made, self.bindings)
+        return self.sound(made) and self.keep(what, made)
+
+    def sound(self, made: Program) -> bool:
+        """Whether `made` verifies, where it has to."""
+        if self.allow_invalid:
+            return True
+        found = Diagnostics(made.source)
+        try:
+            return verify(made, found, self.options) and not found.errors
+        except LimitExceeded:
+            return False
+
+    def keep(self, what: str, made: Program) -> bool:
+        """Go on from `made` when the judge finds it interesting."""
+        text = self.written(made)
+        if text is None or text in self.judged:
+            return False
+        self.judged.add(text)
+        if not self.judge(text):
+            return False
+        self.program, self.text = made, text
+        self.report(what)
+        return True
+
+    def report(self, what: str) -> None:
+        """Hand the smallest so far to whoever watches."""
+        if self.progress is not None:
+            self.progress(Smaller(self.text, sum(len(b.body) for b in self.program.blocks()), what))
+
+    def written(self, made: Program) -> str | None:
+        """The text of `made`; None when its format cannot say it."""
+        found, write = Diagnostics(made.source), load_format(made.format).write
+        if write is None:
+            raise UsageError(f"{made.format} can be read, not written")
+        try:
+            text = "".join(write(made, found, self.options))
+        except Violation:  # of a program that was not verified
+            return None
+        return None if found.errors else text
