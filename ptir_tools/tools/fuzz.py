@@ -1,0 +1,491 @@
+"""A differential campaign: random programs through engines, passes, serializations and translations; what disagrees is a finding.
+
+A campaign is a sequence of cases, each made from a seed: a random program of one IR and the probes to try on it. A probe is a line
+such as `opt cse,dce` or `translate tiny`, so that it can be tried again on any program: that is how findings are reduced. Probes
+run in a child process; one that crashes, hangs or takes too much memory is a finding, too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptir_tools import convert, passes
+from ptir_tools.core import symbols
+from ptir_tools.core.choices import Seeded
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import DIALECTS, FORMATS, load_format, reading
+from ptir_tools.tools.isolation import Announce, Died, isolated
+from ptir_tools.tools.reduce import reduced
+
+if TYPE_CHECKING:
+    from ptir_tools import engines
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.engines import compare, inputs
+    from ptir_tools.engines import options as run_options
+else:
+    engines = lazy("ptir_tools.engines")
+    compare = lazy("ptir_tools.engines.compare")
+    inputs = lazy("ptir_tools.engines.inputs")
+    run_options = lazy("ptir_tools.engines.options")
+
+# What a finding can be. `refused`: what was accepted before is refused after, or on one engine and not on another.
+KINDS = ("wrong-number", "internal", "refused", "not-idempotent", "round-trip", "signal", "hang", "memory")
+_LONGEST_PIPELINE = 4
+_BATCH = 50  # cases of one IR that a child process runs
+_REDUCING = 60.0  # seconds to make one finding smaller
+_REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
+_COMMENTS = {"mind": "#"}
+_SUFFIXES = {"ptir": ".ptir", "pto": ".pto", "mind": ".mind.ir", "tiny": ".json"}
+
+# An evaluator that shares no code with the engines: what is wrong with a run of a verified program on these inputs, if anything.
+Oracle = Callable[[Program, "Mapping[str, Array]"], str | None]
+
+
+class Problem(NamedTuple):
+    """What a probe found: one of KINDS, and the first thing that is wrong. `place` tells problems of one kind apart."""
+
+    kind: str
+    message: str
+    place: str = ""
+
+
+@dataclass(slots=True)
+class Finding:
+    """A problem, the program that has it and the probe that shows it. `text` is empty when no program could be made."""
+
+    ir: str
+    seed: int
+    probe: str
+    problem: Problem
+    text: str
+    path: str = ""
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """What findings of one cause have in common, as far as that can be said."""
+        said = re.sub(r"[%@^]?\b[\w.]*\d[\w.]*", "N", self.problem.message)[:60]
+        return self.ir, self.probe.partition(" ")[0], self.problem.kind, self.problem.place or said
+
+    def __str__(self) -> str:
+        return f"{self.ir} {self.seed}: {self.problem.kind} in `{self.probe}`: {self.problem.message}"
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What to try. `count` cases of each of `irs`, or as many as fit into `minutes`; with neither, 100.
+
+    `folder` takes a golden case for each finding, reduced unless `reduce` is false; `oracle` judges runs of the reference engine.
+    `progress(cases, findings)` is called after each case.
+    """
+
+    irs: Sequence[str] = DIALECTS
+    seed: int = 0
+    count: int | None = None
+    minutes: float | None = None
+    steps: int = 12
+    folder: str | None = None
+    reduce: bool = True
+    oracle: Oracle | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What a campaign did: cases and probes by IR, one finding of each signature, and how often each signature came."""
+
+    cases: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    often: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def of(self, ir: str) -> int:
+        """How many findings there are of an IR, each time counted."""
+        return sum(n for signature, n in self.often.items() if signature[0] == ir)
+
+
+def generators() -> tuple[str, ...]:
+    """The IRs that random programs can be made of."""
+    return tuple(ir for ir in DIALECTS if find_spec(f"ptir_tools.dialects.{ir}.generate"))
+
+
+def generated(ir: str, seed: int, steps: int = 12) -> Program:
+    """A random valid program of `ir`, the same one every time. Raises UsageError for an IR without a generator."""
+    if ir not in generators():
+        raise UsageError(f"no generator makes {ir} programs")
+    made: Program = lazy(f"ptir_tools.dialects.{ir}.generate").generate(Seeded(seed), size=steps)
+    return made
+
+
+def campaign(asked: Campaign) -> Report:
+    """Run a campaign. The same seed and count give the same cases and findings. Raises UsageError, OSError."""
+    for ir in asked.irs:
+        if ir not in generators():
+            raise UsageError(f"no generator makes {ir} programs (there are: {', '.join(generators())})")
+    if asked.folder is not None:
+        os.makedirs(asked.folder, exist_ok=True)
+    lazy("ptir_tools.engines.numpy").__name__, lazy("ml_dtypes").__name__
+    report = Report()
+    end = None if asked.minutes is None else time.monotonic() + 60 * asked.minutes
+    cases = asked.count if asked.count is not None else 100 if end is None else sys.maxsize
+    for ir, seed, done in _cases(asked, cases, end):
+        for found in done:
+            _note(report, asked, found)
+        report.cases[ir] += 1
+        report.probes[ir] += len(list(probes(ir, seed)))
+        if asked.progress is not None:
+            asked.progress(report.cases.total(), len(report.findings))
+    return report
+
+
+def _cases(asked: Campaign, count: int, end: float | None) -> Iterator[tuple[str, int, list[Finding]]]:
+    """(IR, seed, findings) of each case, a child process for many of them: what is loaded and cached serves all."""
+    for first in range(asked.seed, asked.seed + count, _BATCH):
+        seeds = range(first, min(first + _BATCH, asked.seed + count))
+        for ir in asked.irs:
+            if end is not None and time.monotonic() > end:
+                return
+            yield from ((ir, seed, found) for seed, found in _batch(asked, ir, seeds, end))
+
+
+def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterator[tuple[int, list[Finding]]]:
+    """The findings of each seed; where a child dies the next one goes on with the next seed."""
+    left = seeds
+    while left:
+        seed, text, done = left.start, "", list[Finding]()
+        for what in isolated(lambda announce, left=left: _work(announce, asked, ir, left)):  # type: ignore[misc]
+            if isinstance(what, Died):
+                done.append(Finding(ir, seed, what.during, Problem(what.kind, what.message), text))
+            elif isinstance(what, str):
+                text = what
+            elif isinstance(what, Finding):
+                done.append(what)
+            else:
+                yield seed, done
+                seed, text, done = seed + 1, "", []
+                if end is not None and time.monotonic() > end:
+                    return
+        if done:
+            yield seed, done
+            seed += 1
+        left = range(seed, seeds.stop)
+
+
+def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[Any]:
+    """What the child does for each seed: the text of the program, its findings, None at the end."""
+    for seed in seeds:
+        announce("generate")
+        try:
+            yield (text := "".join(_texts(generated(ir, seed, asked.steps), ir)))
+        except Exception as error:
+            yield Finding(ir, seed, "generate", _internal(error), "")
+        else:
+            for probe in probes(ir, seed):
+                announce(probe)
+                if (problem := tried_on(text, ir, probe, asked.oracle)) is not None:
+                    yield Finding(ir, seed, probe, problem, text)
+        yield None
+
+
+def _note(report: Report, asked: Campaign, found: Finding) -> None:
+    """Keep the first finding of a signature, reduced and written."""
+    report.often[found.signature] += 1
+    if report.often[found.signature] > 1:
+        return
+    if asked.reduce and found.text:
+        found.text = smaller(found, asked.oracle)
+    if asked.folder is not None and found.text:
+        found.path = write_case(found, asked.folder)
+    report.findings.append(found)
+
+
+def probes(ir: str, seed: int) -> Iterator[str]:
+    """The probes of a case."""
+    draw = random.Random(f"{ir} {seed}")
+    yield "verify"
+    yield from (f"write {f.name}" for f in FORMATS.values() if f.dialect == ir)
+    yield "fmt"
+    yield "oracle"
+    yield from (f"run {way}" for way in (run_options.ORDERS[1:] if ir == "pto" else engines.ENGINES[1:]))
+    known = [name for name in passes.names(ir) if not _is_special(name, ir)]
+    yield "opt"
+    for _ in range(2):
+        chosen = ",".join(draw.choices(known, k=draw.randint(1, _LONGEST_PIPELINE)))
+        yield f"{draw.choice(('opt', 'opt', 'expensive'))} {chosen}"
+    for target in DIALECTS:
+        if convert.route(ir, target):
+            yield f"translate {target}"
+
+
+def _is_special(name: str, ir: str) -> bool:
+    """Whether a pass asks for something by name (a file, inputs): it then does what its caller wants, not what the program meant."""
+    return any(value == "" for value in passes.options_of(name, ir).values())
+
+
+def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Problem | None:
+    """What `probe` finds in the program `text`, in this process; None for nothing, and for text that is no such program."""
+    what, _, how = probe.partition(" ")
+    try:
+        program = _read(text, ir)
+        if program is None:
+            return Problem("refused", "what the generator made does not verify") if what == "verify" else None
+        if what == "oracle":
+            return _judged(program, oracle)
+        return _PROBES[what](program, how)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return _internal(error)
+
+
+def smaller(found: Finding, oracle: Oracle | None = None, seconds: float = _REDUCING) -> str:
+    """The text of `found` made smaller, with the same problem. Each trial runs in a child process."""
+    end = time.monotonic() + seconds
+
+    def same(text: str) -> bool:
+        if time.monotonic() > end:
+            return False
+        problems = isolated(lambda announce: [tried_on(text, found.ir, found.probe, oracle)])
+        again = next((p for p in problems if p is not None), None)
+        return (
+            again is not None
+            and again[0] == found.problem.kind
+            and (isinstance(again, Died) or again.place == found.problem.place)
+        )
+
+    program = _read(found.text, found.ir)
+    if program is None:
+        return found.text
+    try:
+        return reduced(program, same)
+    except Exception:  # the finding matters more; one that depends on the text as it was is kept so
+        return found.text
+
+
+def write_case(found: Finding, folder: str) -> str:
+    """Write `found` as a golden case, ready for testdata/, and give its path. Raises OSError."""
+    mark = _COMMENTS.get(found.ir, "//")
+    path = os.path.join(folder, f"{found.ir}_{found.problem.kind}_{found.seed}_{found.probe.split()[0]}{_SUFFIXES[found.ir]}")
+    said = " ".join(found.problem.message.split())
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(f"{mark} RUN: {command(found.ir, found.probe)}\n{mark} {found.problem.kind}: {said}\n{found.text}")
+    return path
+
+
+def command(ir: str, probe: str) -> str:
+    """A command line that does what `probe` does to the file `%s`."""
+    what, _, how = probe.partition(" ")
+    pipeline = f" -p {how}" if how else ""
+    return {
+        "write": f"ptir translate --to {how} %s | ptir translate --to {ir} -",
+        "fmt": "ptir fmt %s | ptir fmt -",
+        "oracle": "ptir run --random 0 --engine reference %s",
+        "run": f"ptir run --random 0 --{'order' if ir == 'pto' else 'engine'} {how} --compare reference %s",
+        "opt": f"ptir opt --check{pipeline} %s",
+        "expensive": f"ptir opt --check --expensive-checks{pipeline} %s",
+        "translate": f"ptir translate --check --to {how} %s | ptir translate --to {ir} -",
+    }.get(what, "ptir verify %s")
+
+
+# ---- probes: a verified program, which is not changed, and how
+
+
+def _write(program: Program, form: str) -> Problem | None:
+    """Written and read it is the same program: it is written the same again, and in the IR's own format."""
+    entry, own = FORMATS[form], program.dialect.name
+    try:
+        first = "".join(_texts(program, form))
+    except _REFUSALS:
+        return None if form != own else Problem("refused", f"cannot be written as {form}")
+    if not entry.readable:
+        return None
+    again = _read(first, form)
+    if again is None:
+        return Problem("round-trip", f"what is written as {form} is refused: {_first_error(first, form)}")
+    return _same_text(first, "".join(_texts(again, form)), "round-trip", f"written as {form}, read and written")
+
+
+def _fmt(program: Program, _: str) -> Problem | None:
+    """Laid out it is the same program, and laid out twice the same text."""
+    form = program.dialect.name
+    layout = lazy(FORMATS[form].module).format_text
+    text = "".join(_texts(program, form))
+    once = layout(Source("<once>", text), Diagnostics())
+    if once is None or (read := _read(once, form)) is None:
+        return Problem("round-trip", "what is laid out is refused")
+    twice = layout(Source("<twice>", once), Diagnostics())
+    found = _same_text(once, twice or "", "not-idempotent", "laid out twice")
+    return found or _same_text(text, "".join(_texts(read, form)), "round-trip", "laid out")
+
+
+def _run(program: Program, way: str) -> Problem | None:
+    """Another engine, or another order of completion, gives the reference's numbers, or fails as it does."""
+    static, given = _inputs(program)
+    pto = program.dialect.name == "pto"
+    options = run_options.RunOptions(order=way) if pto else run_options.RunOptions(engine=way)
+    want = _outcome(lambda: compare.reference_outputs(static, given, run_options.RunOptions()))
+    got = _outcome(lambda: engines.run(static, given, options))
+    if isinstance(want, str) or isinstance(got, str):
+        return None if isinstance(want, str) and isinstance(got, str) else _differs(want, got, way)
+    outputs, tolerances = want
+    found = compare.compare(outputs, got, {} if pto else tolerances)
+    return Problem("wrong-number", str(found[0])) if found else None
+
+
+def _differs(want: Any, got: Any, way: str) -> Problem:
+    here, there = (x if isinstance(x, str) else "runs" for x in (want, got))
+    return Problem("refused", f"the reference: {here}; {way}: {there}")
+
+
+def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | None:
+    """After passes it verifies and gives the same numbers."""
+    chosen = pipeline or program.dialect.pipeline
+    made, context = clone(program), passes.PassContext(Diagnostics(program.source))
+    context.expensive_checks = expensive
+    try:
+        passes.run_pipeline(made, chosen, context)
+    except _REFUSALS as error:
+        return None if pipeline else Problem("refused", f"the default pipeline: {error}")
+    if context.diagnostics.errors:
+        return None if pipeline else Problem("refused", f"the default pipeline: {context.diagnostics.sorted()[0].message}")
+    text = "".join(_texts(made, made.dialect.name))
+    if _read(text, made.dialect.name) is None:
+        return Problem("refused", f"what passes made is refused when it is read: {_first_error(text, made.dialect.name)}")
+    return _agree(program, made, context.known)
+
+
+def _translate(program: Program, target: str) -> Problem | None:
+    """A translation verifies and gives the same numbers, and so does the way back, where there is one."""
+    made = _translated(program, target)
+    if made is None:
+        return None
+    found = Diagnostics(made.source)
+    if not verify(made, found):
+        return Problem("refused", f"what was translated to {target} does not verify: {found.sorted()[0].message}")
+    text = "".join(_texts(made, target))
+    if (read := _read(text, target)) is None:
+        return Problem("round-trip", f"what was translated to {target} is refused: {_first_error(text, target)}")
+    if problem := _agree(program, read):
+        return problem
+    back = _translated(read, program.dialect.name) if convert.route(target, program.dialect.name) else None
+    if back is None:
+        return None
+    if not verify(back, found := Diagnostics(back.source)):
+        return Problem("refused", f"what came back from {target} does not verify: {found.sorted()[0].message}")
+    return _agree(program, back)
+
+
+_PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
+    "verify": lambda program, _: None,
+    "write": _write,
+    "fmt": _fmt,
+    "run": _run,
+    "opt": _opt,
+    "expensive": lambda program, pipeline: _opt(program, pipeline, True),
+    "translate": _translate,
+}
+
+
+def _judged(program: Program, oracle: Oracle | None) -> Problem | None:
+    """What an evaluator of the caller's says."""
+    if oracle is None:
+        return None
+    static, given = _inputs(program)
+    wrong = oracle(static, given)
+    return Problem("wrong-number", wrong) if wrong else None
+
+
+def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = None) -> Problem | None:
+    """Whether both give the same numbers; a program that fails when it runs may do anything."""
+    static, given = _inputs(before)
+    if isinstance(_outcome(lambda: engines.run(static, given, run_options.RunOptions(engine="reference"))), str):
+        return None
+    try:
+        found = compare.check(before, after, runs=1, constants=known)
+    except _REFUSALS as error:
+        return Problem("refused", f"it ran before, and now: {_said(error)}")
+    return Problem("wrong-number", str(found.diverged[0])) if found.diverged else None
+
+
+def _inputs(program: Program) -> tuple[Program, dict[str, Array]]:
+    """The program with small sizes for its symbols, and random inputs."""
+    sizes = compare.small_sizes(program, {})
+    static = clone(program)
+    symbols.bind(static, sizes)
+    return static, inputs.random_inputs(static, 0)
+
+
+def _outcome(run: Callable[[], Any]) -> Any:
+    """What a run gives, or what it says when it fails."""
+    try:
+        return run()
+    except _REFUSALS as error:
+        return _said(error)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, Rejected) and error.diagnostics:
+        return f"{error.diagnostics[0].code}: {error.diagnostics[0].message}"
+    return str(error)
+
+
+def _texts(program: Program, form: str) -> Iterator[str]:
+    """The pieces of `program` in a format. Raises Rejected when it cannot be said there."""
+    write, found = load_format(form).write, Diagnostics(program.source)
+    if write is not None:
+        yield from write(program, found, Options())
+    found.raise_if_errors()
+
+
+def _read(text: str, form: str) -> Program | None:
+    """The program in `text`, verified, or None."""
+    found = Diagnostics()
+    try:
+        program = reading.read(Source("<fuzz>", text), found, Options(), form)
+        return program if program is not None and verify(program, found) and not found.errors else None
+    except LimitExceeded:
+        return None
+
+
+def _first_error(text: str, form: str) -> str:
+    found = Diagnostics()
+    try:
+        if (program := reading.read(Source("<fuzz>", text), found, Options(), form)) is not None:
+            verify(program, found)
+    except LimitExceeded as error:
+        return str(error)
+    return next((f"{d.code}: {d.message}" for d in found.sorted()), "?")
+
+
+def _translated(program: Program, target: str) -> Program | None:
+    """`program` in another IR; None when that cannot say it."""
+    return convert.translate(program, target, Diagnostics(program.source), replace(Options()))
+
+
+def _same_text(one: str, other: str, kind: str, what: str) -> Problem | None:
+    if one == other:
+        return None
+    at = next((pair for pair in zip(one.splitlines(), other.splitlines(), strict=False) if pair[0] != pair[1]), ("", ""))
+    return Problem(kind, f"{what}: `{at[0].strip()[:120]}` becomes `{at[1].strip()[:120]}`")
+
+
+def _internal(error: Exception) -> Problem:
+    """An exception that no one expects, with the place in the package that raised it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "ptir_tools" in f.filename or "passes" in f.filename]
+    place = f"{os.path.basename(frames[-1].filename)} {frames[-1].name}" if frames else ""
+    return Problem("internal", f"{type(error).__name__}: {error} ({place})"[:300], f"{type(error).__name__} {place}")

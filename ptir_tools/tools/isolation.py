@@ -1,0 +1,114 @@
+"""Running a function where it cannot take others with it: in a child process with bounds on time and memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import resource
+    from multiprocessing import connection
+else:
+    connection = lazy("multiprocessing.connection")
+    resource = lazy("resource")
+
+SECONDS = 5.0
+BYTES = 1 << 30
+
+
+class Died(NamedTuple):
+    """A child ended before its function did: `kind` is signal, hang or memory; `during` is what it had announced last."""
+
+    kind: str
+    message: str
+    during: str
+
+
+Announce = Callable[[str], None]
+
+
+def isolated(function: Callable[[Announce], Iterable[Any]], seconds: float = SECONDS, memory: int = BYTES) -> Iterator[Any]:
+    """What `function` yields, which must pickle, run in a child process; at last a `Died` when that did not come to its end.
+
+    `function` gets `announce(what)`, which names what comes next and starts the clock anew: nothing announced may take more than
+    `seconds`, nor the child `memory` bytes more than this process has. Raises OSError on systems that cannot fork.
+    """
+    if not hasattr(os, "fork"):
+        raise OSError("programs are run in child processes, which this system cannot fork")
+    ours, theirs = connection.Pipe(duplex=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if not child:
+        ours.close()
+        _work(function, theirs, memory)
+    theirs.close()
+    during, died = "", None
+    try:
+        while died is None:
+            if not ours.poll(seconds):
+                died = Died("hang", f"took more than {seconds:g} s", during)
+                break
+            try:
+                what, found = ours.recv()
+            except EOFError:
+                died = Died("signal", _end(child), during)
+                child = 0
+                break
+            if what == "end":
+                break
+            if what == "found":
+                yield found
+            elif what == "during":
+                during = found
+            else:
+                died = Died("memory", f"took more than {memory >> 20} MiB", during)
+    finally:
+        ours.close()
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    if died is not None:
+        yield died
+
+
+def _end(child: int) -> str:
+    """How a child that said nothing ended."""
+    _, status = os.waitpid(child, 0)
+    return (
+        signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit status {os.waitstatus_to_exitcode(status)}"
+    )
+
+
+def _work(function: Callable[[Announce], Iterable[Any]], pipe: connection.Connection, memory: int) -> None:
+    """Run `function`, send what it yields, and end this process."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        bound = _used() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        try:
+            for found in function(lambda what: pipe.send(("during", what))):
+                pipe.send(("found", found))
+            pipe.send(("end", None))
+        except MemoryError:
+            pipe.send(("memory", None))
+    finally:
+        os._exit(70)
+
+
+def _used() -> int:
+    """The address space that this process has; where the system does not say, none."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
