@@ -50,7 +50,8 @@ class _Prepare:
                 self.b.loc = op.loc
                 self.op(op)
         self.b.loc = self.main.loc
-        self.new.results = [self.result(x) for x in self.main.results]
+        for x in self.main.results:
+            self.new.results.append(self.result(x))
         return self.new
 
     def op(self, op: Op) -> None:
