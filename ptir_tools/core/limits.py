@@ -33,3 +33,10 @@ class LimitExceeded(Exception):
         super().__init__(message)
         self.flag = flag
         self.loc = loc
+
+
+def integer(text: str, base: int = 10) -> int:
+    """The integer that `text` spells. Raises LimitExceeded when it has too many digits, ValueError when it is none."""
+    if len(text) > LIMITS.integer_digits:
+        raise LimitExceeded(f"an integer of {len(text)} digits", "--max-integer-digits")
+    return int(text, base)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import integer
 from ptir_tools.core.types import (
     UNKNOWN,
     Dim,
@@ -75,12 +76,12 @@ def _build(tree: Any) -> Type:
 
 def _shape(token: Any) -> tuple[Any, Shape]:
     parts = re.sub(r"\s+", "", token).split("x")
-    dims = list(takewhile(lambda d: d.isdigit() or d == "?", parts))
+    dims = list(takewhile(lambda d: d.isdecimal() or d == "?", parts))
     element = "x".join(parts[len(dims) :])  # there may be an x in its name
     if element not in names.DTYPES:
         known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
         raise TypeSyntaxError(f"`{element}` is not an element type", token.start_pos, f"one of {known}")
-    return names.DTYPES[element], tuple(UNKNOWN if d == "?" else int(d) for d in dims)
+    return names.DTYPES[element], tuple(UNKNOWN if d == "?" else integer(d) for d in dims)
 
 
 def _positive(token: Any, shape: Shape) -> Shape:
@@ -90,7 +91,7 @@ def _positive(token: Any, shape: Shape) -> Shape:
 
 
 def _dim(token: Any) -> Dim:
-    return UNKNOWN if token == "?" else int(token)
+    return UNKNOWN if token == "?" else integer(token)
 
 
 def _pairs(children: Iterable[Any], allowed: tuple[str, ...]) -> dict[str, Any]:
@@ -114,9 +115,9 @@ def _value(key: str, value: Any) -> Any:
         raise TypeSyntaxError(f"`{key}` is not a list", 0)
     text = names.inner(value)
     if key == "eid":
-        if not text.isdigit():
+        if not text.isdecimal():
             raise TypeSyntaxError("`eid` is a number", value.start_pos)
-        return int(text)
+        return integer(text)
     canonical = _PARTS[key](text) if key in _PARTS else text
     if key == "scope" and canonical not in names.SCOPES:
         canonical = None

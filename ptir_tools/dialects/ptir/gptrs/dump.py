@@ -12,6 +12,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Region, Value, collector_paused
+from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
 from ptir_tools.dialects.jsonc import blank_comments
@@ -91,7 +92,7 @@ class _Reader:
                 return False
             operands = [x.removesuffix("]").partition("[") for x in m[3].split(", ")] if m[3] else []
             loc = pack(at, at + len(line))
-            self.add(m[1], payload, [(n[1:], int(i) if i else None) for n, _, i in operands], t, loc)
+            self.add(m[1], payload, [(n[1:], integer(i) if i else None) for n, _, i in operands], t, loc)
         elif (m := _DECLARATION.match(line)) is not None:
             t = self.type_of(m[2])
             if t is None:

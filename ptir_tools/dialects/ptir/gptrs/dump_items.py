@@ -11,11 +11,12 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir.gptrs import debug
 from ptir_tools.dialects.ptir.gptrs.serde import Malformed, read_dtype
-from ptir_tools.dialects.ptir.text.spelling import read_extent, unquote
+from ptir_tools.dialects.ptir.text.spelling import unquote
 
 if TYPE_CHECKING:
     import lark
@@ -169,7 +170,7 @@ class _Items:
     def number(self, children: list[Token]) -> int | float:
         text = str(children[0])
         try:
-            return read_extent(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
+            return integer(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
         except OverflowError as error:
             raise Malformed(str(error), code="InvalidAttributeValue") from None
 
@@ -177,7 +178,7 @@ class _Items:
         return unquote(str(children[0]))
 
     def integers(self, children: list[Token]) -> list[int]:
-        return list(map(int, str(children[0])[1:-1].split(",")))
+        return list(map(integer, str(children[0])[1:-1].split(",")))
 
     def unit(self, children: list[Token]) -> Any:
         return debug.unit(str(children[0]))
@@ -213,7 +214,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _natural(token: Token) -> int:
     """A number that counts; another one is out of every range."""
-    return read_extent(token) if token.isdigit() else -1
+    return integer(token) if token.isdigit() else -1
 
 
 def read_tensor(text: str) -> TensorType:
@@ -234,7 +235,7 @@ def read_dims(text: str, names: Collection[str] = ()) -> list[Dim]:
         if m is None:
             raise Malformed(f"`{text}` is not a shape")
         symbol = _longest(text, at + 1, names) or m[2] if m[2] else None
-        dims.append(sym(symbol) if symbol else read_extent(m[1]))
+        dims.append(sym(symbol) if symbol else integer(m[1]))
         at = at + 1 + len(symbol) if symbol else m.end()
         if at == len(text):
             return dims

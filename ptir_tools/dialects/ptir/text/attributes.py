@@ -15,13 +15,13 @@ from typing import Any
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, integer
 from ptir_tools.core.opdef import Attr
 from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.text.spelling import SYMBOL, WORD, nearest, read_dtype, read_extent, read_symbol
+from ptir_tools.dialects.ptir.text.spelling import SYMBOL, WORD, nearest, read_dtype, read_symbol
 
 
 class Word(str):
@@ -81,7 +81,7 @@ def atom(text: str) -> Any:
     if m is None:
         return None
     if m[1]:
-        return read_extent(text)
+        return integer(text)
     if m[2]:
         return read_float(text)
     if m[3]:

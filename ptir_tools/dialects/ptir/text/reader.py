@@ -10,6 +10,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value, collector_paused
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import integer
 from ptir_tools.core.opdef import Derived, OpDef, operand_type
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
@@ -17,7 +18,7 @@ from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Payload, flat_values
 from ptir_tools.dialects.ptir.text.literals import read_payload
-from ptir_tools.dialects.ptir.text.spelling import NAME, WORD, nearest, read_extent, read_tensor
+from ptir_tools.dialects.ptir.text.spelling import NAME, WORD, nearest, read_tensor
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.text import structure
@@ -233,7 +234,7 @@ class _Reader:
             value = self.assembly.values.get(m[3])
             if value is None or m[4] is None:
                 return value
-            element = Element(value, read_extent(m[4]))
+            element = Element(value, integer(m[4]))
             operand_type(element)
         except Violation:  # the grammar says where
             return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import integer
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def read_dims(text: str) -> list[Dim]:
         found = _DIM.match(text, at)
         if found is None:
             raise _bad_dim(text[at:].strip())
-        dims.append(sym(read_symbol(found[2])) if found[2] else read_extent(found[1]))
+        dims.append(sym(read_symbol(found[2])) if found[2] else integer(found[1]))
         at = found.end()
         if at == len(text):
             break
@@ -99,13 +99,6 @@ def _bad_dim(text: str) -> Violation:
         return Violation("NegativeDimension", f"`{text}` is a negative extent")
     help = "extents are separated by x, a scalar is tensor<f32>: tensor<f32, 2x?Nx4>"
     return Violation("SyntaxError", f"`{text}` is not an extent" if text else "an extent is missing", help=help)
-
-
-def read_extent(digits: str) -> int:
-    """A number. Raises LimitExceeded when it has too many digits."""
-    if len(digits) > LIMITS.integer_digits:
-        raise LimitExceeded(f"an integer of {len(digits)} digits", "--max-integer-digits")
-    return int(digits)
 
 
 def read_symbol(text: str) -> str:

@@ -11,11 +11,12 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Fix, Violation
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Span, pack
 from ptir_tools.core.types import Type, tuple_of
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
 from ptir_tools.dialects.ptir.text.attributes import Call, Items, Payload, atom, check_depth
-from ptir_tools.dialects.ptir.text.spelling import read_extent, read_tensor, unquote
+from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
 
 if TYPE_CHECKING:
     import lark
@@ -272,7 +273,7 @@ def _name(token: Token) -> str:
 
 def _index(token: Token) -> int:
     """A number that counts; another one is out of every range."""
-    return read_extent(token) if token.isdigit() else -1
+    return integer(token) if token.isdigit() else -1
 
 
 def _function_name(token: Token) -> str:

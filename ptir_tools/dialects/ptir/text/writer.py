@@ -42,7 +42,7 @@ def names_of(block: Region) -> dict[Value, str]:
                 taken.add(v.name)
     if not nameless:
         return {}
-    first = max((int(n) for n in taken if n.isascii() and n.isdigit()), default=-1) + 1
+    first = max((int(n) for n in taken if n.isascii() and n.isdigit() and len(n) < 11), default=-1) + 1
     return {v: str(first + i) for i, v in enumerate(nameless)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, decimals
@@ -10,6 +11,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import integer as read_integer
 from ptir_tools.core.types import POISON, ScalarType, Type, tensor
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.types import type_text
@@ -32,7 +34,7 @@ def index(token: str) -> Literal:
     """A number as an operand of type index. Raises Violation("ParseError")."""
     text = str(token)
     try:
-        value = int(text, 0)
+        value = read_integer(text, 0)
     except ValueError:
         raise Violation("ParseError", f"`{text}` is no integer", at=text) from None
     require(INDEX.min <= value <= INDEX.max, "ParseError", f"`{text}` does not fit index", at=text)
@@ -54,7 +56,7 @@ def scalar(token: Token, t: Type) -> Literal:
         return integer(text == "true", t.dtype)
     hint = "write an integer" if "." in text or ("e" in text.lower() and "x" not in text) else None
     try:
-        value = int(text, 0) if "x" in text.lower() else int(text)
+        value = read_integer(text, 0 if "x" in text.lower() else 10)
     except ValueError:
         raise Violation("TypeMismatch", f"`{text}` is not a value of {type_text(t)}", help=hint, at=text) from None
     low, high = (0, 1) if t.dtype.kind is Kind.BOOL else (t.dtype.min, t.dtype.max)
@@ -67,7 +69,7 @@ def scalar(token: Token, t: Type) -> Literal:
 def _float(text: str, dtype: DType) -> Literal:
     """A decimal, rounded once to the dtype, or hexadecimal bits."""
     if "x" in text.lower():
-        bits = int(text, 16)
+        bits = read_integer(text, 16)
         require(0 <= bits < 1 << dtype.bits, "TypeMismatch", f"`{text}` has more than {dtype.bits} bits", at=text)
         return Literal(tensor(dtype, ()), bits.to_bytes(dtype.size, "little"))
     whole = not any(c in text for c in ".eE")
@@ -140,6 +142,6 @@ def typed(kind: str, entry: Entry) -> Any:
         require(text in ("true", "false"), "ParseError", f"`{key}` is true or false, not `{text}`", at=key)
         return text == "true"
     if kind == "int":
-        require(text.lstrip("-").isdigit(), "ParseError", f"`{key}` is a number, not `{text}`", at=key)
-        return int(text)
+        require(bool(re.fullmatch("-?[0-9]+", text)), "ParseError", f"`{key}` is a number, not `{text}`", at=key)
+        return read_integer(text)
     return text
