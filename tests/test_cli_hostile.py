@@ -214,3 +214,33 @@ def test_more_elements_than_can_be_counted() -> None:
     assert run_ptir("verify", stdin=text.replace(b"x2>", b"x1>")).status == 0
     assert run_ptir("verify", stdin=text.replace(b"x2>", b"x0>")).status == 0
     assert run_ptir("verify", "--max-elements", str(2**63), stdin=text).status == 0
+
+
+@pytest.mark.parametrize("depth", [200, 300, 3000])
+@pytest.mark.parametrize("limit", [(), ("--max-nesting", "100000")])
+def test_types_nested_deeply(depth: int, limit: tuple[str, ...]) -> None:
+    t = "(" * depth + "tensor<f32>" + ")" * depth
+    text = f"func @f(%x: {t}, %y: tensor<f32>) -> tensor<f32> {{\n  return %y\n}}\n"
+    ran = run_ptir("verify", "--from", "ptir", *limit, "-", stdin=text.encode())
+    assert ran.status in ((0, 3) if limit else (0,) if depth == 200 else (3,)), ran.err
+    assert ran.status == 0 or "nest" in ran.err
+
+
+DIGITS = b"9" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"module {\n  func.func @f(%a: pto.memref<" + DIGITS + b"xf32>) {\n    return\n  }\n}\n",
+        b"module {\n  func.func @f(%a: tile<" + DIGITS + b"x2xf32>) {\n    return\n  }\n}\n",
+        b"module {\n  func.func @f() {\n    %c = pto.constant " + DIGITS + b" : index\n    return\n  }\n}\n",
+        (TESTDATA / "ptir/dump/d01_softmax_last_dim.dump.ptir").read_bytes().replace(b"[-1]", b"[" + DIGITS + b"]", 1)
+        .replace(b"axes: [1]", b"axes: [" + DIGITS + b"]", 1).replace(b"Static(64)", b"Static(" + DIGITS + b")", 1),
+    ],
+    ids=["memref", "tile", "constant", "dump"],
+)  # fmt: skip
+def test_numbers_that_are_too_long(text: bytes) -> None:
+    assert DIGITS in text
+    ran = run_ptir("verify", "-", stdin=text)
+    assert ran.status == 3 and "--max-integer-digits" in ran.err, ran.err

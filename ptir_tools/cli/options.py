@@ -17,7 +17,7 @@ from ptir_tools.cli.exits import meanings
 from ptir_tools.cli.report import reporter_of
 from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.dialects import FORMATS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -157,6 +157,12 @@ def subcommand(
             except click.exceptions.Exit:
                 session.reporter.finish()
                 raise
+            except RecursionError:
+                if session.options.limits.nesting <= LIMITS.nesting:
+                    raise  # a fault of ours: what is allowed by default is read
+                raise LimitExceeded(
+                    "the program is nested deeper than Python can follow, though --max-nesting allows it"
+                ) from None
             session.reporter.finish()
 
         shared: tuple[Decorator, ...] = (*REPORTING, from_option(*also_from), *READING, *LIMITING) if reads else REPORTING

@@ -1,8 +1,8 @@
-"""A differential campaign: random programs through engines, passes, serializations and translations; what disagrees is a finding.
+"""A differential campaign: random programs through engines, passes, formats and translations; what disagrees is a finding.
 
-A campaign is a sequence of cases, each made from a seed: a random program of one IR and the probes to try on it. A probe is a line
-such as `opt cse,dce` or `translate tiny`, so that it can be tried again on any program: that is how findings are reduced. Probes
-run in a child process; one that crashes, hangs or takes too much memory is a finding, too.
+A campaign is a sequence of cases, each made from a seed: a random program of one IR and the probes to try on it. A probe is a
+line such as `opt cse,dce` or `translate tiny`, so that it can be tried again on any program: that is how findings are reduced.
+Probes run in a child process; one that crashes, hangs or takes too much memory is a finding, too.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def probes(ir: str, seed: int) -> Iterator[str]:
 
 
 def _is_special(name: str, ir: str) -> bool:
-    """Whether a pass asks for something by name (a file, inputs): it then does what its caller wants, not what the program meant."""
+    """Whether a pass asks for something by name (a file, inputs): it then makes another program."""
     return any(value == "" for value in passes.options_of(name, ir).values())
 
 

@@ -21,13 +21,16 @@ _LARGEST = 8_000  # bytes of a program that is mutated: more cost time and find 
 _TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[%@^?#!]?[A-Za-z_][\w.]*|-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|->|\s+|.', re.DOTALL)
 _WORD = re.compile(r'"((?:[^"\\]|\\.)+)"')
 
-# What breaks readers: numbers beyond every width, names beyond every length, bytes that are no text, escapes that are no character.
+# What breaks readers: numbers beyond every width, names beyond every length, bytes that are no text, escapes of no character.
 HOSTILE = (
     b"", b"0", b"-0", b"-1", b"1" * 30, b"9" * 5000, b"9223372036854775807", b"9223372036854775808", b"-9223372036854775809",
     b"18446744073709551616", b"0x", b"0xFFFFFFFFFFFFFFFFFF", b"1e999", b"-1e-999", b"nan", b"inf", b"-inf", b".5", b"5.", b"1_0",
-    b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xe2\x80\xae", b"\xf0\x9d\x9f\x99", b"\xd9\xa3", b"\r", b"\x0b", b"\x85", b"\xc2\xb2",
+    b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xe2\x80\xae", b"\xf0\x9d\x9f\x99", b"\xd9\xa3",
+    b"\r", b"\x0b", b"\x85",
+    b"\xc2\xb2",
     b'"\\ud800"', b'"\\udfff\\ud800"', b'"\\u0000"', b'"\\u12"', b'"\\x"', b'"', b"'", b"\\", b"/*", b"*/", b"//", b"#",
-    b"a" * 5000, b"(" * 300, b"[" * 300, b"{" * 300, b'{"a":' * 300, b"tensor<f32, " * 50, b")" * 300, b"{{x}}", b"dense<?>", b"dense<@x>",
+    b"a" * 5000, b"(" * 300, b"[" * 300, b"{" * 300, b'{"a":' * 300, b"tensor<f32, " * 50, b")" * 300, b"{{x}}",
+    b"dense<?>", b"dense<@x>",
     b"true", b"null", b"{}", b"[]", b"()", b"?N", b"?", b"%", b"%0", b"@", b"^", b"::", b"->", b"<", b">", b"=", b",", b":", b";",
 )  # fmt: skip
 

@@ -1,0 +1,65 @@
+"""An evaluator that shares no code with the engines: every op that the reference runs is held to its meaning by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ptir_tools.core import arrays
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.engines import RunOptions, run
+
+from oracles import movement_by_hand  # isort: skip  (declares its meanings)
+from oracles.by_hand import MEANING  # isort: skip
+from oracles.check import check  # isort: skip
+
+assert movement_by_hand
+_CONTROL = ("cond", "while", "scan")  # their bodies are judged op by op
+Run = Callable[[Program, Mapping[str, Any], RunOptions], Mapping[str, Any]]
+
+
+def judged(program: Program, given: Mapping[str, Any], runs: Run = run) -> str | None:
+    """What is wrong with the reference's run of a PTIR program on these inputs, op by op; None for nothing.
+
+    Ops whose operands come into a region with its loop are not seen: the observer hears results alone.
+    """
+    values: dict[Value, Any] = dict(zip(program.main.params, given.values(), strict=True))
+    wrong: list[str] = []
+
+    def observe(op: Op, results: tuple[Any, ...]) -> None:
+        values.update(zip(op.results, results, strict=True))
+        if wrong or op.defn.short in _CONTROL or op not in own or op.defn.short not in MEANING:
+            return
+        try:
+            operands = [_of(values, x) for x in op.operands]
+            wants = _meaning(op, operands)
+        except (KeyError, TypeError):
+            return
+        try:
+            check(results[0], wants, True)
+        except AssertionError as error:
+            wrong.append(f"{op.defn.short}: {error}"[:300])
+
+    own = set(program.main.body)
+    runs(program, given, RunOptions(engine="reference", observe=observe))
+    return wrong[0] if wrong else None
+
+
+def _of(values: Mapping[Value, Any], x: Operand) -> Any:
+    if isinstance(x, Literal):
+        return arrays.from_literal(x)
+    return values[x.value][x.index] if isinstance(x, Element) else values[x]
+
+
+def _meaning(op: Op, operands: list[Any]) -> Any:
+    attrs = {k: op.attr(k) for k in op.defn.attr_index if op.attr(k) is not None}
+    attrs = {k: arrays.from_literal(v) if isinstance(v, Literal) else v for k, v in attrs.items() if not isinstance(v, Region)}
+    attrs = {k: str(v) if type(v).__name__ == "DType" else v for k, v in attrs.items()}
+    if op.defn.short in ("reduce_sum", "reduce_max", "reduce_min"):
+        attrs["name"] = op.defn.short
+    if op.defn.short == "concat":
+        operands = [operands]
+    with np.errstate(all="ignore"):
+        return MEANING[op.defn.short](*operands, **attrs)

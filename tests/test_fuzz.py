@@ -1,0 +1,145 @@
+"""The bounded share of fuzzing, and that a campaign finds what is planted, survives what kills a case and repeats itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Ran
+
+from ptir_tools import api
+from ptir_tools.core.ir import Program
+from ptir_tools.engines import RunOptions, run
+from ptir_tools.tools import fuzz
+from ptir_tools.tools.fuzz import Campaign, campaign
+from ptir_tools.tools.isolation import Announce, Died, isolated
+from tests.fuzz.harness import fuzz as broken
+from tests.fuzz.oracle import judged
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+Ptir = Callable[..., Ran]
+
+
+@pytest.mark.parametrize("ir", fuzz.generators())
+def test_a_share_of_the_campaign_finds_nothing(ir: str) -> None:
+    report = campaign(Campaign((ir,), seed=20_000, count=25, oracle=judged if ir == "ptir" else None, reduce=False))
+    assert report.cases[ir] == 25 and report.probes[ir] > 25 * 5
+    assert not report.findings, "\n".join(map(str, report.findings))
+
+
+@pytest.mark.parametrize(("what", "count"), [("readers", 600), ("commands", 200)])
+def test_a_share_of_broken_programs_finds_nothing(what: str, count: int) -> None:
+    found = broken(what, 7_000_000, count)
+    assert found.inputs == count and not found.faults, found.faults
+
+
+def test_the_same_seed_gives_the_same_cases() -> None:
+    texts = [["".join(fuzz._texts(fuzz.generated("ptir", seed), "ptir")) for seed in range(3)] for _ in range(2)]
+    assert texts[0] == texts[1] and len(set(texts[0])) == 3
+    assert list(fuzz.probes("ptir", 5)) == list(fuzz.probes("ptir", 5)) != list(fuzz.probes("ptir", 6))
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[Program], None]) -> None:
+    """Let the pass `dce` do `fault` to programs that have a `tanh`, or of MIND an `Exp`."""
+    from ptir_tools.passes import dce
+
+    plain = dce.run
+
+    def planted(program: Program, context: Any) -> None:
+        plain(program, context)
+        if any(op.defn.short == "tanh" for op in program.main.body):
+            fault(program)
+
+    monkeypatch.setattr(dce, "run", planted)
+
+
+def wrong(program: Program) -> None:
+    """The first `tanh` reads its operand's place twice: an operand in place of its result."""
+    op = next(op for op in program.main.body if op.defn.short == "tanh")
+    x = op.operands[0]
+    for other in program.main.body:
+        other.operands = tuple(x if y is op.result else y for y in other.operands)
+    program.main.results = [x if y is op.result else y for y in program.main.results]
+
+
+def raises(program: Program) -> None:
+    """What no one expects."""
+    raise IndexError("planted")
+
+
+def dies(program: Program) -> None:
+    """As a fault in C does."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(wrong, "wrong-number"), (raises, "internal"), (dies, "signal")])
+def test_what_is_planted_is_found_reduced_and_written(
+    fault: Callable[[Program], None], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch, fault)
+    monkeypatch.setattr(fuzz, "_REDUCING", 10.0)
+    monkeypatch.setattr(fuzz, "probes", lambda ir, seed: iter(["verify", "opt dce"]))
+    report = campaign(Campaign(("ptir",), seed=0, count=60, folder=str(tmp_path)))
+    assert {f.problem.kind for f in report.findings} == {kind} and report.cases["ptir"] == 60
+    found = report.findings[0]
+    assert [op.defn.short for op in api.read(found.text, "ptir").main.body] == ["tanh"]
+    case = Path(found.path).read_text("utf-8")
+    assert case.startswith("// RUN: ptir opt --check -p dce %s\n") and case.endswith(found.text)
+
+
+def test_an_oracle_judges_the_reference(tmp_path: Path) -> None:
+    def never(program: Program, given: Mapping[str, Any]) -> str | None:
+        return "no" if any(op.defn.short == "exp" for op in program.main.body) else None
+
+    report = campaign(Campaign(("ptir",), count=30, oracle=never, reduce=False))
+    assert {f.probe for f in report.findings} == {"oracle"}
+
+
+def test_the_evaluator_of_the_tests_can_say_no() -> None:
+    program = api.read("func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {\n  %y = exp(%x) -> tensor<f32, 3>\n  return %y\n}\n")
+    given = {"x": np.array([0.0, 1.0, -2.0], np.float32)}
+    assert judged(program, given) is None
+
+    def off(program: Program, given: Any, options: RunOptions) -> dict[str, Any]:
+        assert options.observe is not None
+
+        def observe(op: Any, results: tuple[Any, ...]) -> None:
+            options.observe(op, tuple(r + np.float32(1e-6) for r in results))  # type: ignore[misc]
+
+        return run(program, given, RunOptions(engine="reference", observe=observe))
+
+    assert judged(program, given, off)
+
+
+@pytest.mark.parametrize("ending", ["hang", "memory", "signal", "exit"])
+def test_what_ends_a_child_is_reported(ending: str) -> None:
+    def work(announce: Announce) -> Iterator[int]:
+        announce("first")
+        yield 1
+        announce("second")
+        if ending == "hang":
+            time.sleep(60)
+        elif ending == "memory":
+            np.ones(1 << 28)
+        elif ending == "signal":
+            os.kill(os.getpid(), signal.SIGABRT)
+        else:
+            os._exit(3)
+        yield 2
+
+    one, died = isolated(work, seconds=1, memory=1 << 28)
+    assert one == 1 and isinstance(died, Died)
+    assert died.during == "second" and died.kind == {"exit": "signal"}.get(ending, ending)
+
+
+def test_command(ptir: Ptir, tmp_path: Path) -> None:
+    ran = ptir("fuzz", "--count", "2", "--ir", "tiny", "-o", tmp_path / "found")
+    assert (
+        ran.status == 0 and ran.err == "" and ran.text.startswith("tiny: 2 cases, ") and not list((tmp_path / "found").iterdir())
+    )
