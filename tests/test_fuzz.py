@@ -28,12 +28,12 @@ Ptir = Callable[..., Ran]
 
 @pytest.mark.parametrize("ir", fuzz.generators())
 def test_a_share_of_the_campaign_finds_nothing(ir: str) -> None:
-    report = campaign(Campaign((ir,), seed=20_000, count=25, oracle=judged if ir == "ptir" else None, reduce=False))
-    assert report.cases[ir] == 25 and report.probes[ir] > 25 * 5
+    report = campaign(Campaign((ir,), seed=20_000, count=50, oracle=judged if ir == "ptir" else None, reduce=False))
+    assert report.cases[ir] == 50 and report.probes[ir] > 50 * 5
     assert not report.findings, "\n".join(map(str, report.findings))
 
 
-@pytest.mark.parametrize(("what", "count"), [("readers", 600), ("commands", 200)])
+@pytest.mark.parametrize(("what", "count"), [("readers", 1500), ("commands", 600)])
 def test_a_share_of_broken_programs_finds_nothing(what: str, count: int) -> None:
     found = broken(what, 7_000_000, count)
     assert found.inputs == count and not found.faults, found.faults
@@ -88,7 +88,8 @@ def test_what_is_planted_is_found_reduced_and_written(
     report = campaign(Campaign(("ptir",), seed=0, count=60, folder=str(tmp_path)))
     assert {f.problem.kind for f in report.findings} == {kind} and report.cases["ptir"] == 60
     found = report.findings[0]
-    assert [op.defn.short for op in api.read(found.text, "ptir").main.body] == ["tanh"]
+    body = api.read(found.text, "ptir").main.body
+    assert [op.defn.short for op in body if not op.defn.is_constant] == ["tanh"]
     case = Path(found.path).read_text("utf-8")
     assert case.startswith("// RUN: ptir opt --check -p dce %s\n") and case.endswith(found.text)
 

@@ -406,7 +406,10 @@ def _judged(program: Program, oracle: Oracle | None) -> Problem | None:
     if oracle is None:
         return None
     static, given = _inputs(program)
-    wrong = oracle(static, given)
+    try:
+        wrong = oracle(static, given)
+    except _REFUSALS:  # of a program that fails when it runs
+        return None
     return Problem("wrong-number", wrong) if wrong else None
 
 
