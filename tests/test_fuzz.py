@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Ran
+from fuzz.harness import fuzz as broken
+from fuzz.oracle import judged
 
 from ptir_tools import api
 from ptir_tools.core.ir import Program
@@ -19,8 +21,6 @@ from ptir_tools.engines import RunOptions, run
 from ptir_tools.tools import fuzz
 from ptir_tools.tools.fuzz import Campaign, campaign
 from ptir_tools.tools.isolation import Announce, Died, isolated
-from tests.fuzz.harness import fuzz as broken
-from tests.fuzz.oracle import judged
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 Ptir = Callable[..., Ran]
