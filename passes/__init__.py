@@ -19,6 +19,7 @@ from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.evaluate import streams
 from ptir_tools.core.ir import Program, collector_paused
@@ -186,6 +187,7 @@ def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | 
 def _running(program: Program, context: PassContext) -> Iterator[None]:
     with collector_paused():
         context.kept.clear()
+        context.undefined = undefined(program) if context.verify_each else None
         try:
             _write_streams(program, context)
             yield
@@ -228,6 +230,15 @@ def _run_step(program: Program, step: Step, context: PassContext) -> None:
     _run_pass(program, step, _options(step, dialect), lookup(step.name, dialect).run, context)
 
 
+def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics) -> bool:
+    """Report each symbol that had a definer before the pass and has none now; whether there is none."""
+    before, context.undefined = context.undefined, undefined(program)
+    for function, symbol in sorted(context.undefined - before if before is not None else ()):
+        message = f"nothing in @{function} defines ?{symbol} any more: the op that did is gone"
+        faults.error("UnboundSymbol", message, getattr(program.function(function), "loc", 0))
+    return not faults.errors
+
+
 def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, context: PassContext) -> None:
     if context.steps_left == 0:
         return
@@ -243,7 +254,7 @@ def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, c
         context.record({"event": "changed", "pattern": None, "root": None, "before": None, "after": None, "loc": 0})
     if context.verify_each:
         faults, start = Diagnostics(program.source), perf_counter()
-        if not verify(program, faults):
+        if not (verify(program, faults) and _keeps_definers(program, context, faults)):
             raise PassFailure(step.name, faults)
         context.verifying += perf_counter() - start
     for hook in context.hooks:

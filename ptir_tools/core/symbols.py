@@ -129,36 +129,47 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
         program.dialect.extents.specialize(program, numbers)
         return
 
-    done: set[Region] = set()
-    _specialize_block(program.main, numbers, done)
-    left = [s.name for b in done for x in _block_types(b) for s in mentioned(x)]
-    if left:
-        names = ", ".join(dict.fromkeys(left))
-        raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT")
+    known = -1
+    while known != len(numbers):  # an op may mention a symbol that one after it defines
+        known, done = len(numbers), dict[Region, None]()
+        _specialize_block(program.main, numbers, done)
+        left = {s.name: None for b in done for x in _block_types(b) for s in mentioned(x)}
+        if not left:
+            return
+    names = ", ".join(left)
+    raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT")
 
 
-def _specialize_block(block: Region, numbers: dict[str, int], done: set[Region]) -> None:
-    """Make `block` and what its ops run static; those in `done` are."""
-    done.add(block)
+def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region, None]) -> None:
+    """Make `block` and what its ops run static as far as `numbers`, which grows, tells; those in `done` are."""
+    done[block] = None
     lookup = _numbered(numbers)
-    for p in block.params:
-        p.type = substitute(p.type, lookup)
+    _specialize_signature(block, lookup)
     for op in block.body:
         for r in op.regions:
             if r not in done:
                 _specialize_block(r, numbers, done)
+            _specialize_signature(r, lookup)
         try:
             _specialize_op(op, numbers, lookup)
         except Violation as violation:
             violation.loc = violation.loc or op.loc
             raise
+    _specialize_signature(block, lookup)
+
+
+def _specialize_signature(block: Region, lookup: Lookup) -> None:
+    for p in block.params:
+        p.type = substitute(p.type, lookup)
     block.result_types = [substitute(t, lookup) for t in block.result_types]
 
 
 def _specialize_op(op: Op, numbers: dict[str, int], lookup: Lookup) -> None:
     """Give `op` the result types that its static operand types call for, and `numbers` what they determine."""
     op.attrs = substitute(op.attrs, lookup)
-    types = tuple(operand_type(x) for x in op.operands)
+    for v in op.values():
+        v.type = substitute(v.type, lookup)
+    types = tuple(map(operand_type, op.operands))
     if op.defn.solve is not None and any(True for _ in mentioned(op.attrs)):
         numbers.update(op.defn.solve(types, op.defn.named(op.attrs)))
         op.attrs = substitute(op.attrs, lookup)

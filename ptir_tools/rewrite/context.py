@@ -82,6 +82,7 @@ class PassContext:
     steps: int = 0
     step_limit: int | None = None
     unnamed: Unnamed = field(default_factory=dict, repr=False)  # by the pass that runs, for the log
+    undefined: set[tuple[str, str]] | None = field(default=None, repr=False)  # before the pass: (function, symbol)
     kept: dict[Region, Rewriter] = field(default_factory=dict, repr=False)  # while a pipeline runs: pass hands on to pass
 
     def count(self, what: str, n: int = 1) -> None:
@@ -152,7 +153,7 @@ class PassContext:
         """A rewriter of one block that reports dropped hints to this context: that of the pass before, where there is one."""
         rewriter = self.kept.get(block)
         if rewriter is None or not rewriter.resume():
-            rewriter = Rewriter(block, program.dialect, self.diagnostics, live=live)
+            rewriter = Rewriter(block, program.dialect, self.diagnostics, live=live, program=program)
             if program.dialect.legalize is None:  # else the verifier may edit the program
                 self.kept[block] = rewriter
         return rewriter

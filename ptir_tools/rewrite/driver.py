@@ -272,7 +272,7 @@ class _Driver:
     def drain(self) -> None:
         """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
         stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
-        candidates, unused = self.patterns.candidates, self.rw.unused
+        candidates, unused, kept, idle = self.patterns.candidates, self.rw.unused, self.rw.kept, self.rw.idle
         while self.left > 0:
             if stack:
                 op = self.popped() if self.random is not None else stack.pop()
@@ -288,7 +288,7 @@ class _Driver:
                 continue
             else:
                 break
-            if not op.slot:
+            if not op.slot or (kept and idle(op)):
                 continue
             if distance == _NEW and unused(op):
                 dead.append(op)
@@ -389,7 +389,7 @@ class _Driver:
 
     def take(self, op: Op, found: FoldResult) -> bool:
         """Replace `op` by what it was found to fold to, if anything."""
-        if self.left <= 0 or not isinstance(found, (ReplacedBy, Materialize)):
+        if self.left <= 0 or not isinstance(found, (ReplacedBy, Materialize)) or self.rw.idle(op):
             return False
         done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
         if done:

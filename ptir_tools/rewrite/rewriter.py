@@ -12,9 +12,10 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Any
 
+from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.rewrite.hints import HintTable
@@ -37,7 +38,19 @@ INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said fo
 class Rewriter(Inspector):
     """Edits of `block`. `listen(op, event)` hears of those that may let a pattern match."""
 
-    def __init__(self, block: Region, dialect: Dialect, diagnostics: Diagnostics | None = None, *, live: bool = False) -> None:
+    def __init__(
+        self,
+        block: Region,
+        dialect: Dialect,
+        diagnostics: Diagnostics | None = None,
+        *,
+        live: bool = False,
+        program: Program | None = None,
+    ) -> None:
+        """`live`: what is dead is left out from the start. `program`: what a region is in, where all of that is finished."""
+        self._definers = Definers.of(block, program) if dialect.extents is None else None
+        self.kept: set[Op] = set()  # what was to go and stayed, because it defines a symbol
+        live = live and self._definers is None
         super().__init__(block, live=live)
         self.dialect = dialect
         self.diagnostics = diagnostics
@@ -74,12 +87,13 @@ class Rewriter(Inspector):
         self._all_lost(v)
 
     def replace(self, op: Op, by: Operand) -> None:
-        """Let everything that uses the result of `op` use `by`, and take `op` out. Raises as those two do."""
+        """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""
         v = op.results[0]
         self._put(v, by)
         if v.users:
             raise ValueError(f"{op.name} %{v.name} is replaced by what uses it")
-        self._forget(op)
+        if not self._stays(op):
+            self._forget(op)
 
     def replace_elements(self, v: Value, by: Sequence[Operand]) -> bool:
         """Let every use of element `i` of the tuple `v` use `by[i]`; False, and no change, when `v` is used whole."""
@@ -183,15 +197,40 @@ class Rewriter(Inspector):
 
     # Taking out and putting in
 
-    def erase(self, op: Op) -> None:
-        """Take `op` out, with the blocks nested in it. Raises ValueError when a result is still used."""
+    def erase(self, op: Op) -> bool:
+        """Take `op` out, with the blocks nested in it; whether it has gone.
+
+        An op that alone defines a symbol which something still mentions stays, unused, and so does what it uses. Raises
+        ValueError when a result is used by anything else.
+        """
         if not self.unused(op):
-            raise ValueError(f"{op.name} %{op.results[0].name} is erased while it is used")
+            users = {u for v in op.results for u in self.uses_of.of(v)}
+            if not users <= self.kept:
+                raise ValueError(f"{op.name} %{op.results[0].name} is erased while it is used")
+            self.kept.add(op)
+            return False
+        if self._stays(op):
+            return False
         self.edits += 1
         self._forget(op)
+        return True
+
+    def _stays(self, op: Op) -> bool:
+        """Whether `op`, which nothing uses, stays because it alone defines a symbol that is needed."""
+        if self._definers is None or not self._definers.needed(op):
+            return False
+        self.kept.add(op)
+        return True
+
+    def idle(self, op: Op) -> bool:
+        """Whether `op` was to go, and is here only because it defines a symbol: no rewrite of it is worth anything."""
+        return op in self.kept and self.unused(op)
 
     def _forget(self, op: Op) -> None:
         self.order.remove(op)
+        if self._definers is not None:
+            for definer in self._definers.remove(op):
+                self._tell(definer, FREED)
         if op.regions:
             self._forget_blocks(op)
         self._remove_uses(op, op.operands)
@@ -213,6 +252,8 @@ class Rewriter(Inspector):
         for v in op.results:
             if v.users:
                 return False
+        if self._stays(op):
+            return False
         self.edits += 1
         self._forget(op)
         return True
@@ -243,9 +284,11 @@ class Rewriter(Inspector):
                             if v.users:
                                 break
                         else:
-                            self.edits += 1
-                            self._forget(op)
-        return self.edits - before
+                            if not self._stays(op):
+                                self.edits += 1
+                                self._forget(op)
+        erased = self.edits - before
+        return erased + self._sweep() if erased and self.kept else erased  # a definer may come before what mentions its symbol
 
     def insert_before(self, at: Op, op: Op) -> Value:
         """Put the new `op` before `at`; its place in the source is that of `at` when it has none. Returns its first result."""
@@ -272,6 +315,8 @@ class Rewriter(Inspector):
                 self.owner[r] = op
                 self._take_in(r)
         self._new.update(op.results)
+        if self._definers is not None:
+            self._definers.add(op)
         self.edits += 1
         self._tell(op, INSERTED)
         return op.results[0] if op.results else Value(UNTYPED, "", op)
@@ -300,6 +345,8 @@ class Rewriter(Inspector):
 
     def _changed(self, op: Op) -> None:
         self._changes.append(op)
+        if self._definers is not None:
+            self._definers.changed(op)
         self._tell(op, CHANGED)
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
