@@ -171,7 +171,7 @@ class _Driver:
     def check_fixpoint(self) -> None:
         """Try everything once more. Raises BrokenPattern: what matches now looks deeper than its `depth` or its looks say."""
         for op in list(self.rw.order.standing()):
-            if self.rw.alive(op):
+            if self.rw.alive(op) and not self.rw.idle(op):
                 found = self.patterns.candidates(op)
                 floats = has_floats(op)
                 for p in found.patterns:
