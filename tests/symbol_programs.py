@@ -1,4 +1,4 @@
-"""Random PTIR programs whose symbols come from ops, some of them dead; each value with its array, computed by NumPy as it is made."""
+"""Random PTIR programs whose symbols come from ops, some of them dead. NumPy computes each value as it is made."""
 
 from __future__ import annotations
 
@@ -85,6 +85,15 @@ class _Maker:
         x = self.pick(2)
         name = self.extent(x.array.size)
         self.emit(f"reshape(%{x.name}) new_shape[{name}]", (name,), x.array.reshape(-1))
+
+    def make_split(self) -> None:
+        x = self.pick(1)
+        rows = [s for s, n in self.sizes.items() if n and x.array.size and x.array.size % n == 0]
+        if rows:
+            array = x.array.reshape(self.sizes[row := self.rng.choice(rows)], -1)
+            dims = row, self.extent(array.shape[1])
+            if dims[0] != dims[1]:
+                self.emit(f"reshape(%{x.name}) new_shape[{', '.join(dims)}]", dims, array)
 
     def make_column(self) -> None:
         x = self.pick(1)

@@ -98,7 +98,7 @@ def test_a_definer_that_needs_its_own_symbol_is_none() -> None:
     program = read(text)
     run_pipeline(program, "dce")
     given = {"a": np.zeros(2, np.float32), "b": np.zeros(3, np.float32)}
-    assert [*run(program, given).values()][0].shape == (5,)
+    assert next(iter(run(program, given).values())).shape == (5,)
 
 
 def test_a_region_defines_for_what_is_around_it() -> None:
@@ -118,7 +118,7 @@ def test_a_region_defines_for_what_is_around_it() -> None:
         program = read(text)
         run_pipeline(program, pipeline)
         outputs = run(program, {"a": np.zeros(3, np.float32), "p": np.asarray(True)})
-        np.testing.assert_array_equal([*outputs.values()][0], np.arange(6))
+        np.testing.assert_array_equal(next(iter(outputs.values())), np.arange(6))
     program = read(text.replace("?T> {\n    %y", "?N> {\n    %y").replace("si32, ?T>\n", "si32, ?N>\n"))
     run_pipeline(program, "dce")
     assert not program.regions  # nothing mentions ?T now

@@ -6,7 +6,7 @@ alone tell what a symbol is.
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Function, Program
+from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.dialects.ptir.rewrites.pruning import prune
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing
@@ -39,11 +39,16 @@ def prune_regions(program: Program, context: PassContext, *, joins: bool) -> boo
 def _drop_parameters(function: Function, rw: Rewriter) -> int:
     """Take out parameters that nothing reads; how many."""
     before = len(function.params)
-    kept = [p for p in function.params if rw.uses(p)]
+    drop_parameters(function, {p for p in function.params if not rw.uses(p)})
+    return before - len(function.params)
+
+
+def drop_parameters(function: Function, unread: set[Value]) -> None:
+    """Take those `unread` out of the parameters, but for those that alone tell what a symbol is."""
+    kept = [p for p in function.params if p not in unread]
     told = {s for p in kept for s in mentioned(p.type)}
     for p in function.params:
-        if p not in kept and not told.issuperset(mentioned(p.type)):
+        if p in unread and not told.issuperset(mentioned(p.type)):
             kept.append(p)
             told.update(mentioned(p.type))
     function.params[:] = [p for p in function.params if p in kept]
-    return before - len(function.params)

@@ -3,7 +3,7 @@
 PTIR's regions see nothing but their parameters, so what leaves a loop comes back in as one more carried value, which the
 region returns as it got it. Constants and broadcasts are not carried: they are cheaper made than kept; what else depends on
 them and on unchanging carries leaves. An op that could fail leaves only where it runs for sure: the condition of a `while`, the
-body of a `scan` of one step or more. Nothing that draws random numbers leaves.
+body of a `scan` of one step or more. Nothing that draws random numbers, or defines a symbol, leaves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ptir_tools.core.definers import defines
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.types import TensorType
@@ -58,7 +59,7 @@ class _Part:
         return found
 
     def _may_leave(self, op: Op) -> bool:
-        return op.defn.is_pure and not draws(op) and (self.sure or never_fails(op))
+        return op.defn.is_pure and not (draws(op) or defines(op)) and (self.sure or never_fails(op))
 
     def carried(self, leaving: Sequence[Op]) -> list[Value]:
         """The results of `leaving` that what stays needs."""

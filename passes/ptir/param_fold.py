@@ -20,6 +20,7 @@ from ptir_tools.core.opdef import MOVEMENT
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext
+from ptir_tools.passes.ptir.dce import drop_parameters
 from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, 
                 rw.replace_all_uses(v, p)
                 function.params.append(p)
         context.count("erased", rw.erase_dead() if rw.edits else 0)
-        gone = [p for p in computed.read if not rw.uses(p)]
-        function.params[:] = [p for p in function.params if p not in gone]
+        drop_parameters(function, {p for p in computed.read if not rw.uses(p)})
     context.edits += rw.edits
     return {p.name: known[p] for p in function.params if p in known}
 

@@ -60,13 +60,19 @@ def _needs(op: Op) -> set[Sym]:
     return set().union(*(_symbols(operand_type(x)) for x in op.operands))
 
 
-def determined(op: Op, known: Iterable[Sym] = ()) -> set[Sym]:
-    """The symbols that `op` gives numbers to once those of its operand types, and those `known`, have numbers."""
+def determined(op: Op, known: Iterable[Sym] | None = None) -> set[Sym]:
+    """The symbols that `op` gives numbers to once those of its operand types, and those `known`, have numbers.
+
+    `known` None: those that it could, if the right ones were known.
+    """
     if not (fresh := _own(op) - _needs(op)):
         return fresh
     types = tuple(map(operand_type, op.operands))
     found: set[Sym] = set()
-    if op.defn.solve is not None and len(open_ := fresh.difference(known).intersection(mentioned(op.attrs))) == 1:
+    open_ = fresh.intersection(mentioned(op.attrs)).difference(known or ())
+    if op.defn.solve is not None and known is None:
+        found.update(open_)
+    elif op.defn.solve is not None and len(open_) == 1:
         ones = {s.name: 1 for s in (*_needs(op), *fresh) if s not in open_}
         static, attrs = substitute((types, op.attrs), lambda s: ones.get(s.name, s))
         try:
@@ -97,6 +103,11 @@ def _measured(declared: Type, inferred: Type) -> Iterator[Sym]:
 def _inside(op: Op) -> list[Op]:
     """`op` and the ops of the regions that it runs, each once."""
     return [op, *(inner for r in _reached(op.regions) for inner in r.body)] if op.regions else [op]
+
+
+def defines(op: Op) -> bool:
+    """Whether `op`, or an op of a region that it runs, can determine a symbol."""
+    return any(determined(o) for o in _inside(op))
 
 
 def _ranks(block: Region, every: set[Sym]) -> dict[Sym, int]:

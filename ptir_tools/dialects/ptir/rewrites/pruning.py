@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ptir_tools.core.definers import defines
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
 from ptir_tools.core.opdef import create
 from ptir_tools.dialects.ptir.ops.control import result_count, result_operands, result_types
@@ -162,10 +163,10 @@ def results_read(rw: Rewriter, op: Op) -> set[int]:
 
 
 def _needed(region: Region, results: Iterable[int], twins: Mapping[int, int]) -> set[int]:
-    """The parameters from which these results of `region` are computed, by position; the first of `twins`."""
+    """The parameters from which these results of `region`, and symbols, are computed, by position; the first of `twins`."""
     wanted = {v for i in results if (v := value_named(region.results[i])) is not None}
     for op in reversed(region.body):
-        if not wanted.isdisjoint(op.results):
+        if not wanted.isdisjoint(op.results) or defines(op):
             wanted.update(op.values())
     return {twins.get(k, k) for k, p in enumerate(region.params) if p in wanted}
 
