@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.evaluate import streams
-from ptir_tools.core.ir import Program, collector_paused
+from ptir_tools.core.ir import Function, Program, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import DIALECTS
+from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.rewrite.context import Floats, Hook, PassContext, PassFailure, innermost_first
 from ptir_tools.rewrite.pipeline import Step, parse, point
 
@@ -188,11 +188,36 @@ def _running(program: Program, context: PassContext) -> Iterator[None]:
     with collector_paused():
         context.kept.clear()
         context.undefined = undefined(program) if context.verify_each else None
+        called = {f: result_names(f) for f in program.functions} if _names_results(program) else {}
         try:
             _write_streams(program, context)
             yield
+            for function, names in called.items():
+                _call_results(program, function, names)
         finally:
             context.kept.clear()
+
+
+def _names_results(program: Program) -> bool:
+    """Whether the results of `program` have names, which it keeps."""
+    return program.dialect.name != "pto" and (program.format not in FORMATS or FORMATS[program.format].named)
+
+
+def _call_results(program: Program, function: Function, names: list[str]) -> None:
+    """Give the results of `function` the `names` that they had. A dialect that cannot say them renames the values."""
+    if len(names) != len(function.results) or names == result_names(function):
+        return
+    if program.dialect.renames_results:
+        values = {v.name: v for v in (*function.params, *(v for op in function.ops() for v in op.results))}
+        for x, name in zip(function.results, names, strict=True):
+            if isinstance(x, Value) and x.name not in names:
+                if (other := values.get(name)) is not None:
+                    other.name = x.name
+                    values[other.name] = other
+                x.name = name
+                values[name] = x
+    else:
+        function.attrs["output_names"] = names
 
 
 def _write_streams(program: Program, context: PassContext) -> None:

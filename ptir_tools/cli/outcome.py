@@ -69,11 +69,14 @@ def across_engines(
     return found, compare.untold(expected, tolerances)
 
 
-def against_file(path: str, outputs: Mapping[str, Array], tolerance: compare.Tolerance) -> list[compare.Divergence]:
-    """Where the outputs differ from the arrays of a file, matched by name; a lone .npy is matched with a lone output."""
+def against_file(
+    path: str, outputs: Mapping[str, Array], tolerance: compare.Tolerance, *, by_position: bool = False
+) -> list[compare.Divergence]:
+    """Where the outputs differ from the arrays of a file, matched by name, or else by position, when there are as many. A lone
+    .npy is matched with a lone output."""
 
     def fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        if name and name not in outputs:
+        if name and name not in outputs and not by_position:
             raise unknown_name("output", name, outputs)
         require_memory(math.prod(shape) * dtype.itemsize, LIMITS)
 
@@ -81,6 +84,11 @@ def against_file(path: str, outputs: Mapping[str, Array], tolerance: compare.Tol
         expected = {next(iter(outputs)): arrayfiles.load(path, fits=fits)}
     else:
         expected = arrayfiles.load_all(path, fits)
+    if by_position and len(expected) == len(outputs):
+        expected = dict(zip(outputs, expected.values(), strict=True))
+    for name in expected:
+        if name not in outputs:
+            raise unknown_name("output", name, outputs)
     found = (compare.diverging(n, _like(expected[n], outputs[n]), arrayfiles.widened(outputs[n]), tolerance) for n in expected)
     return [d for d in found if d is not None]
 

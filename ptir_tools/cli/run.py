@@ -18,6 +18,7 @@ from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.options import ORDERS, UNDEF
 
@@ -119,7 +120,11 @@ _undef = click.Choice(UNDEF)
     *titled(
         "Comparing",
         click.option("--compare", "other_engine", type=_engine, help="Run there, too, and compare."),
-        click.option("--expect", metavar="FILE", help="Compare the outputs with those of FILE by name."),
+        click.option(
+            "--expect",
+            metavar="FILE",
+            help="Compare the outputs with those of FILE by name (by position in a format without names).",
+        ),
         click.option("--rtol", type=Finite(0), default=1e-5, help="Relative tolerance of --expect (1e-5)."),
         click.option("--atol", type=Finite(0), default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
     ),
@@ -247,7 +252,10 @@ class Execution:
                 what = f"{n} of {outputs[name].size} elements of {name}"
                 self.session.reporter.say(f"--compare did not compare {what}: {compare.UNBOUNDED}")
         if f.expect is not None:
-            found += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol))
+            unnamed = program.format in FORMATS and not FORMATS[program.format].named
+            if unnamed:
+                self.session.reporter.say(f"--expect compares by position: {program.format} has no names for results")
+            found += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol), by_position=unnamed)
         for divergence in found:
             self.diagnostics.error("OutputMismatch", str(divergence))
         self.session.reporter.settle(self.diagnostics)

@@ -84,6 +84,7 @@ class Dialect:
     check: Callable[[Program, Diagnostics, Options], None] | None = None
     explain: tuple[Code, ...] = ()
     extents: Extents | None = None
+    renames_results: bool = False  # results are called like their values, and no other way
 
     def __repr__(self) -> str:
         return f"<dialect {self.name}>"

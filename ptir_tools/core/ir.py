@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -137,6 +137,18 @@ class Region:
             for r in op.regions:
                 if not r.isolated:
                     yield from r.ops()
+
+
+def result_names(block: Region, names: Mapping[Value, str] | None = None) -> list[str]:
+    """What the results of `block` are called: as its text says, or else like their values, whose `names` may be others."""
+    if names is None and isinstance(block, Function) and "output_names" in block.attrs:
+        return list(block.attrs["output_names"])
+    found = []
+    for k, x in enumerate(block.results):
+        v = x.value if isinstance(x, Element) else x if isinstance(x, Value) else None
+        name = "" if v is None else (names or {}).get(v) or v.name
+        found.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
+    return found
 
 
 @dataclass(slots=True, eq=False)

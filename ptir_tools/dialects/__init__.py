@@ -9,12 +9,14 @@ DIALECTS = ("ptir", "pto", "mind", "tiny")
 
 
 class Entry(NamedTuple):
-    """Where a format lives: the dialect it serializes and the module that exports it as `FORMAT`."""
+    """Where a format lives: the dialect it serializes and the module that exports it as `FORMAT`. `named`: it has names for
+    results, which passes keep."""
 
     name: str
     dialect: str
     module: str
     readable: bool = True
+    named: bool = True
 
 
 # In the order in which --help lists them.
@@ -22,14 +24,14 @@ FORMATS: dict[str, Entry] = {
     e.name: e
     for e in (
         Entry("ptir", "ptir", "ptir_tools.dialects.ptir.text.format"),
-        Entry("ptir-dump", "ptir", "ptir_tools.dialects.ptir.gptrs.dump"),
-        Entry("ptir-json", "ptir", "ptir_tools.dialects.ptir.gptrs.json"),
+        Entry("ptir-dump", "ptir", "ptir_tools.dialects.ptir.gptrs.dump", named=False),
+        Entry("ptir-json", "ptir", "ptir_tools.dialects.ptir.gptrs.json", named=False),
         Entry("pto", "pto", "ptir_tools.dialects.pto.text.format"),
-        Entry("mind", "mind", "ptir_tools.dialects.mind.text.format"),
+        Entry("mind", "mind", "ptir_tools.dialects.mind.text.format", named=False),
         Entry("tiny", "tiny", "ptir_tools.dialects.tiny.text.json"),
-        Entry("mind-json", "mind", "ptir_tools.dialects.mind.text.records", readable=False),
+        Entry("mind-json", "mind", "ptir_tools.dialects.mind.text.records", readable=False, named=False),
         Entry("pto-as", "pto", "ptir_tools.dialects.pto.text.assembly", readable=False),
-        Entry("mlir", "mind", "ptir_tools.dialects.mind.mlir.format", readable=False),
+        Entry("mlir", "mind", "ptir_tools.dialects.mind.mlir.format", readable=False, named=False),
     )
 }
 

@@ -48,6 +48,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     require_runnable(program, options, diagnostics)
     if program.dialect.name == "pto":
         return tiles.Executable(program, program.main, options)
+    program = without_dead(program, options)
     if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):
         return reference.Executable(program, program.main, options)
     if options.engine == "native" and not native.available():
@@ -73,6 +74,16 @@ def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnos
     require_memory(widest_empty(program), options.limits)
     if missing_payloads(program, diagnostics):
         raise Rejected(diagnostics.sorted())
+
+
+def without_dead(program: Program, options: RunOptions) -> Program:
+    """A copy of `program` without its dead ops, whose errors are no errors on any engine; itself when there is none, or when an
+    observer wants to see its ops."""
+    if options.observe is not None or options.clock is not None:
+        return program
+    alive = clone(program)
+    context = run_pipeline(alive, "dce", PassContext(limits=options.limits, verify_each=False))
+    return alive if context.edits else program
 
 
 def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:

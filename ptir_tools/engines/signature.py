@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
+from ptir_tools.core.ir import Function, Program, Region, Value, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
@@ -66,7 +66,7 @@ def results(program: Program, function: str | None = None) -> list[Port]:
     """
     main = entry(program, function)
     outputs = [*_memory(main), *main.results] if program.dialect.name == "pto" else main.results
-    names = main.attrs.get("output_names") or [_result_name(x, k) for k, x in enumerate(outputs)]
+    names = [*(x.name for x in outputs[: len(outputs) - len(main.results)] if isinstance(x, Value)), *result_names(main)]
     flat = [leaf for name, x in zip(names, outputs, strict=True) for leaf in _leaves(name, operand_type(x))]
     taken: set[str] = set()
     ports = []
@@ -83,12 +83,6 @@ def results(program: Program, function: str | None = None) -> list[Port]:
 def _memory(main: Function) -> list[Value]:
     """The memref parameters, which a PTO function gives back as outputs."""
     return [p for p in main.params if isinstance(p.type, MemRefType)]
-
-
-def _result_name(x: Operand, k: int) -> str:
-    if isinstance(x, Element):
-        return f"{x.value.name}.{x.index}" if x.value.name else f"result_{k}"
-    return (x.name if isinstance(x, Value) else "") or f"result_{k}"
 
 
 def _leaves(name: str, t: Type) -> Iterator[tuple[str, Type]]:

@@ -30,4 +30,5 @@ DIALECT = Dialect(
     check=check,
     explain=EXPLAIN,
     extents=Extents(symbols, put, bind, complete, specialize, choose),
+    renames_results=True,
 )

@@ -12,6 +12,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import create
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.dialects.ptir.rewrites.speculation import never_fails
 from ptir_tools.rewrite.constants import literal_of, same_operand
 from ptir_tools.rewrite.patterns import Effect, OpView, Pattern, named, rewrites
 
@@ -185,9 +186,11 @@ def concat_of_transposes(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=MAPS)
 def slice_of_map(op: OpView) -> bool:
-    """Slice the operand, the others being uniform, and compute on less."""
+    """Slice the operand, the others being uniform, and compute on less, unless what is computed no more could fail."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
     if inner is None or inner.defn.name not in MAPS or not helpers.static(op.x) or not helpers.alone(op.rw, op.x, op.root):
+        return False
+    if not never_fails(inner):
         return False
     varied = [x for x in inner.operands if not uniform(x)]
     if not varied or not isinstance(varied[0], Value) or not all(same_operand(x, varied[0]) for x in varied):

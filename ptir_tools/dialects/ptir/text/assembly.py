@@ -11,7 +11,7 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, find_in
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, result_names
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc, Source, Span
@@ -305,7 +305,8 @@ class Assembly:
         help = f"did you mean {meant}?" if meant else "`ptir ops` lists the operations"
         self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=op, help=help), at)
 
-    def returns(self, results: Sequence[Operand | None], at: Loc) -> None:
+    def returns(self, results: Sequence[Operand | None], at: Loc, names: Sequence[str | None] = ()) -> None:
+        """End the open block. `names` are those that `as` gives to results."""
         self.marks.append(at)
         if self.block is None:
             self.stray("`return` stands inside a function or region", at)
@@ -316,6 +317,11 @@ class Assembly:
                 self.error(CODES.result_type, f"results returned: {len(results)}, declared: 0", at)
             self.returned = self.block.return_loc = at
             self.block.results = [Value(POISON) if x is None else x for x in results]
+            if any(names) and isinstance(self.block, Function):
+                given = zip(names, result_names(self.block), strict=True)
+                self.block.attrs["output_names"] = [name or own for name, own in given]
+            elif any(names):
+                self.error(CODES.syntax, "a region's result has no name", at, help="drop `as` and what follows it")
 
     def returns_unknown(self, at: Loc) -> None:
         """End a block whose `return` cannot be read: all its results are in error."""

@@ -180,7 +180,12 @@ def _names(tokens: Iterable[_Token]) -> str:
     named: list[_Token] = []
     for t in tokens:
         index = bool(named) and named[-1].text == "["
-        named.append(t if index else t._replace(text=_sigil(t)))
+        if named and named[-1].text == " as ":
+            named.append(t)
+        elif t.text == "as" and named and named[-1].text != ",":
+            named.append(t._replace(text=" as "))
+        else:
+            named.append(t if index else t._replace(text=_sigil(t)))
     return _joined(named, colon=" : ")
 
 

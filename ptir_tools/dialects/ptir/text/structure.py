@@ -29,6 +29,7 @@ NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type", "DENSE": "a literal",
     "REGION": "a region", "SYMBOL": "a symbol", "STRING": "a string", "FUNC": "a function name", "FUNC_KEYWORD": "`func`",
     "FUNCTION_KEYWORD": "`func`", "PROGRAM": "`program`", "REGION_KEYWORD": "`region`", "HINT": "`hint`", "RETURN": "`return`",
+    "AS": "`as`",
     "OPEN": "`{`", "CLOSE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "COMMA": "`,`", "COLON": "`:`",
     "EQUAL": "`=`", "RANGLE": "`>`", "LESSTHAN": "`<`", "SEMICOLON": "`;`", "SPEC_VERSION": "`spec_version`", "__ANON_0": "`->`",
 }  # fmt: skip
@@ -100,6 +101,14 @@ class _Operand:
     last: Token
     type: Type | None = None
     is_literal: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class _Label:
+    """The name of a result; None when it is in error."""
+
+    name: str | None
+    last: Token
 
 
 class _Version(str):
@@ -209,7 +218,14 @@ class _Items:
         keyword, *operands = children
         last = operands[-1] if operands else keyword
         at = self.at(keyword, getattr(last, "last", last))
-        self.assembly.returns([self.found(x, at) for x in operands if isinstance(x, _Operand)], at)
+        labels = {i: x for i, x in enumerate(x for x in operands if x is not None)}
+        results = [(x, labels.get(i + 1)) for i, x in labels.items() if isinstance(x, _Operand)]
+        names = [x.name if isinstance(x, _Label) else None for _, x in results]
+        self.assembly.returns([self.found(x, at) for x, _ in results], at, names)
+
+    def label(self, children: list[Token]) -> _Label:
+        *_, name = children
+        return _Label(self.guarded(name, unquote) if name.type == "STRING" else str(name), name)
 
     def operand(self, children: list[Token]) -> _Operand:
         index = _index(children[1]) if len(children) > 1 else None

@@ -8,14 +8,15 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, result_names
 from ptir_tools.core.opdef import Derived, OpDef, operand_type
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.ptir.text.attribute_text import attribute_text, items_text, shown
 from ptir_tools.dialects.ptir.text.literals import payload_text
-from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, symbol_name
+from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, quote, symbol_name
 
 _NAME = re.compile(NAME)
+_WORD = re.compile(r"[A-Za-z_][\w.$]*")
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
@@ -62,11 +63,22 @@ class _Writer:
         inner = indent + "  "
         for op in block.body:
             yield self.line(op, inner)
-        returned = ", ".join(map(self.operand, block.results))
+        returned = ", ".join(map(self.result, block.results, self.labels(block)))
         yield f"{inner}return {returned}\n" if returned else f"{inner}return\n"
         for hint in block.hints if isinstance(block, Function) else ():
             yield from self.hint(hint, inner)
         yield f"{indent}}}\n"
+
+    def result(self, x: Operand, label: str) -> str:
+        """A result, and its name where that is another than its value's."""
+        return f"{self.operand(x)} as {label if _WORD.fullmatch(label) else quote(label)}" if label else self.operand(x)
+
+    def labels(self, block: Region) -> list[str]:
+        """For each result the name that must be said, or nothing."""
+        given = block.attrs.get("output_names") if isinstance(block, Function) else None
+        if given is None:
+            return [""] * len(block.results)
+        return [name if name != own else "" for name, own in zip(given, result_names(block, self.names), strict=True)]
 
     def results(self, block: Region) -> str:
         types: list[Type] = block.result_types
