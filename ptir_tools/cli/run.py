@@ -123,7 +123,7 @@ _undef = click.Choice(UNDEF)
         click.option(
             "--expect",
             metavar="FILE",
-            help="Compare the outputs with those of FILE by name (by position in a format without names).",
+            help="Compare the outputs with those of FILE, by name where there are names.",
         ),
         click.option("--rtol", type=Finite(0), default=1e-5, help="Relative tolerance of --expect (1e-5)."),
         click.option("--atol", type=Finite(0), default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
