@@ -95,9 +95,9 @@ def _measured(declared: Type, inferred: Type) -> Iterator[Sym]:
         for a, b in zip(declared.elements, inferred.elements, strict=False):
             yield from _measured(a, b)
     elif isinstance(declared, TensorType) and isinstance(inferred, TensorType):
-        for a, b in zip(declared.shape, inferred.shape, strict=False):
-            if isinstance(a, Sym) and a is not UNKNOWN and (b is UNKNOWN or isinstance(b, int)):
-                yield a
+        for d, n in zip(declared.shape, inferred.shape, strict=False):
+            if isinstance(d, Sym) and d is not UNKNOWN and (n is UNKNOWN or isinstance(n, int)):
+                yield d
 
 
 def _inside(op: Op) -> list[Op]:
@@ -206,7 +206,7 @@ def undefined(program: Program) -> set[tuple[str, str]]:
     """The symbols that nothing defines, each with the function that needs it: a run must be given them."""
     if program.dialect.extents is not None:
         return set()
-    found = set()
+    found: set[tuple[str, str]] = set()
     for f in program.functions:
         every, given = symbols_of(*_reached([f])), _given(f)
         if not every <= given:

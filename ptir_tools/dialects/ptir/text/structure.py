@@ -218,7 +218,7 @@ class _Items:
         keyword, *operands = children
         last = operands[-1] if operands else keyword
         at = self.at(keyword, getattr(last, "last", last))
-        labels = {i: x for i, x in enumerate(x for x in operands if x is not None)}
+        labels = dict(enumerate(x for x in operands if x is not None))
         results = [(x, labels.get(i + 1)) for i, x in labels.items() if isinstance(x, _Operand)]
         names = [x.name if isinstance(x, _Label) else None for _, x in results]
         self.assembly.returns([self.found(x, at) for x, _ in results], at, names)
