@@ -36,7 +36,8 @@ LIVE = {
     "minus itself": HEAD.format(4) + DIV + "  %m = sub(%d, %d) -> tensor<si32, 4>\n  return %m\n}\n",
     "slice of concat": HEAD.format(4)
     + DIV
-    + "  %c = concat(%d, %x) axis[0] -> tensor<si32, 8>\n  %s = slice(%c) starts[4] sizes[4] -> tensor<si32, 4>\n  return %s\n}\n",
+    + "  %c = concat(%d, %x) axis[0] -> tensor<si32, 8>\n"
+    + "  %s = slice(%c) starts[4] sizes[4] -> tensor<si32, 4>\n  return %s\n}\n",
     "select of one": HEAD.format(4)
     + DIV
     + "  %t = broadcast_to(dense<true> : tensor<i1>) result_shape[4] -> tensor<i1, 4>\n"
