@@ -7,7 +7,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Program, collector_paused
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.verify import compatible
-from ptir_tools.dialects.pto import capacity, flags, hazards, legality
+from ptir_tools.dialects.pto import capacity, hazards, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
@@ -26,8 +26,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     if options.hazards and diagnostics.errors == before:
         with collector_paused():
             for function in program.functions:
-                hazards.check(function, program, diagnostics)
-                flags.check(function, diagnostics)
+                hazards.check(function, program, diagnostics, target=target)
 
 
 def calls(program: Program, diagnostics: Diagnostics) -> None:

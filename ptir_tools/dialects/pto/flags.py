@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Op, Region, Value
+from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.core.opdef import ASYNC
 from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto.pipes import pipe_of
@@ -126,32 +125,3 @@ def flags_of(block: Region) -> Flags:
     found = Flags()
     found.block(block)
     return found
-
-
-def check(function: Function, diagnostics: Diagnostics) -> None:
-    """Warn of events that state one id, and are under way between the same pipes at one time."""
-    types = {v.type for op in function.ops() for v in op.results}
-    if not any(isinstance(t, EventType) and t.eid is not None for t in types):
-        return
-    for flag, rivals in flags_of(function).under_way():
-        mine = _stated(flag)
-        for other in rivals:
-            if mine is not None and _stated(other) == mine:
-                _report(flag, other, mine[1], diagnostics)
-                break
-
-
-def _stated(flag: Flag) -> tuple[str, int] | None:
-    """The scope and id that the types of an event state."""
-    for v in flag.values:
-        if isinstance(v.type, EventType) and v.type.eid is not None:
-            return v.type.scope or "intra", v.type.eid
-    return None
-
-
-def _report(flag: Flag, other: Flag, eid: int, diagnostics: Diagnostics) -> None:
-    source, target = min(flag.pairs & other.pairs)
-    message = f"eid {eid} from {source} to {target} is set again before %{other.values[0].name}, which has it too, was waited for"
-    labels = [(op.loc, "set here") for op in other.sources.values()]
-    hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
-    diagnostics.warning("EventIdReused", message, next(iter(flag.sources.values())).loc, labels=labels, help=hint)

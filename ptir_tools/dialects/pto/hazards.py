@@ -1,60 +1,108 @@
 """Order: every use of an asynchronous result, and every two accesses of one memory, must be ordered (seed 5; facts 4).
 
 Ordered means: through events that are waited for, the order of one pipe, and synchronous ops, which complete before the next op
-is issued. In a trace each op has a clock: per pipe, how many of its tasks are certainly complete. One op is done before another
-starts exactly when the other's clock has reached its place in its pipe.
+is issued. Each op has a clock: per pipe, how many of its tasks are certainly complete. Tasks are numbered along the walk, so one
+op is done before another starts exactly when the other's clock has reached its number. Where a branch is behind, an entry of a
+clock depends on its condition (`decisions`): two ops are a hazard when both run and are not ordered under some conditions.
+
+The same walk sees what program order alone makes wrong: a tile whose bytes another took (`TileOverwritten`), and an event id
+that is set again before it was waited for (`EventIdReused`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Op, Program, Value
-from ptir_tools.core.types import EventType
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Function, Op, Operand, Program, Value
+from ptir_tools.core.types import EventType, TileType
+from ptir_tools.dialects.pto.affine import constant, linear
+from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
+from ptir_tools.dialects.pto.flags import flags_of
+from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.traces import Key, Step, traces
-from ptir_tools.dialects.pto.windows import Access, overlap, placed
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
+from ptir_tools.dialects.pto.traces import Role, Walk
+from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
-Clock = tuple[int, ...]
+Clock = tuple[Number, ...]
 ZERO: Clock = (0,) * len(PIPES)
 
 
-@dataclass(slots=True)
-class _Done:
-    """An op of a trace: its place in its pipe, and its clock when it is complete."""
+@dataclass(slots=True, eq=False)
+class _Task:
+    """An op as it ran once: its place in its pipe, when it runs, and its clock when it is complete."""
 
     op: Op
     pipe: int
     place: int
     clock: Clock
-    access: Access | None = None
-    writes: bool = False
+    when: Number
+
+
+@dataclass(slots=True, eq=False)
+class _Touch:
+    """One access of a task."""
+
+    task: _Task
+    place: int
+    access: Access | None
+    writes: bool
+    when: Number
+
+
+@dataclass(slots=True, eq=False)
+class _Tile:
+    """A tile as it was made once: by which task (None: it is an argument), where it lies, and what was written over it."""
+
+    value: Value
+    task: _Task | None
+    home: Access | None = None
+    over: list[tuple[Op, Number, bool]] = field(default_factory=list)  # with the condition, and whether it is certain
 
 
 @dataclass(slots=True)
 class _Findings:
-    """What the traces of a function show; each pair of ops is told once, an error rather than a warning."""
+    """What the walk through a function shows; each pair of ops is reported once, an error rather than a warning."""
 
     missing: dict[tuple[Op, Op], Value] = field(default_factory=dict)
     memory: dict[tuple[Op, Op], tuple[str, bool]] = field(default_factory=dict)
-    needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something in some trace
-    idle: set[tuple[Op, int]] = field(default_factory=set)  # and those that order nothing in some
+    over: dict[tuple[Op, Op], tuple[Value, bool]] = field(default_factory=dict)
+    reused: dict[tuple[Op, Op], tuple[int, str, str, Value]] = field(default_factory=dict)
+    outside: dict[Op, tuple[str, str]] = field(default_factory=dict)
+    needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something at some time
+    idle: set[tuple[Op, int]] = field(default_factory=set)  # and those that order nothing at some time
+    unplaced: set[Op] = field(default_factory=set)  # assignments to addresses that are not known
 
 
-def check(function: Function, program: Program, diagnostics: Diagnostics, tiles: dict[Value, Access] | None = None) -> None:
-    """Report the hazards of a function: missing waits, unordered accesses, events and waits without use.
+def check(
+    function: Function,
+    program: Program,
+    diagnostics: Diagnostics,
+    tiles: dict[Value, Access] | None = None,
+    target: Target | None = None,
+) -> None:
+    """Report the hazards of a function: missing waits, unordered accesses, tiles overwritten, events and waits without use.
 
     `tiles` are those whose memory is known: where None, those that the program binds to addresses.
     """
-    found = _Findings()
-    if any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in function.ops() for v in op.results) or _calls(
-        function
-    ):
-        tiles = placed(program.functions) if tiles is None else tiles
-        for trace in traces(function, program):
-            _Run(found, tiles).trace(trace)
+    ops = list(function.ops())
+    called = any(op.defn.short == "func.call" for op in ops)
+    bound = tiles or any(op.defn.short == "tile.assign" for op in ops)
+    signals = any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in ops for v in op.results[-1:])
+    if not (called or bound or signals):
+        return
+    run = _Run(program, tiles, target or target_of(program, Options()))
+    run.function(function)
+    _report(run, function, diagnostics)
+
+
+def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
+    found = run.found
     for (user, producer), v in found.missing.items():
         event = producer.results[-1].name
         at = f"%{v.name}"
@@ -63,11 +111,27 @@ def check(function: Function, program: Program, diagnostics: Diagnostics, tiles:
         diagnostics.error("MissingWait", message, user.loc, labels=labels, help=f"add `wait(%{event})` to the op that uses {at}")
     for (second, first), (kind, certain) in found.memory.items():
         _report_memory(second, first, kind, certain, diagnostics)
-    _report_idle(function, found, diagnostics)
-
-
-def _calls(function: Function) -> bool:
-    return any(op.defn.short == "func.call" for op in function.ops())
+    for (user, writer), (v, certain) in found.over.items():
+        verb = "was" if certain else "may have been"
+        message = f"%{v.name} is used here, and its memory {verb} overwritten"
+        report = diagnostics.error if certain else diagnostics.warning
+        hint = "bind the later tile to another address, or use the earlier one before"
+        report("TileOverwritten", message, user.loc, labels=[(writer.loc, "overwritten here")], help=hint)
+    for op, (code, message) in found.outside.items():
+        diagnostics.error(code, message, op.loc)
+    for (second, first), (eid, source, target, v) in found.reused.items():
+        message = f"eid {eid} from {source} to {target} is set again before %{v.name}, which has it too, was waited for"
+        hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
+        diagnostics.error("EventIdReused", message, second.loc, labels=[(first.loc, "set here")], help=hint)
+    for op in found.unplaced:
+        message = "the address is not known: whether the tile overwrites another is not checked"
+        diagnostics.warning("Unproved", message, op.loc)
+    for op, why in run.unproved.items():
+        diagnostics.warning("Unproved", f"the order of this loop's ops is not proved: {why}", op.loc)
+    if run.decisions.narrowed:
+        message = "too many conditions meet here: a clock was taken for the least that it may be"
+        diagnostics.warning("Unproved", message, function.loc, help="some of the hazards that are reported may be none")
+    _report_idle(run, function, diagnostics)
 
 
 def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics: Diagnostics) -> None:
@@ -79,7 +143,7 @@ def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics:
     report("MemoryHazard", message, second.loc, labels=[(first.loc, "the earlier access")], help=hint)
 
 
-def _report_idle(function: Function, found: _Findings, diagnostics: Diagnostics) -> None:
+def _report_idle(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
     """Events that nothing takes, and waits that never order anything."""
     ops = list(function.ops())
     used: set[object] = set().union(*[op.operands for op in ops])
@@ -89,7 +153,7 @@ def _report_idle(function: Function, found: _Findings, diagnostics: Diagnostics)
         if v is not None and v.type.__class__ is EventType and v not in used and is_tile_op(op.defn):
             message = f"nothing waits for %{v.name}; the op completes at the latest when the function returns"
             diagnostics.warning("UnwaitedEvent", message, op.loc, help="wait for it, or leave the event out")
-    idle = found.idle - found.needed
+    idle = run.found.idle - run.found.needed
     for op in ops if idle else ():  # and not those of functions that are called
         for i, x in enumerate(op.operands):
             if isinstance(x, Value) and (op, i) in idle:
@@ -97,107 +161,300 @@ def _report_idle(function: Function, found: _Findings, diagnostics: Diagnostics)
                 diagnostics.note("RedundantWait", message, op.loc)
 
 
-class _Run:
-    """One trace."""
+@dataclass(slots=True)
+class _State:
+    """What branches fork and join."""
 
-    def __init__(self, found: _Findings, placed: dict[Value, Access]) -> None:
-        self.found = found
-        self.placed = placed  # tiles whose memory is known
+    issued: Clock
+    last: list[Clock]
+
+
+class _Run(Walk):
+    """The walk through a function, with clocks."""
+
+    def __init__(self, program: Program, tiles: dict[Value, Access] | None, target: Target | None) -> None:
+        super().__init__(program)
+        self.found = _Findings()
+        self.target = target
         self.issued: Clock = ZERO  # what is complete before the next op is issued
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
-        self.made: dict[Key, _Done] = {}
-        self.pending: dict[Value, dict[int, Places[_Done]]] = {}  # per memref argument, or space, and pipe: its accesses so far
+        self.pending: dict[Value, dict[int, Places[_Touch]]] = {}  # per memref argument, or space, and pipe: its accesses so far
+        self.live: dict[Value, list[tuple[_Tile, Number]]] = {}  # per space, what lies in it
+        self.homes = tiles
+        self.assigned: dict[Value, tuple[Op, TileType]] = {}
+        if tiles is None:
+            for function in program.functions:
+                bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
+                types = infer(function, self.target) if bound else {}
+                self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
+        self.placed = bool(self.homes or self.assigned)
+        self.targets: dict[Value, set[str]] = {}  # of events that state an id, the pipes that wait for them
+        for function in program.functions:
+            if any(isinstance(v.type, EventType) and v.type.eid is not None for op in function.ops() for v in op.results):
+                self.targets.update({v: flag.targets for v, flag in flags_of(function).of.items()})
+        self.set: dict[tuple[Any, ...], list[tuple[_Task, Number]]] = {}  # ids that were set and not yet waited for
 
-    def trace(self, steps: list[Step]) -> None:
-        for step in steps:
-            if step.role.tile_op:
-                self.step(step)
-            elif step.op.defn.short == "sync.op":
-                self.barrier(step.op.attr("opcode"))
-            else:
-                clock = self.awaited(step, self.issued, None)
-                self.uses(step, clock)
-                if step.op.defn.short == "sync":
-                    self.issued = clock
+    # Forks and joins
+
+    def state(self) -> _State:
+        return _State(self.issued, list(self.last))
+
+    def restore(self, state: _State) -> None:
+        self.issued, self.last = state.issued, list(state.last)
+
+    def joined(self, condition: Number, then: _State, otherwise: _State) -> _State:
+        pick = self.decisions
+        last = [picked(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
+        return _State(picked(pick, condition, then.issued, otherwise.issued), last)
+
+    # Ops
+
+    def step(self, op: Op, role: Role) -> None:
+        if role.tile_op:
+            self.task(op, role)
+        elif op.defn.short == "sync.op":
+            self.barrier(op.attr("opcode"))
+        elif op.defn.short == "tile.assign":
+            self.bind_late(op)
+        else:
+            clock = self.awaited(op, role.events, self.issued, None)
+            self.uses(op, role.tiles, clock)
+            if op.defn.short == "sync":
+                self.issued = clock
 
     def barrier(self, opcode: str) -> None:
         for i, name in enumerate(PIPES):
             if opcode == "ALL" or pipe_of_opcode(opcode) == name:
-                self.issued = join(self.issued, self.last[i])
+                self.issued = self.join(self.issued, self.last[i])
 
-    def awaited(self, step: Step, clock: Clock, pipe: int | None) -> Clock:
+    def join(self, a: Clock, b: Clock) -> Clock:
+        """What is complete when both say."""
+        try:
+            return join(a, b)
+        except Mixed:
+            greater = self.decisions.greater
+            return tuple([greater(x, y) for x, y in zip(a, b, strict=True)])
+
+    def awaited(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         """`clock`, joined with those of the events that the op waits for; notes which waits order something."""
+        waits = [(i, self.event_clock(op.operands[i])) for i in events]
         before = clock
-        for i in step.role.events:
-            done = self.made.get(step.operands[i])
-            if done is None:
-                self.found.needed.add((step.op, i))
-                continue
-            orders = done.pipe != pipe and before[done.pipe] < done.place
-            (self.found.needed if orders else self.found.idle).add((step.op, i))
-            clock = join(clock, done.clock)
+        for n, (i, own) in enumerate(waits):
+            others = before
+            for m, (j, other) in enumerate(waits):
+                if m > n or (m < n and (op, j) in self.found.needed):
+                    others = self.join(others, other)
+            tasks = self.options(op.operands[i])
+            orders = not tasks or any(
+                t is None or (t.pipe != pipe and self.open(others, t, self.both(when, t.when))) for when, t in tasks
+            )
+            (self.found.needed if orders else self.found.idle).add((op, i))
+            clock = self.join(clock, own)
+            if self.set:
+                self.cleared(tasks, PIPES[pipe] if pipe is not None else "S")
         return clock
 
-    def step(self, step: Step) -> None:
-        role = step.role
+    def event_clock(self, x: Operand) -> Clock:
+        """What is complete once an event is waited for."""
+        options = self.options(x)
+        if len(options) == 1 and options[0][0] == ALWAYS:
+            return options[0][1].clock  # type: ignore[no-any-return]
+        made = ZERO
+        for when, task in options:
+            made = self.join(made, picked(self.decisions, when, task.clock, ZERO))
+        return made
+
+    def both(self, a: Number, b: Number) -> Number:
+        return ALWAYS if a == b == ALWAYS else self.decisions.both(a, b)
+
+    def open(self, clock: Clock, task: _Task, when: Number) -> bool:
+        """Whether `task` may be under way for an op with this clock that runs here."""
+        entry = clock[task.pipe]
+        if entry.__class__ is int and entry >= task.place:  # type: ignore[operator]
+            return False
+        return self.decisions.below(entry, task.place, self.both(self.both(self.here, when), task.when))
+
+    def task(self, op: Op, role: Role) -> None:
         pipe = role.pipe
-        clock = join(self.awaited(step, self.issued, pipe), self.last[pipe])
-        self.uses(step, clock)
+        clock = self.join(self.issued, self.last[pipe])
+        if role.events:
+            clock = self.awaited(op, role.events, clock, pipe)
+        self.uses(op, role.tiles, clock)
         self.places[pipe] = place = self.places[pipe] + 1
-        done = _Done(step.op, pipe, place, advanced(clock, pipe, place), step.access, role.writes)
-        if step.access is not None:
-            self.memory(done, step.access, clock)
+        task = _Task(op, pipe, place, advanced(clock, pipe, place), self.here)
+        if role.access:
+            for when, access in self.accesses(op):
+                self.memory(_Touch(task, place, access, role.writes, self.both(when, self.here)), access, clock)
+        options = None
         if self.placed:
-            self.tiles(step, done, clock)
-        self.last[pipe] = done.clock
+            self.on_chip(op, role, task, clock)
+            options = self.known
+        for v in op.results:
+            kind = v.type.__class__
+            if kind is EventType:
+                self.known[v] = ((ALWAYS, task),)
+                if v.type.eid is not None:  # type: ignore[union-attr]
+                    self.signals(v, task)
+            elif options is None:
+                self.known[v] = ((ALWAYS, _Tile(v, task)),)
+        self.last[pipe] = task.clock
         if not role.asynchronous:
-            self.issued = join(self.issued, done.clock)
-        for key in step.results:
-            self.made[key] = done
+            self.issued = self.join(self.issued, task.clock)
 
-    def uses(self, step: Step, clock: Clock) -> None:
-        """Every tile operand is complete."""
-        for i in step.role.tiles:
-            done = self.made.get(step.operands[i])
-            if done is not None and clock[done.pipe] < done.place:
-                x = step.op.operands[i]
-                assert isinstance(x, Value)
-                self.found.missing.setdefault((step.op, done.op), x)
+    def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
+        """Every tile operand is complete, and still there."""
+        for i in tiles:
+            x = op.operands[i]
+            for when, tile in self.options(x):
+                task = tile.task
+                if task is not None and self.open(clock, task, when):
+                    self.found.missing.setdefault((op, task.op), x)  # type: ignore[arg-type]
+                for writer, at, certain in tile.over:
+                    if self.both(self.both(self.here, when), at) != NEVER:
+                        self.overwritten(op, writer, x, certain)
 
-    def memory(self, done: _Done, access: Access, clock: Clock) -> None:
+    def overwritten(self, user: Op, writer: Op, v: Any, certain: bool) -> None:
+        if (user, writer) not in self.found.over or certain:
+            self.found.over[user, writer] = (v, certain)
+
+    # Memory
+
+    def memory(self, touch: _Touch, access: Access, clock: Clock) -> None:
         """No earlier access of the same memory is under way, unless both read or they touch different places."""
         pipes = self.pending.setdefault(access.root, {})
-        for pipe, accesses in pipes.items():
-            if pipe == done.pipe or accesses.all[-1].place <= clock[pipe]:
+        pipe = touch.task.pipe
+        for other, accesses in pipes.items():
+            if other == pipe or accesses.all[-1].place <= least(clock[other]):
                 continue
-            for earlier in accesses.near(access, clock[pipe]):
-                if earlier.writes or done.writes:
-                    self.conflict(done, earlier)
-        if (own := pipes.get(done.pipe)) is None:
-            pipes[done.pipe] = own = Places()
-        own.add(done)
+            for earlier in accesses.near(access, least(clock[other])):
+                if (earlier.writes or touch.writes) and self.open(clock, earlier.task, self.both(touch.when, earlier.when)):
+                    self.conflict(touch, earlier)
+        if (own := pipes.get(pipe)) is None:
+            pipes[pipe] = own = Places()
+        own.add(touch)
 
-    def tiles(self, step: Step, done: _Done, clock: Clock) -> None:
-        """The memory of tiles that are bound to addresses: operands are read, results written."""
-        reads, writes = [step.op.operands[i] for i in step.role.tiles], step.op.results
-        for values, stores in ((reads, False), (writes, True)):
-            for access in [self.placed[v] for v in values if isinstance(v, Value) and v in self.placed]:
-                self.memory(replace(done, access=access, writes=stores), access, clock)
-
-    def conflict(self, done: _Done, earlier: _Done) -> None:
-        assert done.access is not None and earlier.access is not None
-        met = overlap(done.access, earlier.access)
-        if met is None or (done.op, earlier.op) in self.found.missing:
+    def conflict(self, touch: _Touch, earlier: _Touch) -> None:
+        assert touch.access is not None and earlier.access is not None
+        met = overlap(touch.access, earlier.access)
+        key = (touch.task.op, earlier.task.op)
+        if met is None or key in self.found.missing:
             return
-        kind = "RAW" if earlier.writes and not done.writes else "WAR" if done.writes and not earlier.writes else "WAW"
-        key = (done.op, earlier.op)
+        kind = "RAW" if earlier.writes and not touch.writes else "WAR" if touch.writes and not earlier.writes else "WAW"
         if key not in self.found.memory or met:
             self.found.memory[key] = (kind, met)
 
+    def on_chip(self, op: Op, role: Role, task: _Task, clock: Clock) -> None:
+        """What the op does to the memory of its tiles: operands are read, results written, scratch is written."""
+        for i in role.tiles:
+            for when, tile in self.options(op.operands[i]):
+                if tile.home is not None:
+                    self.memory(_Touch(task, task.place, tile.home, False, self.both(when, self.here)), tile.home, clock)
+        scratch = self.target.scratch if self.target is not None and scratches(op.defn.short) else None
+        if scratch is not None:
+            space = on_chip_bytes("Vec", *scratch)
+            self.memory(_Touch(task, task.place, space, True, self.here), space, clock)
+            self.occupy(_Tile(op.results[0], task, space), op, keep=False)
+            for x in (op.operands[i] for i in role.tiles):
+                for _, tile in self.options(x):
+                    if tile.home is not None and overlap(tile.home, space):
+                        self.overwritten(op, op, x, True)
+        for v in op.results:
+            if not isinstance(v.type, TileType):
+                continue
+            tile = _Tile(v, task, self.home(v))
+            self.known[v] = ((ALWAYS, tile),)
+            if tile.home is None:
+                continue
+            if op.defn.short == "tile.reshape":  # the same bytes under another type
+                self.live.setdefault(tile.home.root, []).append((tile, self.here))
+                continue
+            self.memory(_Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
+            self.occupy(tile, op)
+            if scratch is not None and overlap(tile.home, on_chip_bytes("Vec", *scratch)):
+                self.overwritten(op, op, v, True)
+
+    def home(self, v: Value) -> Access | None:
+        """Where a tile lies, as far as it is bound to an address."""
+        if self.homes is not None:
+            return self.homes.get(v)
+        if (found := self.assigned.get(v)) is None:
+            return None
+        op, t = found
+        address = linear(op.operands[1], self.index)
+        if address.terms:
+            self.found.unplaced.add(op)
+        else:
+            self.inside_space(op, t, address.const)
+        return on_chip(t, address)
+
+    def inside_space(self, op: Op, t: TileType, address: int) -> None:
+        """Report a computed address that the space does not have; a constant one is the target rules' to check."""
+        space = t.loc or "Vec"
+        size = tile_bytes(t)
+        end = self.target.capacity[space] if self.target is not None else None
+        if address < 0 or (end is not None and address + size > end and constant(op.operands[1]) is None):
+            room = f"0 to {end}" if end is not None else "0 and more"
+            message = f"%{op.operands[0].name} has {size} bytes at address {address}, {space} has {room}"  # type: ignore[union-attr]
+            self.found.outside.setdefault(op, ("OutOfBounds", message))
+        elif self.target is not None and address % ALIGNMENT and constant(op.operands[1]) is None:
+            message = f"address {address} of %{op.operands[0].name} is no multiple of {ALIGNMENT}"  # type: ignore[union-attr]
+            self.found.outside.setdefault(op, ("Misaligned", message))
+
+    def bind_late(self, op: Op) -> None:
+        """An assignment to what is no op's result: an argument, or what a loop carries."""
+        for _, tile in self.options(op.operands[0]):
+            if tile.home is None and (home := self.home(op.operands[0])) is not None:  # type: ignore[arg-type]
+                tile.home = home
+                self.occupy(tile, op)
+        if isinstance(v := op.operands[0], Value) and not self.options(v) and v.op is None:
+            tile = _Tile(v, None, self.home(v))
+            self.known[v] = ((ALWAYS, tile),)
+            self.occupy(tile, op)
+
+    def occupy(self, tile: _Tile, op: Op, keep: bool = True) -> None:
+        """Let a tile have its bytes: those that had them are overwritten."""
+        assert tile.home is not None
+        rest = []
+        for other, when in self.live.get(tile.home.root, ()):
+            now = self.both(when, self.here)
+            met = overlap(tile.home, other.home) if now != NEVER and other.home is not None else None
+            if met is not None:
+                other.over.append((op, self.here, met))
+            if met is None or now != when:
+                rest.append((other, when))
+        if keep:
+            rest.append((tile, self.here))
+        self.live[tile.home.root] = rest
+
+    # Event ids
+
+    def signals(self, v: Value, task: _Task) -> None:
+        """An event with an id is set: the last one with it has been waited for."""
+        assert isinstance(v.type, EventType)
+        source = PIPES[task.pipe]
+        for target in self.targets.get(v, ()):
+            if target == source:
+                continue
+            key = (source, target, v.type.scope or "intra", v.type.eid)
+            for other, when in self.set.get(key, ()):
+                if self.both(when, self.here) != NEVER and v.type.eid is not None:
+                    self.found.reused.setdefault((task.op, other.op), (v.type.eid, source, target, other.op.results[-1]))
+            self.set.setdefault(key, []).append((task, self.here))
+
+    def cleared(self, tasks: Any, target: str) -> None:
+        """A pipe waits for an event: its id is free again."""
+        for key, pending in self.set.items():
+            if key[1] != target:
+                continue
+            for when, task in tasks:
+                at = self.both(when, self.here)
+                left = [(t, self.both(w, self.decisions.negated(at)) if t is task else w) for t, w in pending]
+                pending[:] = [(t, w) for t, w in left if w != NEVER]
+
 
 def join(a: Clock, b: Clock) -> Clock:
-    """What is complete when both say. Spelled out for the seven pipes: nothing is done as often."""
+    """What is complete when both say. Spelled out for the seven pipes: nothing is done as often. Raises Mixed for a `Choice`."""
     if a is b:
         return a
     a0, a1, a2, a3, a4, a5, a6 = a
@@ -211,6 +468,14 @@ def join(a: Clock, b: Clock) -> Clock:
         a5 if a5 > b5 else b5,
         a6 if a6 > b6 else b6,
     )
+
+
+def picked(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:
+    """The clock that is `then` where the condition holds, else `otherwise`."""
+    if then is otherwise:
+        return then
+    either: Callable[[Number, Number, Number], Number] = decisions.either
+    return tuple([x if x is y else either(condition, x, y) for x, y in zip(then, otherwise, strict=True)])
 
 
 def advanced(clock: Clock, pipe: int, place: int) -> Clock:

@@ -13,7 +13,8 @@ from ptir_tools.dialects.pto.names import inner
 @dataclass(slots=True, frozen=True, eq=False)
 class Target:
     """One target. `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
-    takes there, spelled as PTO does; `products` are the (A, B) element types of matmul."""
+    takes there, spelled as PTO does; `products` are the (A, B) element types of matmul; `scratch` are start and size of the bytes
+    of Vec that some ops use for themselves (`scratches`), which a tile may have where no such op runs while it is live."""
 
     name: str
     capacity: dict[str, int]
@@ -21,6 +22,7 @@ class Target:
     dtypes: dict[str, frozenset[str]]
     products: frozenset[tuple[str, str]]
     stores: tuple[str, ...]  # locations that a store may read
+    scratch: tuple[int, int] | None = None
 
 
 ALIGNMENT = 32  # bytes of an ND row and a DN column, and of every tile's address
@@ -102,6 +104,7 @@ A3 = Target(
     _dtypes(wide=False),
     _PRODUCTS,
     ("Vec", "Mat", "Acc"),
+    (184 * _KIB, 8 * _KIB),
 )
 A5 = Target(
     "a5",
@@ -122,6 +125,11 @@ A5 = Target(
 TARGETS = {"a3": A3, "a5": A5}
 _ALIASES = {"a2": "a3", "a2a3": "a3"}
 _ATTRIBUTES = ("pto.target", "pto.target_arch", "pto.device-spec", "pto.device_spec")
+
+
+def scratches(short: str) -> bool:
+    """Whether the op uses the target's scratch: the row by row forms of two tiles (facts 3.2)."""
+    return short.startswith("tile.rowexpand") and short != "tile.rowexpand"
 
 
 def find(name: str) -> Target | None:

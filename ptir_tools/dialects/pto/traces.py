@@ -1,32 +1,38 @@
-"""Straight lines through a function: what may run, op by op, for the hazard check (facts 4.2, 4.3).
+"""A way through a function that stands for all its ways, for the hazard check (facts 4.2, 4.3).
 
-A loop of unknown trip count is followed for 0, 1 and 3 trips, a condition both ways; a loop that always runs the same number of
-times for at most 3; loops within loops for fewer. Where there are more combinations than LIMIT, each choice is varied alone: a
-hazard that needs two unusual choices together may then go unseen. In a trace every value stands for one value that an op made.
+Both blocks of a branch are followed, each under its condition, and what they leave is joined: every value, and every clock, is
+then a number that depends on conditions (`decisions`). Conditions are one when they compare the same: an i1 with itself, and two
+integers by how far they are apart, so that a loop that runs `n` times and a test of `i + 1 < n` inside it agree.
+
+A loop is followed iteration by iteration where its trips are known and `Limits.unrolled` allows; else for as many iterations as
+it takes until nothing new can come (`_window`): twice the period of its slots (`i mod k`), what it carries, and how far apart
+in iterations two of its accesses can meet. What that leaves out is said as `Unproved`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from itertools import islice, product
+from math import gcd, lcm
 from typing import Any
 
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
+from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import EventType, MemRefType, TileType, Type
 from ptir_tools.dialects.pto.affine import Linear, linear
+from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Number
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
-from ptir_tools.dialects.pto.windows import Access, View, accessed, composed, whole
+from ptir_tools.dialects.pto.windows import Access, access_of, accessed, composed, whole
 
-LIMIT = 64  # traces of one function
-# Trips of a loop whose trip count is not known, by how deep it is nested; the first is what happens unless it is varied.
-TRIPS = ((3, 0, 1), (2, 0, 1), (1, 0))
 DEPTH = 16  # calls within calls
+MOST = 64  # iterations of a loop that is not followed to its end
 
-Key = Value | tuple[Value, int]  # a value the first time it is made; later with the count
+Options = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
+Passed = tuple[Any, Linear | None]  # what a block passes on: options or a condition, and the number of an index
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,23 +48,12 @@ class Role:
     writes: bool
 
 
-@dataclass(slots=True)
-class Step:
-    """One op of a trace. `operands` and `results` are values as the trace knows them."""
-
-    op: Op
-    role: Role
-    operands: list[Any]
-    results: Sequence[Key]
-    access: Access | None = None
-
-
 def role_of(op: Op) -> Role:
     """The role of an op; equal signatures have the same."""
     key = (op.defn, tuple([x.type for x in op.operands]), op.attrs)  # type: ignore[union-attr]
     if (found := _ROLES.get(key)) is None:
         last = op.results[-1].type if op.results else None
-        kinds = [operand_type(x).__class__ for x in op.operands] if op.defn.short != "tile.assign" else []  # which reads nothing
+        kinds = [operand_type(x).__class__ for x in op.operands]
         tiles, events = (tuple([i for i, k in enumerate(kinds) if k is kind]) for kind in (TileType, EventType))
         short = op.defn.short
         signals = last.__class__ is EventType
@@ -71,168 +66,402 @@ def role_of(op: Op) -> Role:
 _ROLES: dict[Any, Role] = {}
 
 
-@dataclass(slots=True)
-class _Choices:
-    """The choices of one trace: `taken` is asked in order of appearance; past its end the first option is taken."""
+class Walk:
+    """Follows a function. What tile ops do, and the state that branches fork and join, is the subclass's."""
 
-    taken: dict[tuple[Op, ...], int]
-    seen: dict[tuple[Op, ...], int] = field(default_factory=dict)
-
-    def pick(self, where: tuple[Op, ...], options: int) -> int:
-        self.seen[where] = options
-        return min(self.taken.get(where, 0), options - 1)
-
-
-def traces(function: Function, program: Program) -> Iterator[list[Step]]:
-    """The traces of a function, at most LIMIT, the usual one first."""
-    first = _Choices({})
-    yield _Tracer(program, first).function(function)
-    places = list(first.seen)
-    combinations: Iterator[tuple[int, ...]] = product(*(range(first.seen[p]) for p in places))
-    count = 1
-    for p in places:
-        count *= first.seen[p]
-    if count > LIMIT:
-        combinations = iter([tuple(k * (p == q) for p in places) for q in places for k in range(first.seen[q])])
-    done = {(0,) * len(places)}
-    for picks in islice(combinations, 4 * LIMIT):
-        if picks in done:
-            continue
-        done.add(picks)
-        yield _Tracer(program, _Choices(dict(zip(places, picks, strict=True)))).function(function)
-        if len(done) >= LIMIT:
-            return
-
-
-class _Tracer:
-    def __init__(self, program: Program, choices: _Choices) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.choices = choices
-        self.steps: list[Step] = []
-        self.known: dict[Value, Any] = {}  # what a value is in this trace: a Key, a View
+        self.decisions = Decisions()
+        self.here: Number = ALWAYS  # the condition under which the op at hand runs
+        self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
         self.index: dict[Value, Linear] = {}
-        self.times: dict[Value, int] = {}
-        self.path: tuple[Op, ...] = ()
+        self.within = Region()  # the function at hand
         self.depth = 0
+        self.inside = 0  # loops and calls around the op at hand
+        self.unproved: dict[Op, str] = {}
 
-    def function(self, function: Function) -> list[Step]:
+    def step(self, op: Op, role: Role) -> None:
+        """Follow an op that is no control flow and uses or makes tiles or events."""
+        raise NotImplementedError
+
+    def state(self) -> Any:
+        """What branches fork."""
+        raise NotImplementedError
+
+    def restore(self, state: Any) -> None:
+        """Go back to a state."""
+        raise NotImplementedError
+
+    def joined(self, condition: Number, then: Any, otherwise: Any) -> Any:
+        """The state that is `then` where the condition holds, else `otherwise`."""
+        raise NotImplementedError
+
+    # Blocks and values
+
+    def function(self, function: Function) -> None:
         for p in function.params:
             if isinstance(p.type, MemRefType):
-                self.known[p] = whole(p)
+                self.known[p] = ((ALWAYS, whole(p)),)
+        self.within = function
         self.block(function)
-        return self.steps
 
-    def look(self, x: Operand) -> Any:
-        return self.known.get(x, x) if x.__class__ is Value else None
-
-    def block(self, block: Region) -> tuple[Any, ...]:
+    def block(self, block: Region) -> list[Passed]:
         for op in block.body:
-            handler = _HANDLERS.get(op.defn.short, _Tracer.plain)
-            handler(self, op)
-        return tuple(self.bound(x) for x in block.results)
+            handler = _HANDLERS.get(op.defn.short)
+            if handler is not None:
+                handler(self, op)
+            elif op.regions:
+                self.unknown(op)
+            else:
+                self.plain(op)
+        return [self.bound(x) for x in block.results]
 
-    def bound(self, x: Operand) -> Any:
-        """What a block passes on: what the trace knows of a value, and its number if it is an index."""
-        return self.look(x), linear(x, self.index) if _is_index(operand_type(x)) else None
+    def bound(self, x: Operand) -> Passed:
+        t = operand_type(x)
+        if t.__class__ in (TileType, EventType, MemRefType):
+            return self.options(x), None
+        if _dtype(t) is I1:
+            return self.condition(x), None
+        return None, linear(x, self.index) if _is_index(t) else None
 
-    def bind(self, v: Value, passed: tuple[Any, Linear | None]) -> None:
+    def bind(self, v: Value, passed: Passed) -> None:
         self.known[v] = passed[0]
         if passed[1] is not None:
             self.index[v] = passed[1]
+        elif _is_index(v.type):
+            self.index[v] = Linear(0, {Value(v.type, v.name): 1})
+
+    def options(self, x: Operand) -> Options:
+        """What a tile, event or memref may be."""
+        return self.known.get(x) or ()  # type: ignore[arg-type]
 
     def plain(self, op: Op) -> None:
-        results: Sequence[Key] = op.results
-        known = self.known
-        if self.path:
-            results = [self.again(v) for v in op.results]
         for v in op.results:
-            if _is_index(v.type):
-                self.number(v, again=known.get(v, v) is not v)
+            if (dtype := _dtype(v.type)) is None:
+                continue
+            if dtype is I1:
+                self.known[v] = self.decided(op)
+            elif dtype.is_integer:
+                self.number(v)
         role = role_of(op)
         if role.tile_op or role.events or role.tiles or op.defn.short == "sync.op":
-            operands = [known.get(x, x) for x in op.operands]  # type: ignore[arg-type]
-            self.steps.append(Step(op, role, operands, results, self.access(op) if role.access else None))
+            self.step(op, role)
 
-    def again(self, v: Value) -> Key:
-        """What a value is that a loop or a call may make more than once."""
-        self.times[v] = n = self.times.get(v, -1) + 1
-        if not n:
-            return v
-        self.known[v] = key = (v, n)
-        return key
-
-    def number(self, v: Value, again: bool) -> None:
+    def number(self, v: Value) -> None:
         """What an index value is; one that is opaque is another unknown each time."""
-        self.index.pop(v, None)
+        again = self.index.pop(v, None) is not None
         expression = linear(v, self.index)
         if expression.terms != {v: 1} or expression.const:
             self.index[v] = expression
-        elif again:
-            self.index[v] = Linear(0, {Value(v.type, v.name): 1})
+        elif self.inside:
+            self.index[v] = Linear(0, {Value(v.type, v.name) if again else v: 1})
 
-    def access(self, op: Op) -> Access | None:
-        view = self.look(memory_of(op))
-        return accessed(op, view, self.index) if isinstance(view, View) else None
+    # Conditions
+
+    def condition(self, x: Operand) -> Number:
+        """The condition that an i1 is."""
+        if not isinstance(x, Value):
+            return int(any(x.data or b"")) if hasattr(x, "data") else self.decisions.fresh()
+        if (found := self.known.get(x)) is None:
+            self.known[x] = found = self.decisions.fresh()
+        return found  # type: ignore[no-any-return]
+
+    def decided(self, op: Op) -> Number:
+        """The condition that an op makes."""
+        short, d = op.defn.short, self.decisions
+        if short == "constant":
+            return int(any(op.attr("value").data or b""))
+        if short in ("andi", "ori", "xori", "select"):
+            a, b, *rest = [self.condition(x) for x in op.operands]
+            if short == "andi":
+                return d.both(a, b)
+            return d.either(a, ALWAYS if short == "ori" else d.negated(b) if short == "xori" else b, rest[0] if rest else b)
+        if short == "cmpi" and _is_index(operand_type(op.operands[0])):
+            a, b = (linear(x, self.index) for x in op.operands)  # type: ignore[assignment]
+            return self.compared(op.attr("predicate").lstrip("s"), a, b)  # type: ignore[arg-type]
+        return d.fresh()
+
+    def compared(self, predicate: str, a: Linear, b: Linear) -> Number:
+        if predicate in ("lt", "gt"):
+            return self.positive(b - a if predicate == "lt" else a - b)
+        if predicate in ("le", "ge"):
+            return self.decisions.negated(self.positive(a - b if predicate == "le" else b - a))
+        if predicate not in ("eq", "ne"):
+            return self.decisions.fresh()
+        apart = a - b
+        if apart.terms:
+            sign, key = _signed_terms(apart)
+            equal = self.decisions.condition(("eq", key, sign * apart.const))
+        else:
+            equal = int(apart.const == 0)
+        return equal if predicate == "eq" else self.decisions.negated(equal)
+
+    def positive(self, x: Linear) -> Number:
+        """The condition that `x` is greater than 0."""
+        if not x.terms:
+            return int(x.const > 0)
+        sign, key = _signed_terms(x)
+        if sign > 0:
+            return self.decisions.above(key, -x.const)
+        return self.decisions.negated(self.decisions.above(key, x.const - 1))
+
+    # Memory
+
+    def accesses(self, op: Op) -> Iterator[tuple[Number, Access]]:
+        """The windows that a load or store may touch, each with its condition."""
+        for when, view in self.options(memory_of(op)):
+            yield when, accessed(op, view, self.index)
 
     def view(self, op: Op) -> None:
-        parent = self.look(op.operands[0])
-        if isinstance(parent, View):
-            self.known[op.results[0]] = composed(op, parent, self.index)
+        views = self.options(op.operands[0])
+        self.known[op.results[0]] = tuple([(when, composed(op, parent, self.index)) for when, parent in views])
+
+    # Control flow
+
+    def branch(self, op: Op) -> None:
+        condition = self.condition(op.operands[0])
+        ways = [(condition, op.regions[0]), (self.decisions.negated(condition), op.regions[1])]
+        outer, before = self.here, self.state()
+        ends = []
+        for when, region in ways:
+            self.here = self.decisions.both(outer, when)
+            passed = None
+            if self.here != NEVER:
+                self.restore(before)
+                passed = (self.block(region), self.state())
+            ends.append(passed)
+        self.here = outer
+        if ends[0] is None or ends[1] is None:
+            values, state = ends[0] or ends[1] or ([self.nothing(v) for v in op.results], before)
+        else:
+            state = self.joined(condition, ends[0][1], ends[1][1])
+            values = [self.merged(condition, a, b) for a, b in zip(ends[0][0], ends[1][0], strict=True)]
+        self.restore(state)
+        for v, value in zip(op.results, values, strict=True):
+            self.bind(v, value)
+
+    def nothing(self, v: Value) -> Passed:
+        """A value of which nothing is known."""
+        return (self.decisions.fresh() if _dtype(v.type) is I1 else None), None
+
+    def merged(self, condition: Number, a: Passed, b: Passed) -> Passed:
+        """A value that is `a` where the condition holds, else `b`."""
+        d = self.decisions
+        index = a[1] if a[1] is not None and b[1] is not None and _same(a[1], b[1]) else None
+        if a[0] is b[0]:
+            return a[0], index
+        if not isinstance(a[0], tuple) and not isinstance(b[0], tuple):
+            return d.either(condition, a[0], b[0]), None
+        sides = ((condition, a[0] or ()), (d.negated(condition), b[0] or ()))
+        options: dict[Any, Number] = {}
+        for when, side in sides:
+            for own, x in side:
+                w = d.both(when, own)
+                if w != NEVER:
+                    before = options.get(x)
+                    options[x] = w if before is None else d.either(before, ALWAYS, w)
+        return tuple([(w, x) for x, w in options.items()]), None
 
     def loop(self, op: Op) -> None:
         lower, upper, step = (linear(x, self.index) for x in op.operands[:3])
-        body = op.regions[0]
+        apart = upper - lower
+        width = step.const if not step.terms and step.const > 0 else None
+        trips = max(0, -(-apart.const // width)) if width and not apart.terms else None
+        numbers: list[int] = []
+        if trips is not None and trips * _size(op) <= LIMITS.unrolled:
+            numbers = list(range(trips))
+        else:
+            window = self.window(op)
+            if trips is None or trips <= window:
+                numbers = list(range(window if trips is None else trips))
+            else:  # the first and the last ones, as many as keep the slots in step
+                period = _period(op, width or 1)
+                head = -(-window // 2 // period) * period
+                tail = window - head + (trips - window) % period
+                numbers = [*range(head), *range(trips - tail, trips)]
         carried = [self.bound(x) for x in op.operands[3:]]
-        for k in range(self.trips(op, lower, upper, step)):
-            self.path = (*self.path, op)
-            first = body.params[0]
-            self.index[first] = lower + step * k if not step.terms else Linear(0, {first: 1})
+        if trips is None and width:  # the last condition gets the first variable: it is tested last
+            for k in reversed(range(len(numbers))):
+                self.positive(apart + Linear(-width * k, {}))
+        self.repeat(op, numbers, carried, lower, width, apart if trips is None else None)
+
+    def repeat(
+        self, op: Op, numbers: list[int], carried: list[Passed], lower: Linear, width: int | None, apart: Linear | None
+    ) -> None:
+        """Follow iterations; where it is not known how many there are (`apart`), each may be the last."""
+        body, d, outer = op.regions[0], self.decisions, self.here
+        exits: list[tuple[Number, Any, list[Passed]]] = []
+        self.inside += 1
+        for k in numbers:
+            if apart is not None:
+                goes = self.positive(apart + Linear(-width * k, {})) if width else d.fresh()
+                exits.append((goes, self.state(), carried))
+                self.here = d.both(self.here, goes)
+                if self.here == NEVER:
+                    break
+            i = body.params[0]
+            self.index[i] = lower + Linear(width * k, {}) if width else Linear(0, {Value(i.type, i.name): 1})
             for p, value in zip(body.params[1:], carried, strict=True):
                 self.bind(p, value)
-            carried = list(self.block(body))
-            self.path = self.path[:-1]
+            carried = self.block(body)
+        self.inside -= 1
+        self.here = outer
+        state = self.state()
+        for goes, before, values in reversed(exits):
+            state = self.joined(goes, state, before)
+            carried = [self.merged(goes, a, b) for a, b in zip(carried, values, strict=True)]
+        if exits:
+            self.restore(state)
         for v, value in zip(op.results, carried, strict=True):
             self.bind(v, value)
 
-    def trips(self, op: Op, lower: Linear, upper: Linear, step: Linear) -> int:
-        around = sum(o.defn.short == "scf.for" for o in self.path)
-        trips = TRIPS[min(around, len(TRIPS) - 1)]
-        if not (lower.terms or upper.terms or step.terms) and step.const > 0:
-            return min(trips[0], max(0, -(-(upper.const - lower.const) // step.const)))
-        return trips[self.choices.pick((*self.path, op), len(trips))]
+    def window(self, op: Op) -> int:
+        """How many iterations show all that a loop can do; what it takes more is `Unproved`."""
+        width = linear(op.operands[2], self.index)
+        period = _period(op, width.const if not width.terms and width.const > 0 else 1)
+        reach = _reach(op, width.const if not width.terms else 0, self.within)
+        carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
+        wanted = 2 * period + carried + (reach or 0) + 1
+        most = max(3, min(MOST, 4 * LIMITS.unrolled // max(1, _size(op))))
+        if reach is None:
+            self.unproved[op] = "its accesses move in different steps, and it has more iterations than are followed"
+        elif wanted > most:
+            self.unproved[op] = f"only {most} of the {wanted} iterations that could matter are followed"
+        return max(3, min(wanted, most))
 
-    def branch(self, op: Op) -> None:
-        self.path = (*self.path, op)
-        taken = op.regions[self.choices.pick(self.path, 2)]
-        passed = self.block(taken)
-        self.path = self.path[:-1]
-        for v, value in zip(op.results, passed, strict=True):
-            self.bind(v, value)
+    def unknown(self, op: Op) -> None:
+        """An op with blocks that is not known here: they are followed a few times, and it is said."""
+        self.unproved[op] = "what repeats it is not known: three rounds are followed"
+        d, outer = self.decisions, self.here
+        self.inside += 1
+        ends = []
+        for _ in range(3):
+            for region in op.regions:
+                goes = d.fresh()
+                ends.append((goes, self.state()))
+                self.here = d.both(self.here, goes)
+                for p in region.params:
+                    self.bind(p, self.nothing(p))
+                self.block(region)
+        self.inside -= 1
+        self.here = outer
+        state = self.state()
+        for goes, before in reversed(ends):
+            state = self.joined(goes, state, before)
+        self.restore(state)
+        for v in op.results:
+            self.bind(v, self.nothing(v))
 
     def call(self, op: Op) -> None:
         callee = self.program.function(op.attr("callee"))
         if callee is None or self.depth >= DEPTH:
-            return self.plain(op)
-        passed = [self.bound(x) for x in op.operands]
-        for p, value in zip(callee.params, passed, strict=True):
-            self.bind(p, value)
-        self.path, self.depth = (*self.path, op), self.depth + 1
+            self.plain(op)
+            return
+        for p, x in zip(callee.params, op.operands, strict=True):
+            self.bind(p, self.bound(x))
+        outer, self.within = self.within, callee
+        self.depth, self.inside = self.depth + 1, self.inside + 1
         results = self.block(callee)
-        self.path, self.depth = self.path[:-1], self.depth - 1
+        self.within = outer
+        self.depth, self.inside = self.depth - 1, self.inside - 1
         for v, value in zip(op.results, results, strict=True):
             self.bind(v, value)
-        return None
 
 
-_HANDLERS = {
-    "memref.subview": _Tracer.view,
-    "scf.for": _Tracer.loop,
-    "scf.if": _Tracer.branch,
-    "func.call": _Tracer.call,
-}
+_HANDLERS = {"memref.subview": Walk.view, "scf.for": Walk.loop, "scf.if": Walk.branch, "func.call": Walk.call}
+
+
+@cache
+def _dtype(t: Type) -> Any:
+    """The element type of a scalar, else None."""
+    return None if isinstance(t, (TileType, MemRefType, EventType)) or getattr(t, "shape", ()) else getattr(t, "dtype", None)
 
 
 @cache
 def _is_index(t: Type) -> bool:
-    dtype = getattr(t, "dtype", None)
-    return dtype is not None and dtype.is_integer and not getattr(t, "shape", ())
+    dtype = _dtype(t)
+    return dtype is not None and dtype.is_integer and dtype is not I1
+
+
+def _same(a: Linear, b: Linear) -> bool:
+    return a.const == b.const and a.terms == b.terms
+
+
+def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
+    """The terms of `x` with the sign that makes the first value's positive, and that sign."""
+    first = min(x.terms, key=id)
+    sign = 1 if x.terms[first] > 0 else -1
+    return sign, frozenset([(v, k * sign) for v, k in x.terms.items()])
+
+
+# How long a loop is followed
+
+
+def _size(op: Op) -> int:
+    """The ops of one iteration, inner loops of known trips counted as often as they run."""
+    count = 0
+    for inner in op.regions[0].body:
+        count += 1
+        if inner.defn.short == "scf.for":
+            lower, upper, step = (linear(x) for x in inner.operands[:3])
+            apart = upper - lower
+            known = not apart.terms and not step.terms and step.const > 0
+            count += _size(inner) * max(0, -(-apart.const // step.const) if known else 4)
+        elif inner.regions:
+            count += sum(len(list(r.ops())) for r in inner.regions)
+    return count
+
+
+def _period(op: Op, width: int) -> int:
+    """After how many iterations the slots of a loop come round: all `i mod k` in it."""
+    found = 1
+    i = op.regions[0].params[0]
+    for inner in op.regions[0].ops():
+        if inner.defn.short in ("remsi", "remui"):
+            k = linear(inner.operands[1])
+            if k.terms or not k.const:
+                continue
+            moves = linear(inner.operands[0]).terms.get(i, 1) * width
+            found = lcm(found, abs(k.const) // gcd(k.const, moves))
+    return found
+
+
+def _reach(op: Op, width: int, function: Region) -> int | None:
+    """How many iterations apart two accesses can meet, of which one is in the loop; None where nothing bounds it."""
+    i = op.regions[0].params[0]
+    inside: dict[Value, list[Access]] = {}
+    every: dict[Value, list[tuple[Access, int]]] = {}
+    within = set(op.regions[0].ops())
+    for other in function.ops():
+        if other.defn.short in ACCESSES and (access := access_of(other)) is not None:
+            every.setdefault(access.root, []).append((access, role_of(other).pipe))
+            if other in within:
+                inside.setdefault(access.root, []).append(access)
+    reach = 0
+    for root, accesses in inside.items():
+        if len({pipe for _, pipe in every[root]}) == 1:  # one pipe is in order
+            continue
+        bounds = [_apart(d, i, width, accesses, [a for a, _ in every[root]]) for d in range(len(accesses[0].starts))]
+        if all(b == _FIXED for b in bounds):
+            continue
+        known = [b for b in bounds if b is not None and b != _FIXED]
+        if not known:
+            return None
+        reach = max(reach, min(known))
+    return reach
+
+
+_FIXED = -1  # an extent in which nothing moves with the loop, or only by its slots
+
+
+def _apart(d: int, i: Value, width: int, accesses: list[Access], every: list[Access]) -> int | None:
+    """As `_reach`, for extent `d` of one memory."""
+    moves = {a.starts[d].terms.get(i, 0) * width for a in accesses}
+    if moves == {0}:
+        return _FIXED
+    rest = {tuple((v, k) for v, k in a.starts[d].terms.items() if v is not i) for a in accesses}
+    if len(moves) > 1 or len(rest) > 1:
+        return None
+    first = min(a.starts[d].const for a in every)
+    ends = [a.starts[d].const + (a.most[d] or 1) * abs(a.steps[d] or 1) for a in every]
+    return -(-(max(ends) - first) // abs(moves.pop()))

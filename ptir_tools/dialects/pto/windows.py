@@ -133,10 +133,15 @@ def placed(functions: Sequence[Function]) -> dict[Value, Access]:
     return made
 
 
-def on_chip(t: TileType, address: int) -> Access:
+def on_chip(t: TileType, address: int | Linear) -> Access:
     """The bytes of a tile at an address of its space, as a window."""
-    size = (tile_bytes(t),)
-    return Access(_SPACES[t.loc or "Vec"], (number(address),), (1,), size, size)
+    return on_chip_bytes(t.loc or "Vec", address, tile_bytes(t))
+
+
+def on_chip_bytes(space: str, address: int | Linear, size: int) -> Access:
+    """Bytes of a space, as a window."""
+    start = number(address) if isinstance(address, int) else address
+    return Access(_SPACES[space], (start,), (1,), (size,), (size,))
 
 
 _SPACES = {loc: Value(INDEX_TYPE, loc) for loc in LOCS}
