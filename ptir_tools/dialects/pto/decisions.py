@@ -1,0 +1,159 @@
+"""Numbers that depend on conditions, as reduced ordered decision diagrams: what branches leave open is kept, not enumerated.
+
+A `Number` is an int, or a `Choice` between two numbers by one condition (a variable). Equal numbers are one object. A condition
+is itself a number, of leaves 0 and 1. Diagrams deeper than DEPTH are narrowed to the least number that they may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+DEPTH = 96  # variables on one path through a diagram
+
+
+class Mixed(Exception):
+    """A `Choice` was compared with a number by `<` or `>`: there is no one answer."""
+
+
+class Choice:
+    """`then` where the variable holds, else `otherwise`; `least` and `most` are over all paths."""
+
+    __slots__ = ("depth", "least", "most", "otherwise", "then", "variable")
+
+    def __init__(self, variable: int, then: Number, otherwise: Number) -> None:
+        self.variable = variable
+        self.then = then
+        self.otherwise = otherwise
+        parts = (then, otherwise)
+        self.depth = 1 + max([p.depth for p in parts if isinstance(p, Choice)], default=0)
+        self.least: int = min([p.least if isinstance(p, Choice) else p for p in parts])
+        self.most: int = max([p.most if isinstance(p, Choice) else p for p in parts])
+
+    def __lt__(self, other: Number) -> bool:
+        raise Mixed
+
+    def __gt__(self, other: Number) -> bool:
+        raise Mixed
+
+
+Number = int | Choice
+ALWAYS, NEVER = 1, 0
+
+
+def least(x: Number) -> int:
+    """The least that a number may be."""
+    return x if isinstance(x, int) else x.least
+
+
+class Decisions:
+    """The variables and diagrams of one function. The variable that came last is tested first."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[tuple[int, Number, Number], Choice] = {}
+        self.results: dict[tuple[Hashable, ...], Number] = {}
+        self.answers: dict[tuple[Number, int, Number], bool] = {}
+        self.variables = 0
+        self.narrowed = False  # whether a diagram was too deep to be kept
+        self.bounds: dict[Hashable, dict[int, Number]] = {}
+        self.named: dict[Hashable, Number] = {}
+
+    def make(self, variable: int, then: Number, otherwise: Number) -> Number:
+        if then is otherwise or then == otherwise:
+            return then
+        key = (variable, then, otherwise)
+        if (found := self.nodes.get(key)) is None:
+            self.nodes[key] = found = Choice(variable, then, otherwise)
+        if found.depth > DEPTH:
+            self.narrowed = True
+            return found.least if found.most > 1 else found
+        return found
+
+    def fresh(self) -> Number:
+        """A condition that nothing is known of."""
+        self.variables += 1
+        return self.make(self.variables, ALWAYS, NEVER)
+
+    def condition(self, key: Hashable) -> Number:
+        """The condition called `key`, the same one every time."""
+        if (found := self.named.get(key)) is None:
+            self.named[key] = found = self.fresh()
+        return found
+
+    def above(self, key: Hashable, bound: int) -> Number:
+        """The condition that the unknown integer called `key` is greater than `bound`; it implies those of lesser bounds."""
+        known = self.bounds.setdefault(key, {})
+        if bound not in known:
+            known[bound] = self.fresh()
+        made: Number = ALWAYS
+        for b in sorted(known):
+            if b <= bound:
+                made = self.both(made, known[b])
+        return made
+
+    def either(self, condition: Number, then: Number, otherwise: Number) -> Number:
+        """`then` where the condition holds, else `otherwise`."""
+        if isinstance(condition, int):
+            return then if condition else otherwise
+        if then is otherwise or then == otherwise:
+            return then
+        key = ("either", condition, then, otherwise)
+        if (found := self.results.get(key)) is None:
+            top = max([x.variable for x in (condition, then, otherwise) if isinstance(x, Choice)])
+            parts = [_parts(x, top) for x in (condition, then, otherwise)]
+            yes, no = (self.either(*[p[k] for p in parts]) for k in (0, 1))
+            self.results[key] = found = self.make(top, yes, no)
+        return found
+
+    def both(self, a: Number, b: Number) -> Number:
+        """Where both conditions hold."""
+        if a is b or b == 1 or a == 0:
+            return a
+        if a == 1 or b == 0:
+            return b
+        return self.either(a, b, NEVER)
+
+    def negated(self, a: Number) -> Number:
+        """Where a condition does not hold."""
+        return self.either(a, NEVER, ALWAYS)
+
+    def greater(self, a: Number, b: Number) -> Number:
+        """The greater of two numbers."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a if a > b else b
+        if a is b:
+            return a
+        if isinstance(b, int):
+            a, b = b, a
+        assert isinstance(b, Choice)
+        if (a if isinstance(a, int) else a.most) <= b.least:
+            return b
+        if (a if isinstance(a, int) else a.least) >= b.most:
+            return a
+        key = ("greater", a, b)
+        if (found := self.results.get(key)) is None:
+            top = max(b.variable, a.variable) if isinstance(a, Choice) else b.variable
+            (a0, a1), (b0, b1) = _parts(a, top), _parts(b, top)
+            self.results[key] = found = self.make(top, self.greater(a0, b0), self.greater(a1, b1))
+        return found
+
+    def below(self, x: Number, bound: int, when: Number) -> bool:
+        """Whether `x` is less than `bound` somewhere where the condition `when` holds."""
+        if isinstance(when, int) and not when:
+            return False
+        if isinstance(x, int):
+            return x < bound
+        if x.least >= bound:
+            return False
+        if x.most < bound or isinstance(when, int):
+            return True
+        key = (x, bound, when)
+        if (found := self.answers.get(key)) is None:
+            top = max(x.variable, when.variable)
+            (x0, x1), (w0, w1) = _parts(x, top), _parts(when, top)
+            self.answers[key] = found = self.below(x0, bound, w0) or self.below(x1, bound, w1)
+        return found
+
+
+def _parts(x: Number, variable: int) -> tuple[Number, Number]:
+    """`x` where the variable holds, and where it does not."""
+    return (x.then, x.otherwise) if isinstance(x, Choice) and x.variable == variable else (x, x)
