@@ -36,7 +36,7 @@ def found(*lines, parameters=f"%a: {M}, %b: {M}, %out: {M}, %n: index, %k: index
 
 
 def test_the_samples():
-    assert codes((SAMPLES / "08_async_pipeline.pto").read_text()) == []
+    assert set(codes((SAMPLES / "08_async_pipeline.pto").read_text())) <= {"RedundantWait"}  # loads are one pipe
     assert codes((SAMPLES / "26_bad_missing_wait.pto").read_text()) == ["UnwaitedEvent", "MissingWait"]
     assert codes((SAMPLES / "26_bad_missing_wait.pto").read_text(), Options(hazards=False)) == []
 
@@ -58,8 +58,8 @@ def test_waits_are_transitive():
 
 
 def test_one_pipe_is_in_order():
-    assert found(load("t"), load("s"), add("u", "%t", "%s", "%e_s"), sync("%e_t", "%e_u")) == []
-    assert found(load("t"), add("u", "%t", "%t", "%e_t"), add("v", "%u", "%u"), sync("%e_u", "%e_v")) == []
+    assert found(load("t"), load("s"), add("u", "%t", "%s", "%e_s"), sync("%e_u")) == []
+    assert found(load("t"), add("u", "%t", "%t", "%e_t"), add("v", "%u", "%u"), sync("%e_v")) == []
 
 
 def test_a_synchronous_op_completes_its_pipe():

@@ -3,7 +3,7 @@
 Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory (that of
 tiles that are bound to addresses, too) that may overlap, unless what was waited for says that they are complete. A block begins
 and ends with nothing under way: what is pending is awaited before a loop, a branch, a call or a barrier, and at the block's end.
-An op for whose event nobody waits stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
+An op that nothing follows stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
 4.3).
 """
 
@@ -43,11 +43,12 @@ class _Plan:
 
     waits: dict[Op, list[Op]] = field(default_factory=dict)
     syncs: list[tuple[Region, Op | None, list[Op]]] = field(default_factory=list)
+    free: set[Op] = field(default_factory=set)  # asynchronous, although what is waited for says that they are complete
 
-    def awaited(self) -> set[Op]:
-        """The ops for whose event somebody waits."""
+    def asynchronous(self) -> set[Op]:
+        """The ops that get an event."""
         lists = [*self.waits.values(), *(ops for _, _, ops in self.syncs)]
-        return {op for ops in lists for op in ops}
+        return self.free.union(*lists)
 
 
 @dataclass(slots=True, eq=False)
@@ -102,16 +103,13 @@ class _Block:
         waits = self.plan.waits.setdefault(op, [])
         made = _Task(op, pipe, self.places[pipe] + 1, clock, len(self.pending))
         touches = list(self.touches(made))
-        makers = [self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers]
-        for need in makers:
-            if need.pipe != pipe and clock[need.pipe] < need.place and need.op not in waits:
-                waits.append(need.op)
-        for need in makers:
-            clock = join(clock, need.clock)
-        met = {t for touch in touches for t in self.conflicts(touch)}
-        for need in sorted(met, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
+        needs = {self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers}
+        needs |= {t for touch in touches for t in self.conflicts(touch)}
+        for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
             if need.pipe != pipe and clock[need.pipe] < need.place:
                 waits.append(need.op)
+            elif need.pipe != pipe and made.clock[need.pipe] < need.place:
+                self.plan.free.add(need.op)
             clock = join(clock, need.clock)
         self.places[pipe] += 1
         made.clock = self.last[pipe] = advanced(clock, pipe, made.place)
@@ -149,14 +147,14 @@ class _Block:
             self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
     def flush(self, at: Op | None) -> None:
-        """Wait for all that is under way; where one says that others are complete, for it, and for loads and stores for which
-        nobody waits: synchronous they would hold up what follows them."""
-        awaited = self.plan.awaited()
+        """Wait for all that is under way; where one says that others are complete, for it alone. Loads and stores stay asynchronous
+        even so: synchronous they would hold up what follows them."""
         clock, ops = self.issued, []
         for t in reversed(self.pending):
-            covered = clock[t.pipe] >= t.place
-            if not covered or (t.op not in awaited and t.op.defn.short in ACCESSES):
+            if clock[t.pipe] < t.place:
                 ops.append(t.op)
+            elif t.op.defn.short in ACCESSES:
+                self.plan.free.add(t.op)
             clock = join(clock, t.clock)
         if ops:
             self.plan.syncs.append((self.region, at, ops[::-1]))
@@ -172,11 +170,11 @@ def _may_meet(a: Access | None, b: Access | None) -> bool:
 
 def _rewrite(rw: Rewriter, plan: _Plan) -> int:
     """Give the ops their events and waits, and put the syncs in; the number of events."""
-    awaited = plan.awaited()
+    asynchronous = plan.asynchronous()
     names = _names(rw)
     events: dict[Op, Value] = {}
     for op, waits in plan.waits.items():
-        if op in awaited:
+        if op in asynchronous:
             events[op] = _asynchronous(rw, op, [events[w] for w in waits], next(names))
         elif waits:
             _waiting(rw, op, [events[w] for w in waits])

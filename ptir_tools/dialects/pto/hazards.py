@@ -21,7 +21,6 @@ from ptir_tools.core.ir import Function, Op, Operand, Program, Value
 from ptir_tools.core.types import EventType, TileType
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
-from ptir_tools.dialects.pto.flags import flags_of
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
@@ -63,6 +62,15 @@ class _Tile:
     task: _Task | None
     home: Access | None = None
     over: list[tuple[Op, Number, bool]] = field(default_factory=list)  # with the condition, and whether it is certain
+
+
+@dataclass(slots=True, eq=False)
+class _Set:
+    """An event id as it was set once: which pipes waited for it, and events before it that they waited for only after."""
+
+    task: _Task
+    waits: list[tuple[int, Number]] = field(default_factory=list)
+    rivals: list[tuple[int, tuple[_Task, Number]]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -150,7 +158,10 @@ def _report_idle(run: _Run, function: Function, diagnostics: Diagnostics) -> Non
     used.update(*[r.results for r in (function, *(r for op in ops for r in op.regions))])
     for op in ops:
         v = op.results[-1] if op.results else None
-        if v is not None and v.type.__class__ is EventType and v not in used and is_tile_op(op.defn):
+        if v is None or v.type.__class__ is not EventType or v in used or not is_tile_op(op.defn):
+            continue
+        task = run.asynchronous.get(op)
+        if task is not None and run.waited[task.pipe] < task.place:  # a later op of the pipe says it as well
             message = f"nothing waits for %{v.name}; the op completes at the latest when the function returns"
             diagnostics.warning("UnwaitedEvent", message, op.loc, help="wait for it, or leave the event out")
     idle = run.found.idle - run.found.needed
@@ -189,11 +200,10 @@ class _Run(Walk):
                 types = infer(function, self.target) if bound else {}
                 self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
         self.placed = bool(self.homes or self.assigned)
-        self.targets: dict[Value, set[str]] = {}  # of events that state an id, the pipes that wait for them
-        for function in program.functions:
-            if any(isinstance(v.type, EventType) and v.type.eid is not None for op in function.ops() for v in op.results):
-                self.targets.update({v: flag.targets for v, flag in flags_of(function).of.items()})
-        self.set: dict[tuple[Any, ...], list[tuple[_Task, Number]]] = {}  # ids that were set and not yet waited for
+        self.asynchronous: dict[Op, _Task] = {}  # what each op was when it ran last
+        self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
+        self.flags: dict[_Task, _Set] = {}  # events that state an id
+        self.sets: dict[tuple[int, str, int | None], list[_Set]] = {}  # the same by pipe, scope and id, in order
 
     # Forks and joins
 
@@ -226,6 +236,7 @@ class _Run(Walk):
     def barrier(self, opcode: str) -> None:
         for i, name in enumerate(PIPES):
             if opcode == "ALL" or pipe_of_opcode(opcode) == name:
+                self.waited[i] = self.places[i]
                 self.issued = self.join(self.issued, self.last[i])
 
     def join(self, a: Clock, b: Clock) -> Clock:
@@ -246,13 +257,13 @@ class _Run(Walk):
                 if m > n or (m < n and (op, j) in self.found.needed):
                     others = self.join(others, other)
             tasks = self.options(op.operands[i])
-            orders = not tasks or any(
-                t is None or (t.pipe != pipe and self.open(others, t, self.both(when, t.when))) for when, t in tasks
-            )
+            for _, t in tasks:
+                self.waited[t.pipe] = max(self.waited[t.pipe], t.place)
+            orders = not tasks or any((t.pipe != pipe and self.open(others, t, self.both(when, t.when))) for when, t in tasks)
             (self.found.needed if orders else self.found.idle).add((op, i))
             clock = self.join(clock, own)
-            if self.set:
-                self.cleared(tasks, PIPES[pipe] if pipe is not None else "S")
+            if self.flags:
+                self.cleared(op.operands[i], 0 if pipe is None else pipe)
         return clock
 
     def event_clock(self, x: Operand) -> Clock:
@@ -299,7 +310,10 @@ class _Run(Walk):
             elif options is None:
                 self.known[v] = ((ALWAYS, _Tile(v, task)),)
         self.last[pipe] = task.clock
-        if not role.asynchronous:
+        if role.asynchronous:
+            self.asynchronous[op] = task
+        else:
+            self.waited[pipe] = place
             self.issued = self.join(self.issued, task.clock)
 
     def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
@@ -430,27 +444,37 @@ class _Run(Walk):
     # Event ids
 
     def signals(self, v: Value, task: _Task) -> None:
-        """An event with an id is set: the last one with it has been waited for."""
+        """An event that states an id is set."""
         assert isinstance(v.type, EventType)
-        source = PIPES[task.pipe]
-        for target in self.targets.get(v, ()):
-            if target == source:
-                continue
-            key = (source, target, v.type.scope or "intra", v.type.eid)
-            for other, when in self.set.get(key, ()):
-                if self.both(when, self.here) != NEVER and v.type.eid is not None:
-                    self.found.reused.setdefault((task.op, other.op), (v.type.eid, source, target, other.op.results[-1]))
-            self.set.setdefault(key, []).append((task, self.here))
+        flag = _Set(task)
+        self.flags[task] = flag
+        self.sets.setdefault((task.pipe, v.type.scope or "intra", v.type.eid), []).append(flag)
 
-    def cleared(self, tasks: Any, target: str) -> None:
-        """A pipe waits for an event: its id is free again."""
-        for key, pending in self.set.items():
-            if key[1] != target:
+    def cleared(self, event: Operand, target: int) -> None:
+        """A pipe waits for an event: no other one with its id, for which the pipe waits too, was set meanwhile."""
+        for when, task in self.options(event):
+            flag = self.flags.get(task)
+            if flag is None or task.pipe == target:
                 continue
-            for when, task in tasks:
-                at = self.both(when, self.here)
-                left = [(t, self.both(w, self.decisions.negated(at)) if t is task else w) for t, w in pending]
-                pending[:] = [(t, w) for t, w in left if w != NEVER]
+            t = task.op.results[-1].type
+            at = self.both(when, self.here)
+            for other, waited in flag.rivals:
+                if other != target or self.both(at, waited[1]) == NEVER:
+                    continue
+                self.reused(waited[0], task, target)
+            flag.waits.append((target, at))
+            for later in reversed(self.sets[task.pipe, t.scope or "intra", t.eid]):
+                if later is flag:
+                    break
+                now = self.both(at, later.task.when)
+                if any(p == target and self.both(now, w) != NEVER for p, w in later.waits):
+                    self.reused(task, later.task, target)
+                later.rivals.append((target, (task, now)))
+
+    def reused(self, first: _Task, second: _Task, target: int) -> None:
+        v = first.op.results[-1]
+        assert isinstance(v.type, EventType) and v.type.eid is not None
+        self.found.reused.setdefault((second.op, first.op), (v.type.eid, PIPES[first.pipe], PIPES[target], v))
 
 
 def join(a: Clock, b: Clock) -> Clock:
