@@ -26,7 +26,7 @@ from ptir_tools.dialects.pto.affine import Linear, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Number
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
-from ptir_tools.dialects.pto.windows import Access, access_of, accessed, composed, whole
+from ptir_tools.dialects.pto.windows import Access, access_of, accessed, composed, on_chip, whole
 
 DEPTH = 16  # calls within calls
 MOST = 64  # iterations of a loop that is not followed to its end
@@ -433,8 +433,13 @@ def _reach(op: Op, width: int, function: Region) -> int | None:
     every: dict[Value, list[tuple[Access, int]]] = {}
     within = set(op.regions[0].ops())
     for other in function.ops():
-        if other.defn.short in ACCESSES and (access := access_of(other)) is not None:
-            every.setdefault(access.root, []).append((access, role_of(other).pipe))
+        access, pipe = access_of(other) if other.defn.short in ACCESSES else None, 0
+        if access is not None:
+            pipe = role_of(other).pipe
+        elif other.defn.short == "tile.assign":
+            access, pipe = on_chip(operand_type(other.operands[0]), linear(other.operands[1])), -other.loc  # type: ignore[arg-type]
+        if access is not None:
+            every.setdefault(access.root, []).append((access, pipe))
             if other in within:
                 inside.setdefault(access.root, []).append(access)
     reach = 0

@@ -1,0 +1,174 @@
+"""The static check of order against a judge that knows only the specification (`pto_order_oracle`)."""
+
+import random
+
+import pto_order_oracle as oracle
+import pytest
+from pto_programs import SAMPLES, check, event
+
+from ptir_tools.core.diagnostics import Severity
+
+
+def reported(source, where):
+    """The errors of a program as the judge says them, and whether something is said to be unproved."""
+    _, found = check(source)
+
+    def op(span):
+        return where[source.count("\n", 0, span.start) + 1]
+
+    errors = [d for d in found if d.severity is Severity.ERROR]
+    got = {(d.code, "" if d.code == "TileOverwritten" else op(d.labels[0].span), op(d.span)) for d in errors}
+    return got, any(d.code == "Unproved" for d in found)
+
+
+def programs(seeds, unknown=False):
+    """Random programs, and each again without one of its waits, syncs or barriers."""
+    for seed in seeds:
+        whole = oracle.draw(seed, unknown)
+        yield seed, whole
+        harmed = oracle.broken(whole, random.Random(seed))
+        if harmed is not None:
+            yield seed, harmed
+
+
+def judge(seeds):
+    """Both agree on every pair of ops; the judge finds harm in some programs and none in others."""
+    harmful = count = 0
+    for seed, program in programs(seeds):
+        source, where = oracle.text(program)
+        wanted = oracle.faults(program)
+        assert reported(source, where) == (wanted, False), (seed, source)
+        count += 1
+        harmful += bool(wanted)
+    assert count / 10 < harmful < count * 9 / 10
+
+
+def test_static_programs_have_no_fault_too_many_and_none_too_few():
+    judge(range(250))
+
+
+@pytest.mark.slow
+def test_five_thousand_static_programs():
+    judge(range(1000, 3600))
+
+
+def test_of_unknown_trip_counts_what_is_not_proved_is_said():
+    for seed, program in programs(range(200), unknown=True):
+        source, where = oracle.text(program)
+        wanted = oracle.faults(program)
+        got, unproved = reported(source, where)
+        if got != wanted:
+            wanted |= oracle.faults(program, oracle.MANY)
+        assert got <= wanted, (seed, source)
+        assert unproved or got == wanted, (seed, source)
+
+
+def test_the_judge_itself():
+    load = oracle.Do("load", "t", memory="a", place=oracle.Place(0), event="e")
+    store = oracle.Do("store", "s", ["t"], ["e"], memory="a", place=oracle.Place(0))
+    assert oracle.faults([load, store]) == set()
+    assert oracle.faults([load, oracle.replace(store, waits=[])]) == {("MissingWait", "t", "s")}
+
+
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        ("fn_ring2", {"MemoryHazard"}),
+        ("fn_ring3", {"MemoryHazard"}),
+        ("fn_ring4", {"MemoryHazard"}),
+        ("fp_trips", set()),
+        ("ping_dynamic_addr", {"MemoryHazard"}),
+        ("ping_far", {"MemoryHazard", "OutOfBounds"}),
+        ("clobber", {"TileOverwritten"}),
+        ("choices7", {"MemoryHazard"}),
+        ("m7", {"EventIdReused"}),
+        ("m3", {"MemoryHazard"}),
+        ("redundant_wait_by_hand", set()),
+    ],
+)
+def test_programs_by_hand(name, wanted):
+    _, found = check((SAMPLES / "order" / f"{name}.pto").read_text())
+    assert {d.code for d in found if d.severity is Severity.ERROR} == wanted
+    assert name != "redundant_wait_by_hand" or [d.code for d in found] == ["RedundantWait"]
+
+
+M, T, STORE = "pto.memref<8x8xf32>", "tile<8x8xf32>", event("TSTORE_VEC")
+
+
+def branches(count):
+    lines = []
+    for i in range(count):
+        body = (f"%e{i} = pto.tile.store %t, %w[0, 0] : {M}, {T}, {STORE}", f"%x{i} = pto.tile.exp %t : {T}")[i % 2]
+        lines += [f"scf.if %p{i} {{", body, "} else {", "}"]
+    parameters = ", ".join([f"%a: {M}", f"%w: {M}", *(f"%p{i}: i1" for i in range(count))])
+    load = f"%t = pto.tile.load %a[0, 0] : {M}, {T}"
+    return f"func.func @f({parameters}) {{\n" + "\n".join([load, *lines]) + "\n%%s\nreturn\n}\n".replace("%%", "%")
+
+
+def test_many_branches_are_merged():
+    source = branches(60)
+    assert not check(source % "")[1].errors
+    _, found = check(source % f"%u = pto.tile.load %w[0, 0] : {M}, {T}")
+    assert [d.code for d in found if d.severity is Severity.ERROR] == ["MemoryHazard"] * 30
+
+
+@pytest.mark.parametrize("second, code", [("%p", None), ("%q", "MemoryHazard"), ("%n", "MemoryHazard")])
+def test_one_condition_twice_is_one(second, code):
+    """A store under `%p`; a sync under `%p`, under another condition, or where `%p` does not hold."""
+    negated = "%one = pto.constant 1 : i1\n%n = pto.xori %p, %one : i1"
+    source = f"""func.func @f(%a: {M}, %w: {M}, %p: i1, %q: i1) {{
+    {negated}
+    %t = pto.tile.load %a[0, 0] : {M}, {T}
+    scf.if %p {{
+      %e = pto.tile.store %t, %w[0, 0] : {M}, {T}, {STORE}
+    }} else {{
+    }}
+    scf.if {second} {{
+      pto.sync.op #pto.op<ALL>
+    }} else {{
+    }}
+    %u = pto.tile.load %w[0, 0] : {M}, {T}
+    return
+    }}"""
+    assert [d.code for d in check(source)[1] if d.severity is Severity.ERROR] == ([code] if code else [])
+
+
+RING = """func.func @f(%a: pto.memref<8x8xf32>, %w: pto.memref<256x8xf32>, %n: index) {{
+  %c0 = pto.constant 0 : index
+  %c1 = pto.constant 1 : index
+  %k = pto.constant {k} : index
+  %c8 = pto.constant 8 : index
+  %t = pto.tile.load %a[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>
+  %d, %e0 = pto.tile.load %a[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TLOAD>>
+  %r = scf.for %i = %c0 to {n} step %c1 iter_args(%x = %e0) -> (!pto.event) {{
+    %j = pto.addi %i, %c1 : index
+    %s = pto.remsi %i, %k : index
+    %s1 = pto.remsi %j, %k : index
+    %row = pto.muli %s, %c8 : index
+    %next = pto.muli %s1, %c8 : index
+    %f = pto.tile.store %t, %w[%row, %c0] : pto.memref<256x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TSTORE_VEC>>
+    %u, %e = pto.tile.load %w[%next, %c0] {wait}: pto.memref<256x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TLOAD>>
+    {sync}
+    scf.yield %e : !pto.event
+  }}
+  return
+}}
+"""
+
+
+@pytest.mark.parametrize("k", range(2, 17))
+@pytest.mark.parametrize("n", ["%n", "%many"])
+def test_rings_of_any_size(k, n):
+    """Iteration i loads the slot that iteration i - k + 1 stored: a hazard once the ring has come round, whatever its size."""
+
+    def errors(wait, sync, trips=n):
+        text = RING.format(k=k, n=trips, wait=wait, sync=sync).replace("  %k =", "  %many = pto.constant 100000 : index\n  %k =")
+        found = check(text)[1]
+        assert not any(d.code == "Unproved" for d in found)
+        return {d.code for d in found if d.severity is Severity.ERROR}
+
+    assert errors("", "") == {"MemoryHazard"}
+    assert errors("", "pto.sync.op #pto.op<ALL>") == set()
+    few = f"%few{k}"
+    short = RING.format(k=k, n=few, wait="", sync="").replace("  %k =", f"  {few} = pto.constant {k - 1} : index\n  %k =")
+    assert not check(short)[1].errors  # too short to come round
