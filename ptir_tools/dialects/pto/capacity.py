@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
-from ptir_tools.core.types import TileType
+from ptir_tools.core.types import MemRefType, TileType
 from ptir_tools.dialects.pto.info import infer, tile_bytes
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
+from ptir_tools.dialects.pto.names import SPACE_LOCS
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches
 from ptir_tools.dialects.pto.types import type_text
 
 # Ops whose result may not lie over an operand, although they work element by element (facts 5, the fourth gate).
@@ -42,6 +44,7 @@ class Space:
     name: str
     buffers: list[Buffer] = field(default_factory=list)
     peak: int = 0
+    scratch: int = 0  # bytes at the peak that no tile has, but an op for itself
     at: list[Buffer] = field(default_factory=list)
 
 
@@ -164,38 +167,71 @@ def spaces(function: Function, target: Target | None = None) -> list[Space]:
     made: dict[str, Space] = {}
     for b in buffers(function, target):
         made.setdefault(b.space, Space(b.space)).buffers.append(b)
+    scratches_at = _scratches(function, target)
     for space in made.values():
-        _peak(space)
+        _peak(space, scratches_at if space.name == "Vec" else ())
     return list(made.values())
 
 
-def _peak(space: Space) -> None:
+def _scratches(function: Function, target: Target | None) -> list[tuple[int, int]]:
+    """Where in the line of ops one uses the target's scratch, and how many bytes (facts 3.2)."""
+    if target is None or target.scratch is None or not any(scratches(op.defn.short) for op in function.ops()):
+        return []
+    line = _Line()
+    line.block(function)
+    size = target.scratch[1]
+    return [(line.start[op.results[0]], size) for op in function.ops() if scratches(op.defn.short)]
+
+
+def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
     owners = [(i, b) for i, b in enumerate(space.buffers) if b.parent is None]
-    changes = sorted([(b.start, 1, i) for i, b in owners] + [(b.end, 0, i) for i, b in owners])
+    changes = [(b.start, 1, i, b.size) for i, b in owners] + [(b.end, 0, i, -b.size) for i, b in owners]
+    changes += [(at, 2, -1, size) for at, size in scratch] + [(at, 3, -1, -size) for at, size in scratch]
+    changes.sort()
     now = top = 0
-    for k, (_, opens, i) in enumerate(changes, 1):
-        now += space.buffers[i].size if opens else -space.buffers[i].size
+    for k, (_, kind, _, size) in enumerate(changes, 1):
+        now += size
         if now > space.peak:
-            space.peak, top = now, k
+            space.peak, top, space.scratch = now, k, size if kind == 2 else 0
     live: dict[int, None] = {}
-    for _, opens, i in changes[:top]:
-        if opens:
+    for _, kind, i, _ in changes[:top]:
+        if kind == 1:
             live[i] = None
-        else:
+        elif not kind:
             live.pop(i, None)
     space.at = [space.buffers[i] for i in live]
 
 
 def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
-    """Report the spaces whose live tiles do not fit, naming what is live at the peak."""
+    """Warn of spaces whose live tiles do not fit, naming what is live at the peak; addresses, where there are any, say more.
+
+    Memrefs outside gm have their place in their space as long as the function runs: those alone that do not fit are an error.
+    """
+    used: dict[str, int] = {}
+    for p in function.params:
+        space = SPACE_LOCS.get(p.type.space or "gm") if isinstance(p.type, MemRefType) else None
+        if space is None:
+            continue
+        assert isinstance(p.type, MemRefType)
+        size = p.type.dtype.size * prod([d for d in p.type.shape if isinstance(d, int)])
+        used[space] = total = used.get(space, 0) + size
+        if total > (capacity := target.capacity.get(space, total)):
+            message = f"%{p.name} has {size} bytes, {target.name} has {capacity} of {space}"
+            message += f", and {total - size} are taken by other arguments" if total > size else ""
+            diagnostics.error("CapacityExceeded", message, function.loc, help="pass it in gm, or in parts")
+            return
+    if any(op.defn.short == "tile.assign" for op in function.ops()):
+        return
     for space in spaces(function, target):
         capacity = target.capacity[space.name]
-        if space.peak <= capacity:
+        needed = space.peak + used.get(space.name, 0)
+        if needed <= capacity:
             continue
         labels = [(b.op.loc, f"{b.size} bytes, {type_text(b.value.type)}") for b in space.at if b.op is not None]
         at = space.at[-1].op.loc if space.at[-1].op is not None else function.loc
         names = ", ".join(f"%{b.value.name}" for b in space.at)
-        message = f"{space.peak} bytes of {space.name} are live at once, {target.name} has {capacity}: {names}"
-        diagnostics.error(
-            "CapacityExceeded", message, at, labels=labels, help="store or finish some of them earlier, or use smaller tiles"
-        )
+        message = f"{needed} bytes of {space.name} are live at once, {target.name} has {capacity}: {names}"
+        if space.scratch:
+            message += f" (and {space.scratch} that an op uses for itself)"
+        hint = "store or finish some of them earlier, or use smaller tiles; pto-bufferize refuses it"
+        diagnostics.warning("CapacityExceeded", message, at, labels=labels, help=hint)

@@ -61,7 +61,7 @@ class _Tile:
     value: Value
     task: _Task | None
     home: Access | None = None
-    over: list[tuple[Op, Number, bool]] = field(default_factory=list)  # with the condition, and whether it is certain
+    over: list[tuple[Op, Number, bool, bool]] = field(default_factory=list)  # condition, whether certain, whether as scratch
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +79,7 @@ class _Findings:
 
     missing: dict[tuple[Op, Op], Value] = field(default_factory=dict)
     memory: dict[tuple[Op, Op], tuple[str, bool]] = field(default_factory=dict)
-    over: dict[tuple[Op, Op], tuple[Value, bool]] = field(default_factory=dict)
+    over: dict[tuple[Op, Op], tuple[Value, bool, bool]] = field(default_factory=dict)
     reused: dict[tuple[Op, Op], tuple[int, str, str, Value]] = field(default_factory=dict)
     outside: dict[Op, tuple[str, str]] = field(default_factory=dict)
     needed: set[tuple[Op, int]] = field(default_factory=set)  # waits that order something at some time
@@ -118,8 +118,12 @@ def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
         labels = [(producer.loc, f"completes with %{event}")]
         diagnostics.error("MissingWait", message, user.loc, labels=labels, help=f"add `wait(%{event})` to the op that uses {at}")
     for (second, first), (kind, certain) in found.memory.items():
-        _report_memory(second, first, kind, certain, diagnostics)
-    for (user, writer), (v, certain) in found.over.items():
+        if (second, first) not in found.missing:
+            _report_memory(second, first, kind, certain, diagnostics)
+    for (user, writer), (v, certain, scratch) in found.over.items():
+        if scratch:
+            _report_scratch(user, writer, v, run, diagnostics)
+            continue
         verb = "was" if certain else "may have been"
         message = f"%{v.name} is used here, and its memory {verb} overwritten"
         report = diagnostics.error if certain else diagnostics.warning
@@ -140,6 +144,15 @@ def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
         message = "too many conditions meet here: a clock was taken for the least that it may be"
         diagnostics.warning("Unproved", message, function.loc, help="some of the hazards that are reported may be none")
     _report_idle(run, function, diagnostics)
+
+
+def _report_scratch(user: Op, writer: Op, v: Value, run: _Run, diagnostics: Diagnostics) -> None:
+    assert run.target is not None and run.target.scratch is not None
+    start, size = run.target.scratch
+    where = f"bytes {start} to {start + size} of Vec, which {writer.defn.short} uses for itself on {run.target.name}"
+    message = f"%{v.name} is live in {where}: {start} bytes are left while it runs"
+    hint = "bind it to a lower address, or use smaller tiles"
+    diagnostics.error("CapacityExceeded", message, user.loc, labels=[(writer.loc, "uses the scratch")], help=hint)
 
 
 def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics: Diagnostics) -> None:
@@ -324,13 +337,13 @@ class _Run(Walk):
                 task = tile.task
                 if task is not None and self.open(clock, task, when):
                     self.found.missing.setdefault((op, task.op), x)  # type: ignore[arg-type]
-                for writer, at, certain in tile.over:
+                for writer, at, certain, scratch in tile.over:
                     if self.both(self.both(self.here, when), at) != NEVER:
-                        self.overwritten(op, writer, x, certain)
+                        self.overwritten(op, writer, x, certain, scratch)
 
-    def overwritten(self, user: Op, writer: Op, v: Any, certain: bool) -> None:
+    def overwritten(self, user: Op, writer: Op, v: Any, certain: bool, scratch: bool) -> None:
         if (user, writer) not in self.found.over or certain:
-            self.found.over[user, writer] = (v, certain)
+            self.found.over[user, writer] = (v, certain, scratch)
 
     # Memory
 
@@ -352,7 +365,7 @@ class _Run(Walk):
         assert touch.access is not None and earlier.access is not None
         met = overlap(touch.access, earlier.access)
         key = (touch.task.op, earlier.task.op)
-        if met is None or key in self.found.missing:
+        if met is None:
             return
         kind = "RAW" if earlier.writes and not touch.writes else "WAR" if touch.writes and not earlier.writes else "WAW"
         if key not in self.found.memory or met:
@@ -368,11 +381,11 @@ class _Run(Walk):
         if scratch is not None:
             space = on_chip_bytes("Vec", *scratch)
             self.memory(_Touch(task, task.place, space, True, self.here), space, clock)
-            self.occupy(_Tile(op.results[0], task, space), op, keep=False)
+            self.occupy(_Tile(op.results[0], task, space), op, scratch=True)
             for x in (op.operands[i] for i in role.tiles):
                 for _, tile in self.options(x):
                     if tile.home is not None and overlap(tile.home, space):
-                        self.overwritten(op, op, x, True)
+                        self.overwritten(op, op, x, True, True)
         for v in op.results:
             if not isinstance(v.type, TileType):
                 continue
@@ -386,7 +399,7 @@ class _Run(Walk):
             self.memory(_Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
             self.occupy(tile, op)
             if scratch is not None and overlap(tile.home, on_chip_bytes("Vec", *scratch)):
-                self.overwritten(op, op, v, True)
+                self.overwritten(op, op, v, True, True)
 
     def home(self, v: Value) -> Access | None:
         """Where a tile lies, as far as it is bound to an address."""
@@ -426,7 +439,7 @@ class _Run(Walk):
             self.known[v] = ((ALWAYS, tile),)
             self.occupy(tile, op)
 
-    def occupy(self, tile: _Tile, op: Op, keep: bool = True) -> None:
+    def occupy(self, tile: _Tile, op: Op, scratch: bool = False) -> None:
         """Let a tile have its bytes: those that had them are overwritten."""
         assert tile.home is not None
         rest = []
@@ -434,10 +447,10 @@ class _Run(Walk):
             now = self.both(when, self.here)
             met = overlap(tile.home, other.home) if now != NEVER and other.home is not None else None
             if met is not None:
-                other.over.append((op, self.here, met))
+                other.over.append((op, self.here, met, scratch))
             if met is None or now != when:
                 rest.append((other, when))
-        if keep:
+        if not scratch:
             rest.append((tile, self.here))
         self.live[tile.home.root] = rest
 

@@ -47,6 +47,7 @@ LAYOUTS = ("ND", "DN", "Zz", "Zn", "Nz", "Nn")
 SPACES = ("gm", "ub", "vec", "mat", "left", "right", "acc", "bias", "scale")
 SCOPES = ("intra", "inter")
 
+SPACE_LOCS = {"ub": "Vec"} | {name.lower(): name for name in LOCS}  # where memrefs outside gm are
 _LOCS = {name.lower(): name for name in LOCS} | {"scaling": "Scale"}
 _LAYOUTS = {name.lower(): name for name in LAYOUTS}
 
