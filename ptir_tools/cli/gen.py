@@ -13,7 +13,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import FORMATS, load_dialect
 
-_GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir", "mind", "tiny")}
+_GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir", "mind", "tiny", "pto")}
 
 
 @subcommand(

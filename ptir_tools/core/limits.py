@@ -19,9 +19,7 @@ class Limits:
     fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as what it replaces
     iterations: int = 1_000_000  # of one loop at run time
     rewrites_per_op: int = 64  # of the greedy driver, on average, before it calls two rules circular
-    unrolled: int = (
-        8192  # PTO: ops that the hazard check follows through one loop, its inner loops included, iteration by iteration
-    )
+    unrolled: int = 8192  # PTO: ops of a loop, inner loops included, that the check of order follows one by one
     pieces: int = 128  # Tiny: ExcessivePiecewise
     memory: int | None = None  # run: planned peak plus inputs; None is half of the machine's
 

@@ -43,7 +43,15 @@ def _two_loads(first: int, second: int) -> str:
     events = [f"!pto.event<producer = #pto.op<TLOAD>, eid = {eid}>" for eid in (first, second)]
     types = "pto.memref<32x32xf32>, tile<32x32xf32>"
     loads = (f"%t{k}, %e{k} = pto.tile.load %a[%c0, %c0] : {types}, {e}" for k, e in enumerate(events))
-    return _program(*loads, f"pto.sync wait(%e0, %e1) : {', '.join(events)}")
+    return _program(*loads, *(f"pto.sync wait(%e{k}) : {e}" for k, e in enumerate(events)))
+
+
+def _two_tiles(second: int) -> str:
+    """Two tiles, the first at 0 and still used when the second has its place."""
+    binds = (f"%b{k} = pto.constant {at} : index\npto.tile.assign %{t}, %b{k} : tile<32x32xf32>, index" for k, t, at in
+             ((0, "t", 0), (1, "u", second)))  # fmt: skip
+    first, second_bind = binds
+    return _program(_LOAD, first, _LOAD.replace("%t", "%u"), second_bind, "%v = pto.tile.add %t, %u : tile<32x32xf32>")
 
 
 CODES: tuple[Code, ...] = (
@@ -141,9 +149,20 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "EventIdReused",
-        "Two events between the same pipes state one id, and the second is signaled before the first was waited for. A warning.",
+        "Two events between the same pipes state one id, and the second is signaled before the first was waited for.",
         _two_loads(0, 0),
         _two_loads(0, 1),
+    ),
+    _code(
+        "TileOverwritten",
+        "A tile is used after its memory went to another one, by the addresses that `pto.tile.assign` gives.",
+        _two_tiles(0),
+        _two_tiles(4096),
+    ),
+    Code(
+        "Unproved",
+        "What the check of order could not follow to its end: a loop whose accesses move in different steps, or that takes too "
+        "many iterations, an address that is not known, too many conditions at once. A warning.",
     ),
     _code(
         "IllegalOnTarget",

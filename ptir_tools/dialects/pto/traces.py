@@ -437,7 +437,7 @@ def _reach(op: Op, width: int, function: Region) -> int | None:
         if access is not None:
             pipe = role_of(other).pipe
         elif other.defn.short == "tile.assign":
-            access, pipe = on_chip(operand_type(other.operands[0]), linear(other.operands[1])), -other.loc  # type: ignore[arg-type]
+            access, pipe = on_chip(operand_type(other.operands[0]), linear(other.operands[1])), -id(other)  # type: ignore[arg-type]
         if access is not None:
             every.setdefault(access.root, []).append((access, pipe))
             if other in within:

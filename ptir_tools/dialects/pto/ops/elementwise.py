@@ -125,7 +125,7 @@ def _compare(name: str, text: str) -> None:
 
         return kit.compute(context, to, event, valid, wait, tiles, made)
 
-    kit.declare(name, body, compared, text)
+    kit.declare(name, body, compared, text, generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))})
 
 
 _compare("cmp", "Compare two tiles by `cmpMode` (EQ, NE, LT, LE, GT, GE): a mask of 0 and 1, one element each.")
@@ -200,7 +200,7 @@ def cvt(
     return kit.compute(context, to, event, valid, wait, [x], made)
 
 
-kit.declare("cvt", cvt, converted)
+kit.declare("cvt", cvt, converted, generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))})
 
 
 # Partial: where only one operand is valid, it is copied

@@ -48,7 +48,18 @@ def gathered(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -
     rules.same_extent("rows of operand and result", tile.shape[0], to.shape[0])
 
 
-@op("pto.tile.gather", infer=rules.rule("tile.gather", gathered, "to"), traits=kit.TILE, check=rules.check_tile_op)
+def any_pattern(choices: Any, *types: Type) -> dict[str, str]:
+    """A mask pattern where there is no index tile."""
+    return {"maskPattern": "" if len(types) > 1 else choices.one(tuple(_PATTERNS))}
+
+
+@op(
+    "pto.tile.gather",
+    infer=rules.rule("tile.gather", gathered, "to"),
+    traits=kit.TILE,
+    check=rules.check_tile_op,
+    generate=any_pattern,
+)
 def gather(
     x: Tile,
     indices: Maybe,

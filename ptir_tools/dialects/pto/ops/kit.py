@@ -106,12 +106,23 @@ def with_scalar(name: str, fn: n.Function, infer: Callable[..., Any], text: str)
 
 
 def declare(
-    name: str, body: Callable[..., Any], infer: Callable[..., Any], text: str | None = None, traits: Trait = ELEMENTWISE
+    name: str,
+    body: Callable[..., Any],
+    infer: Callable[..., Any],
+    text: str | None = None,
+    traits: Trait = ELEMENTWISE,
+    generate: Callable[..., object] | None = None,
 ) -> None:
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
     no docstring of its own."""
     body.__doc__ = f"{text or inspect.getdoc(body)} Seed 4.4; facts 2.2."
-    op(f"pto.tile.{name}", infer=rules.rule(f"tile.{name}", infer, "to"), traits=TILE | traits, check=rules.check_tile_op)(body)
+    op(
+        f"pto.tile.{name}",
+        infer=rules.rule(f"tile.{name}", infer, "to"),
+        traits=TILE | traits,
+        check=rules.check_tile_op,
+        generate=generate,
+    )(body)
 
 
 # Rules of families

@@ -244,7 +244,13 @@ def load(
     return issue(context, wait, event, lambda: made.fill(source[region], True), made)
 
 
-@op("pto.tile.store", infer=rules.rule("tile.store", stored), traits=WRITES | ASYNC | WAITS, check=check_store)
+@op(
+    "pto.tile.store",
+    infer=rules.rule("tile.store", stored),
+    traits=WRITES | ASYNC | WAITS,
+    check=check_store,
+    generate=lambda choices, *_: {"atomic": choices.one(tuple(_ATOMICS))},
+)
 def store(
     tile: Tile,
     target: Array,

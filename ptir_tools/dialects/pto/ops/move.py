@@ -246,4 +246,4 @@ def fillpad(
     return kit.compute(context, to, event, valid, wait, [x], made, default=static_shape(to))
 
 
-kit.declare("fillpad", fillpad, padded, traits=MOVEMENT)
+kit.declare("fillpad", fillpad, padded, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)})

@@ -1,0 +1,497 @@
+"""Random PTO kernels that verify, over the whole op table: events, loops, branches, reused addresses, rings, valid regions.
+
+An op is drawn from the table, and types for its operands, attributes and results until its own type rule takes them; tiles of
+those types are then made or taken from before. A new op is so generated without another line. Order is kept by waiting for
+everything that an op may follow; `harm` takes one wait away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.choices import Choices
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
+from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import OPS, SEGMENTS, OpDef, create
+from ptir_tools.core.types import (
+    INDEX_TYPE,
+    EventType,
+    MemRefType,
+    ScalarType,
+    TileType,
+    Type,
+    event,
+    memref,
+    scalar,
+    tensor,
+    tile,
+)
+from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.info import tile_bytes
+from ptir_tools.dialects.pto.names import LOCS
+from ptir_tools.dialects.pto.pipes import is_tile_op, producers
+from ptir_tools.dialects.pto.text.literals import integer
+
+DTYPES = (F32, F16, BF16, SI8, SI16, SI32, UI8, UI16, UI32, UI64, FP8_E4M3, FP8_E5M2)
+SIDES = (1, 8, 16, 32, 64)
+_GUESSES = 20_000  # per op, until its rule takes one
+_WANTED = 12  # signatures that are kept per op
+_APART = 1 << 13  # bytes between the addresses of tiles
+
+
+@dataclass(slots=True, frozen=True)
+class Signature:
+    """Types that an op's rule takes; without `valid` and `wait`."""
+
+    operands: tuple[tuple[Type, ...], ...]  # per group
+    attrs: tuple[tuple[str, Any], ...]
+    results: tuple[TileType, ...]
+
+
+@dataclass(slots=True)
+class _Made:
+    """A tile that may be used: the events of its maker and of its readers ('' none), and where it lies."""
+
+    value: Value
+    events: list[Value] = field(default_factory=list)
+    address: int | None = None
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """A kernel in the making."""
+
+    choices: Choices
+    function: Function
+    block: Region
+    signatures: dict[str, list[Signature]]
+    tiles: list[_Made] = field(default_factory=list)
+    memory: list[Value] = field(default_factory=list)  # events of accesses of memory that something may have to wait for
+    names: int = 0
+    depth: int = 0
+    asynchronous: bool = True
+    addresses: bool = False
+    free: int = 0  # the first address that no tile had
+    counters: list[Value] = field(default_factory=list)
+
+    # Parts
+
+    def name(self, letter: str) -> str:
+        self.names += 1
+        return f"{letter}{self.names}"
+
+    def emit(self, op: Op, letter: str = "x") -> Op:
+        for v in op.results:
+            v.name = self.name("e" if isinstance(v.type, EventType) else letter)
+        self.block.body.append(op)
+        return op
+
+    def index(self, n: int) -> Value:
+        return self.emit(create(OPS["pto.constant"], (), {"value": integer(n, INDEX)}), "c").result
+
+    def number(self, t: ScalarType) -> Value:
+        if t.dtype is INDEX:
+            return self.index(self.choices.number(0, 3))
+        values = (1, 2, 3) if t.dtype.is_integer else (1.5, 0.25, -2.0)
+        n = self.choices.flag() if t.dtype is I1 else self.choices.one(values)
+        literal = arrays.to_literal(arrays.np.asarray(n).astype(arrays.numpy_dtype(t.dtype)), tensor(t.dtype))
+        return self.emit(create(OPS["pto.constant"], (), {"value": literal}), "k").result
+
+    def argument(self, t: Type, letter: str) -> Value:
+        """An argument of this type: one that is there, or a new one."""
+        same = [p for p in self.function.params if p.type is t]
+        if same and (isinstance(t, ScalarType) or self.choices.flag()):
+            return self.choices.one(same)
+        p = Value(t, self.name(letter))
+        self.function.params.append(p)
+        return p
+
+    def tile(self, t: TileType) -> _Made:
+        """A tile of this type: one that is there, or one that is loaded and moved to where it is wanted."""
+        same = [m for m in self.tiles if m.value.type is t]
+        if same and self.choices.number(0, 3):
+            return self.choices.one(same)
+        moves = {"Left": "mov.m2l", "Right": "mov.m2r", "Bias": "mov.m2b", "Scale": "mov.m2s"}
+        if t.loc in moves:
+            source = self.tile(tile(t.dtype, t.shape, "Mat"))
+            return self.do(OPS[f"pto.tile.{moves[t.loc]}"], [[source.value]], {}, (t,), [source])[0]
+        if t.loc == "Acc":
+            m, n = (d if isinstance(d, int) else 1 for d in t.shape)
+            part = SI8 if t.dtype is SI32 else F16
+            left, right = self.tile(tile(part, (m, 16), "Left")), self.tile(tile(part, (16, n), "Right"))
+            return self.do(OPS["pto.tile.matmul"], [[left.value], [right.value]], {}, (t,), [left, right])[0]
+        return self.load(t)
+
+    def load(self, t: TileType) -> _Made:
+        """A tile from memory: at a corner of a larger memref, through a view, or at a place that the loop gives."""
+        rows = [d if isinstance(d, int) else 1 for d in t.shape]
+        extents = [d * self.choices.one((1, 2, 4)) for d in rows]
+        source = self.argument(memref(t.dtype, extents), "m")
+        indices: list[Operand] = [self.offset(have - d) for have, d in zip(extents, rows, strict=True)]
+        if not self.choices.number(0, 3):
+            view = memref(t.dtype, rows, None, None, _strides(extents), "?")  # type: ignore[arg-type]
+            sizes, steps = [self.index(d) for d in rows], [self.index(1) for _ in rows]
+            try:
+                op = create(OPS["pto.memref.subview"], (source, indices, sizes, steps), {"to": view})
+            except Violation:
+                pass
+            else:
+                source, indices = self.emit(op, "v").result, [self.index(0) for _ in rows]
+        return self.do(OPS["pto.tile.load"], [[source], indices], {}, (t,), [], memory=True)[0]
+
+    def offset(self, room: int) -> Value:
+        """An index from 0 to `room`; in a loop at times its counter, kept in range."""
+        if self.counters and room and self.choices.flag():
+            ring = self.index(self.choices.number(1, room + 1))
+            return self.emit(create(OPS["pto.remsi"], (self.counters[-1], ring)), "i").result
+        return self.index(self.choices.number(0, room))
+
+    def valid(self, t: TileType) -> list[Operand]:
+        """A valid region: mostly that of the type, at times a smaller one."""
+        if self.choices.number(0, 7):
+            return []
+        return [self.index(self.choices.number(1, d if isinstance(d, int) else 1)) for d in t.shape]
+
+    # Ops
+
+    def do(
+        self,
+        defn: OpDef,
+        groups: list[list[Operand]],
+        attrs: dict[str, Any],
+        results: tuple[TileType, ...],
+        used: Sequence[_Made],
+        memory: bool = False,
+    ) -> list[_Made]:
+        """Emit a tile op that waits for all it may follow."""
+        at = [self.address(t, k) for k, t in enumerate(results)] if self.addresses and results else []
+        events = [e for m in used for e in m.events[:1]] + (self.memory if memory else [])
+        if at:
+            events += [e for m in self.tiles if m.address is not None and m.address in at for e in m.events]
+            over = {m.address for m in used}
+            at = [self.fresh_address(t) if a in over else a for a, t in zip(at, results, strict=True)]
+            self.tiles = [m for m in self.tiles if m.address is None or m.address not in at]
+        waits = list(dict.fromkeys(events))
+        names = [g.name for g in defn.groups]
+        asynchronous = self.asynchronous and self.choices.number(0, 3) > 0
+        first = groups[0][0].type if groups and isinstance(groups[0][0], Value) else None
+        signal = event(self.choices.one(producers(defn.short, first))) if asynchronous else None
+        tos = [a.name for a in defn.attrs if a.kind == "TileType"]
+        given = attrs | dict(zip(tos, results, strict=False)) | {"event": signal}
+        parts: list[list[Operand]] = [*groups, *([] for _ in range(len(names) - len(groups)))]
+        if "valid" in names and results:
+            parts[names.index("valid")] = self.valid(results[0])
+        if "wait" in names:
+            parts[names.index("wait")] = list(waits)
+        try:
+            op = create(defn, parts, given)
+            if defn.check is not None:
+                defn.check(op)
+        except Violation:
+            if "valid" not in names or not parts[names.index("valid")]:
+                raise
+            parts[names.index("valid")] = []
+            op = create(defn, parts, given)
+        self.emit(op, "t")
+        own = [op.results[-1]] if asynchronous else []
+        for m in used:
+            m.events += own
+        if memory:
+            self.memory += own
+        made = [_Made(v, list(own)) for v in op.results if isinstance(v.type, TileType)]
+        for m, a in zip(made, at, strict=False):
+            m.address = a
+            self.emit(create(OPS["pto.tile.assign"], (m.value, self.index(a))))
+        self.tiles += made
+        return made
+
+    def address(self, t: TileType, k: int) -> int:
+        """Where a tile goes: over one of the same type that is then used no more, or to bytes of its own."""
+        old = [m.address for m in self.tiles if m.value.type is t and m.address is not None] if not k and not self.depth else []
+        return self.choices.one(old) if old and self.choices.flag() else self.fresh_address(t)
+
+    def fresh_address(self, t: TileType) -> int:
+        self.free += -(-tile_bytes(t) // _APART) * _APART
+        return self.free - -(-tile_bytes(t) // _APART) * _APART
+
+    def any_op(self) -> None:
+        """An op of the table with one of its signatures."""
+        name = self.choices.one(tuple(self.signatures))
+        signature = self.choices.one(self.signatures[name])
+        defn = OPS[name]
+        groups: list[list[Operand]] = []
+        used: list[_Made] = []
+        memory = False
+        for types in signature.operands:
+            part: list[Operand] = []
+            for t in types:
+                if isinstance(t, TileType):
+                    used.append(self.tile(t))
+                    part.append(used[-1].value)
+                elif isinstance(t, MemRefType):
+                    memory = True
+                    part.append(self.argument(t, "m"))
+                else:
+                    assert isinstance(t, ScalarType)
+                    part.append(self.number(t) if t.dtype is not INDEX else self.index(0))
+            groups.append(part)
+        if any(u not in self.tiles for u in used):  # making one operand took the place of another
+            return
+        if memory and defn.short == "tile.load":
+            self.load(signature.results[0])
+            return
+        self.do(defn, groups, dict(signature.attrs), signature.results, used, memory)
+
+    def settle(self) -> None:
+        """Wait for everything."""
+        events = list(dict.fromkeys([*self.memory, *(e for m in self.tiles for e in m.events)]))
+        if events and self.choices.flag():
+            self.emit(create(OPS["pto.sync"], [events]))
+        else:
+            self.emit(create(OPS["pto.sync.op"], (), {"opcode": "ALL"}))
+        self.memory = []
+        for m in self.tiles:
+            m.events = []
+
+    def inside(self, region: Region, size: int) -> None:
+        """Fill a block; it ends with nothing under way."""
+        outer, tiles, self.block = self.block, self.tiles, region
+        self.tiles, self.depth = list(tiles), self.depth + 1
+        self.steps(size)
+        self.settle()
+        self.block, self.tiles, self.depth = outer, tiles, self.depth - 1
+
+    def branch(self, size: int) -> None:
+        """A branch, at times with a tile and its event for a result."""
+        self.settle()
+        ways = [Region(isolated=False), Region(isolated=False)]
+        condition = self.argument(scalar(I1), "p")
+        for r in ways:
+            self.inside(r, size)
+        t = self.choices.one([tile(F32, (8, 8)), tile(F16, (16, 16))])
+        if self.choices.flag():
+            for r in ways:
+                outer, tiles, self.block = self.block, self.tiles, r
+                self.tiles, self.memory = [], []
+                self.addresses, before = False, self.addresses
+                end = self.load(t)
+                e = end.events[0] if end.events else None
+                if e is not None:
+                    self.emit(create(OPS["pto.sync"], [[e]]))
+                r.results, r.result_types = [end.value], [t]
+                self.block, self.tiles, self.memory, self.addresses = outer, tiles, [], before
+        op = create(OPS["pto.scf.if"], (condition,), regions=ways)
+        self.emit(op, "t")
+        self.tiles += [_Made(v) for v in op.results]
+
+    def loop(self, size: int) -> None:
+        """A loop, at times over a ring of addresses, or with a tile and its event that it carries."""
+        self.settle()
+        trips = self.choices.number(0, 5)
+        upper = self.argument(INDEX_TYPE, "n") if self.choices.flag() else self.index(trips)
+        bounds = [self.index(0), upper, self.index(self.choices.number(1, 2))]
+        counter = Value(INDEX_TYPE, self.name("i"))
+        body = Region(params=[counter], isolated=False)
+        inits: list[Operand] = []
+        carried = None
+        if self.choices.flag():
+            t = tile(F32, (8, 8))
+            outside, self.addresses, was = self.addresses, False, self.asynchronous
+            self.asynchronous = True
+            start = self.load(t)
+            self.addresses, self.asynchronous = outside, was
+            if start.events:
+                carried = (Value(t, self.name("t")), Value(start.events[0].type, self.name("e")))
+                inits = [start.value, start.events[0]]
+                body.params += carried
+        self.counters.append(counter)
+        self.inside(body, size)
+        outer, tiles, self.block = self.block, self.tiles, body
+        if self.choices.flag() and self.addresses:
+            self.ring(counter)
+        if carried:
+            self.finish(body, carried)
+        self.block, self.tiles = outer, tiles
+        self.counters.pop()
+        op = self.emit(create(OPS["pto.scf.for"], (*bounds, inits), regions=[body]), "t")
+        if carried:
+            self.tiles.append(_Made(op.results[0], [op.results[1]]))
+
+    def finish(self, body: Region, carried: tuple[Value, Value]) -> None:
+        """Use what is carried, and make it anew."""
+        before, after = carried
+        t = before.type
+        signal = OPS["pto.tile.exp"]
+        used = create(signal, ([before], [], [after]), {"to": t, "event": None})
+        source = self.argument(memref(F32, (8, 8)), "r")
+        zero = [self.index(0), self.index(0)]
+        again = create(OPS["pto.tile.load"], ([source], zero, [], []), {"to": t, "event": after.type})
+        for op in (used, again):
+            self.emit(op, "t")
+        body.results, body.result_types = list(again.results), [v.type for v in again.results]
+
+    def ring(self, counter: Value) -> None:
+        """A tile at an address by slot, loaded and used."""
+        t = tile(F32, (8, 8))
+        slots = self.choices.number(2, 4)
+        start = self.fresh_address(t)
+        for _ in range(slots - 1):
+            self.fresh_address(t)
+        slot = self.emit(create(OPS["pto.remsi"], (counter, self.index(slots))), "s").result
+        offset = self.emit(create(OPS["pto.muli"], (slot, self.index(_APART))), "s").result
+        at = self.emit(create(OPS["pto.addi"], (offset, self.index(start))), "s").result
+        source = self.argument(memref(F32, (8, 8)), "r")
+        zero = [self.index(0), self.index(0)]
+        op = self.emit(create(OPS["pto.tile.load"], ([source], zero, [], []), {"to": t, "event": event("TLOAD")}), "t")
+        self.emit(create(OPS["pto.tile.assign"], (op.result, at)))
+        used = create(OPS["pto.tile.abs"], ([op.result], [], [op.results[1]]), {"to": t, "event": None})
+        self.emit(used, "t")
+
+    def arithmetic(self) -> None:
+        """Scalar ops of the table on constants."""
+        defn = OPS[self.choices.one(_scalars())]
+        for _ in range(64):
+            types = [scalar(self.choices.one((INDEX, SI32, F32, I1, F16, SI8))) for _ in defn.groups]
+            types = [types[0]] * len(types) if self.choices.flag() else types
+            to = scalar(self.choices.one((INDEX, SI32, F32, F16, SI8, SI16)))
+            attrs: dict[str, Any] = {a.name: to if a.name == "to" else "eq" for a in defn.attrs}
+            try:
+                defn.result_types(tuple(types), defn.fill(attrs))
+            except Violation:
+                continue
+            self.emit(create(defn, [self.number(t) for t in types], attrs), "s")
+            return
+
+    def steps(self, size: int) -> None:
+        for _ in range(self.choices.number(1, size)):
+            way = self.choices.number(0, 19)
+            if way == 0 and self.depth < 2:
+                self.branch(max(1, size // 3))
+            elif way in (1, 2) and self.depth < 2:
+                self.loop(max(1, size // 3))
+            elif way == 3:
+                self.settle()
+            elif way == 4:
+                self.arithmetic()
+            else:
+                self.any_op()
+
+
+def generate(choices: Choices, *, size: int = 12) -> Program:
+    """A kernel of about `size` steps at most, which verifies without a target."""
+    function = Function("kernel")
+    kernel = _Kernel(choices, function, function, signatures())
+    kernel.asynchronous = choices.number(0, 4) > 0
+    kernel.addresses = choices.flag()
+    kernel.steps(size)
+    kernel.settle()
+    return Program(DIALECT, [function], [], "kernel", format="pto")
+
+
+def harm(program: Program, choices: Choices) -> Op | None:
+    """Take one wait of a random op away, or one barrier, in place; the op, or None where there is none."""
+    spots: list[tuple[Region, Op, int]] = []
+    for block in program.blocks():
+        for op in block.body:
+            at = [k for k, x in enumerate(op.operands) if isinstance(x, Value) and isinstance(x.type, EventType)]
+            spots += [(block, op, k) for k in at if not op.regions]
+            spots += [(block, op, -1)] if op.defn.short == "sync.op" else []
+    if not spots:
+        return None
+    block, op, k = choices.one(spots)
+    if k < 0 or len(op.operands) == 1:
+        block.body.remove(op)
+        return op
+    op.operands = (*op.operands[:k], *op.operands[k + 1 :])
+    if SEGMENTS in op.defn.attr_index:
+        lengths = list(op.attr(SEGMENTS))
+        lengths[[g.name for g in op.defn.groups].index("wait")] -= 1
+        at = op.defn.attr_index[SEGMENTS]
+        op.attrs = (*op.attrs[:at], tuple(lengths), *op.attrs[at + 1 :])
+    return op
+
+
+# What an op takes
+
+
+@cache
+def signatures() -> dict[str, list[Signature]]:
+    """Some signatures of every tile op, found by asking its rule."""
+    return {d.name: found for d in OPS.values() if d.name.startswith("pto.") and is_tile_op(d) and (found := list(_found(d)))}
+
+
+@cache
+def _scalars() -> tuple[str, ...]:
+    names = (d for d in OPS.values() if d.name.startswith("pto.") and d.is_pure and not d.is_constant and not d.regions)
+    return tuple(d.name for d in names if "." not in d.short and "div" not in d.short and "rem" not in d.short)
+
+
+def _found(defn: OpDef) -> Iterator[Signature]:
+    from ptir_tools.core.choices import Seeded
+
+    choices = Seeded(len(defn.name))
+    groups = [g for g in defn.groups if g.name not in ("valid", "wait")]
+    seen: set[Signature] = set()
+    for _ in range(_GUESSES):
+        signature = _guess(defn, groups, choices)
+        if signature is not None and signature not in seen:
+            seen.add(signature)
+            yield signature
+            if len(seen) == _WANTED:
+                return
+
+
+def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | None:
+    shape = (choices.one(SIDES), choices.one(SIDES))
+    dtype = choices.one(DTYPES)
+    tiles: list[TileType] = []
+    operands: list[tuple[Type, ...]] = []
+    for g in groups:
+        count = {"one": 1, "maybe": choices.number(0, 1)}.get(g.kind, choices.one((2, 2, 2, 1, 4)))
+        types: list[Type] = []
+        for _ in range(count):
+            kind = (
+                choices.one(("tile", "tile", "tile", "memref", "scalar")) if g.kind == "one" else choices.one(("tile", "index"))
+            )
+            if kind == "tile":
+                tiles.append(_tile(choices, dtype, shape))
+                types.append(tiles[-1])
+            elif kind == "memref":
+                types.append(memref(dtype, shape))
+            else:
+                types.append(scalar(choices.one((dtype, dtype, INDEX, SI32)) if kind == "scalar" else INDEX))
+        operands.append(tuple(types))
+    tos = [a.name for a in defn.attrs if a.kind == "TileType"]
+    results = tuple(choices.one((*tiles, _tile(choices, dtype, shape))) for _ in tos)
+    flat = [t for part in operands for t in part]
+    drawn: Any = defn.generate(choices, *flat) if defn.generate is not None and choices.flag() else {}
+    attrs: dict[str, Any] = dict(drawn)
+    attrs |= {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
+    whole = attrs | dict(zip(tos, results, strict=True))
+    lengths = {SEGMENTS: (*map(len, operands), 0, 0)} if SEGMENTS in defn.attr_index else {}
+    if SEGMENTS in lengths and len(lengths[SEGMENTS]) != len(defn.groups):
+        lengths = {SEGMENTS: (*map(len, operands), *(0,) * (len(defn.groups) - len(operands)))}
+    try:
+        defn.result_types(tuple(flat), defn.fill(whole | lengths, tuple(flat)))
+    except Violation:
+        return None
+    return Signature(tuple(operands), tuple(attrs.items()), results)
+
+
+def _tile(choices: Choices, dtype: DType, shape: tuple[int, int]) -> TileType:
+    """A tile type near to the others of its op."""
+    rows, columns = shape
+    third = choices.one(SIDES)
+    near = (shape, shape, shape, (rows, 1), (1, columns), (columns, rows), (rows, third), (third, columns), (columns, third))
+    return tile(
+        choices.one((dtype, dtype, dtype, choices.one(DTYPES))), choices.one(near), choices.one((None, None, None, *LOCS))
+    )
+
+
+def _strides(extents: Sequence[int]) -> tuple[int, ...]:
+    return (extents[1], 1) if len(extents) == 2 else (1,)
