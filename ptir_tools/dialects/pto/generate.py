@@ -31,15 +31,14 @@ from ptir_tools.core.types import (
     tensor,
     tile,
 )
-from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto import DIALECT, info
 from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.pipes import is_tile_op, producers
 from ptir_tools.dialects.pto.text.literals import integer
 
 DTYPES = (F32, F16, BF16, SI8, SI16, SI32, UI8, UI16, UI32, UI64, FP8_E4M3, FP8_E5M2)
 SIDES = (1, 8, 16, 32, 64)
-_GUESSES = 20_000  # per op, until its rule takes one
+_GUESSES = 6000  # per op, until its rule takes one
 _WANTED = 12  # signatures that are kept per op
 _APART = 1 << 13  # bytes between the addresses of tiles
 
@@ -69,7 +68,6 @@ class _Kernel:
     choices: Choices
     function: Function
     block: Region
-    signatures: dict[str, list[Signature]]
     tiles: list[_Made] = field(default_factory=list)
     memory: list[Value] = field(default_factory=list)  # events of accesses of memory that something may have to wait for
     names: int = 0
@@ -221,8 +219,10 @@ class _Kernel:
 
     def any_op(self) -> None:
         """An op of the table with one of its signatures."""
-        name = self.choices.one(tuple(self.signatures))
-        signature = self.choices.one(self.signatures[name])
+        name = self.choices.one(tile_ops())
+        if not (known := signatures(name)):
+            return
+        signature = self.choices.one(known)
         defn = OPS[name]
         groups: list[list[Operand]] = []
         used: list[_Made] = []
@@ -385,7 +385,7 @@ class _Kernel:
 def generate(choices: Choices, *, size: int = 12) -> Program:
     """A kernel of about `size` steps at most, which verifies without a target."""
     function = Function("kernel")
-    kernel = _Kernel(choices, function, function, signatures())
+    kernel = _Kernel(choices, function, function)
     kernel.asynchronous = choices.number(0, 4) > 0
     kernel.addresses = choices.flag()
     kernel.steps(size)
@@ -420,9 +420,15 @@ def harm(program: Program, choices: Choices) -> Op | None:
 
 
 @cache
-def signatures() -> dict[str, list[Signature]]:
-    """Some signatures of every tile op, found by asking its rule."""
-    return {d.name: found for d in OPS.values() if d.name.startswith("pto.") and is_tile_op(d) and (found := list(_found(d)))}
+def tile_ops() -> tuple[str, ...]:
+    """The tile ops of the table."""
+    return tuple(d.name for d in OPS.values() if d.name.startswith("pto.") and is_tile_op(d))
+
+
+@cache
+def signatures(name: str) -> tuple[Signature, ...]:
+    """Some signatures of a tile op, found by asking its rule."""
+    return tuple(_found(OPS[name]))
 
 
 @cache
@@ -447,50 +453,51 @@ def _found(defn: OpDef) -> Iterator[Signature]:
 
 
 def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | None:
-    shape = (choices.one(SIDES), choices.one(SIDES))
-    dtype = choices.one(DTYPES)
-    tiles: list[TileType] = []
+    near = _Near(choices, choices.one(DTYPES), (choices.one(SIDES), choices.one(SIDES), choices.one(SIDES)))
+    places, place = info.fixed(defn.short)
     operands: list[tuple[Type, ...]] = []
-    for g in groups:
+    for k, g in enumerate(groups):
         count = {"one": 1, "maybe": choices.number(0, 1)}.get(g.kind, choices.one((2, 2, 2, 1, 4)))
-        types: list[Type] = []
-        for _ in range(count):
-            kind = (
-                choices.one(("tile", "tile", "tile", "memref", "scalar")) if g.kind == "one" else choices.one(("tile", "index"))
-            )
-            if kind == "tile":
-                tiles.append(_tile(choices, dtype, shape))
-                types.append(tiles[-1])
-            elif kind == "memref":
-                types.append(memref(dtype, shape))
-            else:
-                types.append(scalar(choices.one((dtype, dtype, INDEX, SI32)) if kind == "scalar" else INDEX))
-        operands.append(tuple(types))
-    tos = [a.name for a in defn.attrs if a.kind == "TileType"]
-    results = tuple(choices.one((*tiles, _tile(choices, dtype, shape))) for _ in tos)
+        index = g.kind == "many" and choices.flag()
+        loc = places[k] if k < len(places) else None
+        operands.append(tuple(INDEX_TYPE if index else near.operand(loc, g.kind == "one") for _ in range(count)))
     flat = [t for part in operands for t in part]
+    tiles = [t for t in flat if isinstance(t, TileType)]
+    tos = [a.name for a in defn.attrs if a.kind == "TileType"]
+    results = tuple(choices.one((*tiles, near.tile(place), near.tile(place))) for _ in tos)
     drawn: Any = defn.generate(choices, *flat) if defn.generate is not None and choices.flag() else {}
-    attrs: dict[str, Any] = dict(drawn)
-    attrs |= {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
-    whole = attrs | dict(zip(tos, results, strict=True))
-    lengths = {SEGMENTS: (*map(len, operands), 0, 0)} if SEGMENTS in defn.attr_index else {}
-    if SEGMENTS in lengths and len(lengths[SEGMENTS]) != len(defn.groups):
-        lengths = {SEGMENTS: (*map(len, operands), *(0,) * (len(defn.groups) - len(operands)))}
+    attrs: dict[str, Any] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
+    whole = attrs | dict(zip(tos, results, strict=True)) | {"event": None}
+    if SEGMENTS in defn.attr_index:
+        whole[SEGMENTS] = (*map(len, operands), *(0,) * (len(defn.groups) - len(operands)))
     try:
-        defn.result_types(tuple(flat), defn.fill(whole | lengths, tuple(flat)))
+        defn.infer(*defn.split(filled := defn.fill(whole, tuple(flat)), flat), **defn.named(filled))
     except Violation:
         return None
     return Signature(tuple(operands), tuple(attrs.items()), results)
 
 
-def _tile(choices: Choices, dtype: DType, shape: tuple[int, int]) -> TileType:
-    """A tile type near to the others of its op."""
-    rows, columns = shape
-    third = choices.one(SIDES)
-    near = (shape, shape, shape, (rows, 1), (1, columns), (columns, rows), (rows, third), (third, columns), (columns, third))
-    return tile(
-        choices.one((dtype, dtype, dtype, choices.one(DTYPES))), choices.one(near), choices.one((None, None, None, *LOCS))
-    )
+@dataclass(slots=True)
+class _Near:
+    """Types that are near to each other: of one or two element types, and of three extents."""
+
+    choices: Choices
+    dtype: DType
+    sides: tuple[int, int, int]
+
+    def tile(self, loc: str | None) -> TileType:
+        """A tile type; `loc` is where the op wants it, None where it leaves that open."""
+        rows, columns, third = self.sides
+        shapes = ((rows, columns),) * 4 + ((rows, 1), (1, columns), (columns, rows), (rows, third), (third, columns))
+        dtype = self.choices.one((self.dtype, self.dtype, self.dtype, F32, SI32, self.choices.one(DTYPES)))
+        return tile(dtype, self.choices.one(shapes), loc or self.choices.one((None, None, None, "Mat", "Acc")))
+
+    def operand(self, loc: str | None, any_kind: bool) -> Type:
+        """A tile, or where that may be a memref or scalar."""
+        kind = self.choices.number(0, 5) if any_kind and loc is None else 5
+        if kind == 0:
+            return memref(self.dtype, self.sides[:2])
+        return scalar(self.choices.one((self.dtype, INDEX, SI32))) if kind == 1 else self.tile(loc)
 
 
 def _strides(extents: Sequence[int]) -> tuple[int, ...]:

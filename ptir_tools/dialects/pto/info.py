@@ -74,6 +74,11 @@ def _location(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[V
     return "Vec"
 
 
+def fixed(short: str) -> tuple[tuple[str, ...], str | None]:
+    """Where an op wants its operands, the first ones, and where its result is; empty and None where it leaves that open."""
+    return ("Mat",) if short in _FROM_MAT else _OPERANDS.get(short, ()), _RESULTS.get(short)
+
+
 def _uses(function: Function) -> dict[Value, set[str]]:
     """The locations in which uses need a value, where they fix one."""
     found: dict[Value, set[str]] = {}
