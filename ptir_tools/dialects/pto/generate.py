@@ -379,7 +379,10 @@ class _Kernel:
             elif way == 4:
                 self.arithmetic()
             else:
-                self.any_op()
+                try:
+                    self.any_op()
+                except Violation:  # an operand that no load or move can make
+                    continue
 
 
 def generate(choices: Choices, *, size: int = 12) -> Program:
@@ -464,7 +467,7 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
     flat = [t for part in operands for t in part]
     tiles = [t for t in flat if isinstance(t, TileType)]
     tos = [a.name for a in defn.attrs if a.kind == "TileType"]
-    results = tuple(choices.one((*tiles, near.tile(place), near.tile(place))) for _ in tos)
+    results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.joined(tiles))) for _ in tos)
     drawn: Any = defn.generate(choices, *flat) if defn.generate is not None and choices.flag() else {}
     attrs: dict[str, Any] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
     whole = attrs | dict(zip(tos, results, strict=True)) | {"event": None}
@@ -490,7 +493,13 @@ class _Near:
         rows, columns, third = self.sides
         shapes = ((rows, columns),) * 4 + ((rows, 1), (1, columns), (columns, rows), (rows, third), (third, columns))
         dtype = self.choices.one((self.dtype, self.dtype, self.dtype, F32, SI32, self.choices.one(DTYPES)))
-        return tile(dtype, self.choices.one(shapes), loc or self.choices.one((None, None, None, "Mat", "Acc")))
+        place = loc or self.choices.one((None, None, None, "Mat", "Acc"))
+        return tile(self.choices.one((F32, SI32)) if place == "Acc" else dtype, self.choices.one(shapes), place)
+
+    def joined(self, tiles: Sequence[TileType]) -> TileType:
+        """A tile of all columns of these."""
+        columns = sum(t.shape[-1] for t in tiles if isinstance(t.shape[-1], int))
+        return tile(tiles[0].dtype, (*tiles[0].shape[:-1], columns)) if tiles else self.tile(None)
 
     def operand(self, loc: str | None, any_kind: bool) -> Type:
         """A tile, or where that may be a memref or scalar."""

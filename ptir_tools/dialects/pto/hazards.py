@@ -29,6 +29,7 @@ from ptir_tools.dialects.pto.traces import Role, Walk
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
 Clock = tuple[Number, ...]
+BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
 ZERO: Clock = (0,) * len(PIPES)
 
 
@@ -62,6 +63,14 @@ class _Tile:
     task: _Task | None
     home: Access | None = None
     over: list[tuple[Op, Number, bool, bool]] = field(default_factory=list)  # condition, whether certain, whether as scratch
+
+
+@dataclass(slots=True, eq=False)
+class _Lying:
+    """A tile that has its bytes, and when it still does."""
+
+    tile: _Tile
+    when: Number
 
 
 @dataclass(slots=True, eq=False)
@@ -204,7 +213,7 @@ class _Run(Walk):
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
         self.pending: dict[Value, dict[int, Places[_Touch]]] = {}  # per memref argument, or space, and pipe: its accesses so far
-        self.live: dict[Value, list[tuple[_Tile, Number]]] = {}  # per space, what lies in it
+        self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
         self.homes = tiles
         self.assigned: dict[Value, tuple[Op, TileType]] = {}
         if tiles is None:
@@ -394,7 +403,7 @@ class _Run(Walk):
             if tile.home is None:
                 continue
             if op.defn.short == "tile.reshape":  # the same bytes under another type
-                self.live.setdefault(tile.home.root, []).append((tile, self.here))
+                self.lies(tile)
                 continue
             self.memory(_Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
             self.occupy(tile, op)
@@ -442,17 +451,38 @@ class _Run(Walk):
     def occupy(self, tile: _Tile, op: Op, scratch: bool = False) -> None:
         """Let a tile have its bytes: those that had them are overwritten."""
         assert tile.home is not None
-        rest = []
-        for other, when in self.live.get(tile.home.root, ()):
-            now = self.both(when, self.here)
-            met = overlap(tile.home, other.home) if now != NEVER and other.home is not None else None
-            if met is not None:
-                other.over.append((op, self.here, met, scratch))
-            if met is None or now != when:
-                rest.append((other, when))
+        blocks = self.live.setdefault(tile.home.root, {})
+        mine = _blocks(tile.home)
+        seen: set[int] = set()
+        for block in list(blocks) if mine is None else (*mine, None):
+            rest = []
+            for lying in blocks.get(block, ()):
+                if id(lying) not in seen:
+                    seen.add(id(lying))
+                    self.taken(lying, tile.home, op, scratch)
+                if lying.when != NEVER:
+                    rest.append(lying)
+            blocks[block] = rest
         if not scratch:
-            rest.append((tile, self.here))
-        self.live[tile.home.root] = rest
+            self.lies(tile)
+
+    def lies(self, tile: _Tile) -> None:
+        """Note that a tile has its bytes from here on."""
+        assert tile.home is not None
+        blocks = self.live.setdefault(tile.home.root, {})
+        lying = _Lying(tile, self.here)
+        for block in _blocks(tile.home) or (None,):
+            blocks.setdefault(block, []).append(lying)
+
+    def taken(self, lying: _Lying, home: Access, op: Op, scratch: bool) -> None:
+        """Let a tile be overwritten by what goes to `home`, if they share bytes."""
+        assert lying.tile.home is not None
+        met = overlap(home, lying.tile.home)
+        if met is None or self.both(lying.when, self.here) == NEVER:
+            return
+        lying.tile.over.append((op, self.here, met, scratch))
+        if met:
+            lying.when = self.both(lying.when, self.decisions.negated(self.here))
 
     # Event ids
 
@@ -488,6 +518,12 @@ class _Run(Walk):
         v = first.op.results[-1]
         assert isinstance(v.type, EventType) and v.type.eid is not None
         self.found.reused.setdefault((second.op, first.op), (v.type.eid, PIPES[first.pipe], PIPES[target], v))
+
+
+def _blocks(home: Access) -> range | None:
+    """The blocks of BLOCK bytes in which a tile lies; None where its address is not known."""
+    start = home.starts[0]
+    return None if start.terms else range(start.const // BLOCK, (start.const + home.least[0] - 1) // BLOCK + 1)
 
 
 def join(a: Clock, b: Clock) -> Clock:
