@@ -145,7 +145,7 @@ class _Kernel:
     def offset(self, room: int) -> Value:
         """An index from 0 to `room`; in a loop at times its counter, kept in range."""
         if self.counters and room and self.choices.flag():
-            ring = self.index(self.choices.number(1, room + 1))
+            ring = self.index(min(room + 1, self.choices.one((1, 2, 4))))
             return self.emit(create(OPS["pto.remsi"], (self.counters[-1], ring)), "i").result
         return self.index(self.choices.number(0, room))
 

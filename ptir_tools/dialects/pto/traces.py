@@ -322,7 +322,7 @@ class Walk:
         reach = _reach(op, width.const if not width.terms else 0, self.within)
         carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
         wanted = 2 * period + carried + (reach or 0) + 1
-        most = max(3, min(MOST, 4 * LIMITS.unrolled // max(1, _size(op))))
+        most = max(3, min(MOST, LIMITS.unrolled // max(1, _size(op))))
         if reach is None:
             self.unproved[op] = "its accesses move in different steps, and it has more iterations than are followed"
         elif wanted > most:
@@ -406,7 +406,7 @@ def _size(op: Op) -> int:
             lower, upper, step = (linear(x) for x in inner.operands[:3])
             apart = upper - lower
             known = not apart.terms and not step.terms and step.const > 0
-            count += _size(inner) * max(0, -(-apart.const // step.const) if known else 4)
+            count += _size(inner) * max(0, -(-apart.const // step.const) if known else min(MOST, 2 * _period(inner, 1) + 2))
         elif inner.regions:
             count += sum(len(list(r.ops())) for r in inner.regions)
     return count
