@@ -16,6 +16,7 @@ from itertools import count
 from ptir_tools.core.ir import Op, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
 from ptir_tools.core.types import EventType, TileType, event
+from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
@@ -134,7 +135,7 @@ class _Block:
         if touch.access is None:
             others = self.every
         elif (pipes := self.touched.get(touch.access.root)) is not None:
-            others = [*others, *(t for pipe, p in pipes.items() for t in p.near(touch.access, self.issued[pipe]))]
+            others = [*others, *(t for pipe, p in pipes.items() for t in p.near(touch.access, least(self.issued[pipe])))]
         for t in others:
             if (touch.writes or t.writes) and _may_meet(touch.access, t.access):
                 yield t.task

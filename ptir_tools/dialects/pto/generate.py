@@ -97,7 +97,7 @@ class _Kernel:
             return self.index(self.choices.number(0, 3))
         values = (1, 2, 3) if t.dtype.is_integer else (1.5, 0.25, -2.0)
         n = self.choices.flag() if t.dtype is I1 else self.choices.one(values)
-        literal = arrays.to_literal(arrays.np.asarray(n).astype(arrays.numpy_dtype(t.dtype)), tensor(t.dtype))
+        literal = arrays.to_literal(arrays.numpy_dtype(t.dtype).type(n), tensor(t.dtype))
         return self.emit(create(OPS["pto.constant"], (), {"value": literal}), "k").result
 
     def argument(self, t: Type, letter: str) -> Value:
@@ -235,7 +235,9 @@ class _Kernel:
                     part.append(used[-1].value)
                 elif isinstance(t, MemRefType):
                     memory = True
-                    part.append(self.argument(t, "m"))
+                    tiles = [u.value.type for u in used if isinstance(u.value.type, TileType)]
+                    into = memref(tiles[0].dtype, tiles[0].shape) if tiles else t
+                    part.append(self.argument(into, "m"))
                 else:
                     assert isinstance(t, ScalarType)
                     part.append(self.number(t) if t.dtype is not INDEX else self.index(0))
@@ -414,8 +416,8 @@ def harm(program: Program, choices: Choices) -> Op | None:
     if SEGMENTS in op.defn.attr_index:
         lengths = list(op.attr(SEGMENTS))
         lengths[[g.name for g in op.defn.groups].index("wait")] -= 1
-        at = op.defn.attr_index[SEGMENTS]
-        op.attrs = (*op.attrs[:at], tuple(lengths), *op.attrs[at + 1 :])
+        place = op.defn.attr_index[SEGMENTS]
+        op.attrs = (*op.attrs[:place], tuple(lengths), *op.attrs[place + 1 :])
     return op
 
 
@@ -463,7 +465,7 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
         count = {"one": 1, "maybe": choices.number(0, 1)}.get(g.kind, choices.one((2, 2, 2, 1, 4)))
         index = g.kind == "many" and choices.flag()
         loc = places[k] if k < len(places) else None
-        operands.append(tuple(INDEX_TYPE if index else near.operand(loc, g.kind == "one") for _ in range(count)))
+        operands.append((INDEX_TYPE if index else near.operand(loc, g.kind == "one"),) * count)
     flat = [t for part in operands for t in part]
     tiles = [t for t in flat if isinstance(t, TileType)]
     tos = [a.name for a in defn.attrs if a.kind == "TileType"]
@@ -491,7 +493,11 @@ class _Near:
     def tile(self, loc: str | None) -> TileType:
         """A tile type; `loc` is where the op wants it, None where it leaves that open."""
         rows, columns, third = self.sides
-        shapes = ((rows, columns),) * 4 + ((rows, 1), (1, columns), (columns, rows), (rows, third), (third, columns))
+        shapes = (
+            ((rows, columns),) * 4
+            + ((1, columns), (1, columns))
+            + ((rows, 1), (1, columns), (columns, rows), (rows, third), (third, columns))
+        )
         dtype = self.choices.one((self.dtype, self.dtype, self.dtype, F32, SI32, self.choices.one(DTYPES)))
         place = loc or self.choices.one((None, None, None, "Mat", "Acc"))
         return tile(self.choices.one((F32, SI32)) if place == "Acc" else dtype, self.choices.one(shapes), place)
