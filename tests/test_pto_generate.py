@@ -6,7 +6,6 @@ import pytest
 from pto_programs import check, printed
 
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Severity
 from ptir_tools.core.opdef import OPS
 from ptir_tools.core.types import EventType, TileType
 from ptir_tools.dialects.pto import generate
@@ -23,17 +22,14 @@ def test_they_verify_and_read_back(kernels):
     for seed, kernel in zip(SEEDS, kernels, strict=True):
         text = printed(kernel)
         again, found = check(text)
-        assert again is not None and not found.errors, (
-            seed,
-            [(d.code, d.message) for d in found if d.severity is Severity.ERROR],
-        )
+        assert again is not None and not found.errors, seed
         assert printed(again) == text
         assert printed(generate.generate(Seeded(seed), size=14)) == text
 
 
 def test_every_tile_op_can_be_drawn():
     none = [name for name in generate.tile_ops() if not generate.signatures(name)]
-    assert set(none) <= {"pto.tile.mrgsort"}  # its operands and result are rows of lengths that guesses hardly meet
+    assert not none
 
 
 def test_they_hold_what_kernels_hold(kernels):

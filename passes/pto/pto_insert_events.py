@@ -148,8 +148,8 @@ class _Block:
             self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
     def flush(self, at: Op | None) -> None:
-        """Wait for all that is under way; where one says that others are complete, for it alone. Loads and stores stay asynchronous
-        even so: synchronous they would hold up what follows them."""
+        """Wait for all that is under way; where one says that others are complete, for it alone. Loads and stores
+        stay asynchronous even so: synchronous they would hold up what follows them."""
         clock, ops = self.issued, []
         for t in reversed(self.pending):
             if clock[t.pipe] < t.place:

@@ -222,16 +222,16 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
             return
     if any(op.defn.short == "tile.assign" for op in function.ops()):
         return
-    for space in spaces(function, target):
-        capacity = target.capacity[space.name]
-        needed = space.peak + used.get(space.name, 0)
+    for made in spaces(function, target):
+        capacity = target.capacity[made.name]
+        needed = made.peak + used.get(made.name, 0)
         if needed <= capacity:
             continue
-        labels = [(b.op.loc, f"{b.size} bytes, {type_text(b.value.type)}") for b in space.at if b.op is not None]
-        at = space.at[-1].op.loc if space.at[-1].op is not None else function.loc
-        names = ", ".join(f"%{b.value.name}" for b in space.at)
-        message = f"{needed} bytes of {space.name} are live at once, {target.name} has {capacity}: {names}"
-        if space.scratch:
-            message += f" (and {space.scratch} that an op uses for itself)"
+        labels = [(b.op.loc, f"{b.size} bytes, {type_text(b.value.type)}") for b in made.at if b.op is not None]
+        at = made.at[-1].op.loc if made.at[-1].op is not None else function.loc
+        names = ", ".join(f"%{b.value.name}" for b in made.at)
+        message = f"{needed} bytes of {made.name} are live at once, {target.name} has {capacity}: {names}"
+        if made.scratch:
+            message += f" (and {made.scratch} that an op uses for itself)"
         hint = "store or finish some of them earlier, or use smaller tiles; pto-bufferize refuses it"
         diagnostics.warning("CapacityExceeded", message, at, labels=labels, help=hint)

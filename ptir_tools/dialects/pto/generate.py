@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.choices import Choices
+from ptir_tools.core.choices import Choices, Seeded
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
@@ -443,8 +443,6 @@ def _scalars() -> tuple[str, ...]:
 
 
 def _found(defn: OpDef) -> Iterator[Signature]:
-    from ptir_tools.core.choices import Seeded
-
     choices = Seeded(len(defn.name))
     groups = [g for g in defn.groups if g.name not in ("valid", "wait")]
     seen: set[Signature] = set()

@@ -374,7 +374,9 @@ _HANDLERS = {"memref.subview": Walk.view, "scf.for": Walk.loop, "scf.if": Walk.b
 @cache
 def _dtype(t: Type) -> Any:
     """The element type of a scalar, else None."""
-    return None if isinstance(t, (TileType, MemRefType, EventType)) or getattr(t, "shape", ()) else getattr(t, "dtype", None)
+    return (
+        None if isinstance(t, (TileType, MemRefType, EventType)) or bool(getattr(t, "shape", ())) else getattr(t, "dtype", None)
+    )
 
 
 @cache

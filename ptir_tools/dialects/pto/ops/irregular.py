@@ -241,7 +241,12 @@ def _merged_types(*groups: Any, counts: TensorType | None, **attrs: Any) -> Any:
     return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 
 
-@op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op)
+def any_merge(choices: Any, *types: Type) -> dict[str, Any]:
+    """A block length for one list, counts for several."""
+    return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
+
+
+@op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op, generate=any_merge)
 def mrgsort(
     xs: Many,
     valid: Many,
