@@ -25,7 +25,7 @@ class Choice:
         self.then = then
         self.otherwise = otherwise
         parts = (then, otherwise)
-        self.depth = 1 + max([p.depth for p in parts if isinstance(p, Choice)], default=0)
+        self.depth: int = 1 + max([p.depth for p in parts if isinstance(p, Choice)], default=0)
         self.least: int = min([p.least if isinstance(p, Choice) else p for p in parts])
         self.most: int = max([p.most if isinstance(p, Choice) else p for p in parts])
 

@@ -179,7 +179,7 @@ class _Kernel:
         asynchronous = self.asynchronous and self.choices.number(0, 3) > 0
         first = groups[0][0].type if groups and isinstance(groups[0][0], Value) else None
         signal = event(self.choices.one(producers(defn.short, first))) if asynchronous else None
-        tos = [a.name for a in defn.attrs if a.kind == "TileType"]
+        tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
         given = attrs | dict(zip(tos, results, strict=False)) | {"event": signal}
         parts: list[list[Operand]] = [*groups, *([] for _ in range(len(names) - len(groups)))]
         if "valid" in names and results:
@@ -466,7 +466,7 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
         operands.append((INDEX_TYPE if index else near.operand(loc, g.kind == "one"),) * count)
     flat = [t for part in operands for t in part]
     tiles = [t for t in flat if isinstance(t, TileType)]
-    tos = [a.name for a in defn.attrs if a.kind == "TileType"]
+    tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
     results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.joined(tiles))) for _ in tos)
     drawn: Any = defn.generate(choices, *flat) if defn.generate is not None and choices.flag() else {}
     attrs: dict[str, Any] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}

@@ -304,7 +304,7 @@ class _Run(Walk):
     def open(self, clock: Clock, task: _Task, when: Number) -> bool:
         """Whether `task` may be under way for an op with this clock that runs here."""
         entry = clock[task.pipe]
-        if entry.__class__ is int and entry >= task.place:  # type: ignore[operator]
+        if entry.__class__ is int and entry >= task.place:
             return False
         return self.decisions.below(entry, task.place, self.both(self.both(self.here, when), task.when))
 
@@ -324,10 +324,9 @@ class _Run(Walk):
             self.on_chip(op, role, task, clock)
             options = self.known
         for v in op.results:
-            kind = v.type.__class__
-            if kind is EventType:
+            if isinstance(v.type, EventType):
                 self.known[v] = ((ALWAYS, task),)
-                if v.type.eid is not None:  # type: ignore[union-attr]
+                if v.type.eid is not None:
                     self.signals(v, task)
             elif options is None:
                 self.known[v] = ((ALWAYS, _Tile(v, task)),)

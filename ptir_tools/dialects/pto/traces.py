@@ -164,7 +164,7 @@ class Walk:
             return int(any(x.data or b"")) if hasattr(x, "data") else self.decisions.fresh()
         if (found := self.known.get(x)) is None:
             self.known[x] = found = self.decisions.fresh()
-        return found  # type: ignore[no-any-return]
+        return found
 
     def decided(self, op: Op) -> Number:
         """The condition that an op makes."""
