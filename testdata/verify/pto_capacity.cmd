@@ -1,1 +1,1 @@
-# FAIL[1]: ptir verify testdata/pto/25_bad_ub_overflow_a3.pto
+# RUN: ptir verify testdata/pto/25_bad_ub_overflow_a3.pto
