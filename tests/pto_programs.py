@@ -16,6 +16,7 @@ from ptir_tools.dialects.pto.text import format as text
 from ptir_tools.engines import tiles
 
 SAMPLES = Path(__file__).parent.parent / "testdata" / "pto"
+KERNELS = SAMPLES / "kernels"
 
 
 def event(opcode: str) -> str:

@@ -7,11 +7,11 @@ from pto_programs import SAMPLES, event, good, module, pattern, run
 
 import ptir_tools
 from ptir_tools import engines
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.engines.inputs import random_inputs
-from ptir_tools.engines.options import ORDERS
+from ptir_tools.engines.options import ORDERS, RunOptions
 
 M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
 
@@ -116,23 +116,28 @@ def test_a_reduction_refuses_undefined_elements():
 RACE = (SAMPLES / "26_bad_missing_wait.pto").read_text()
 
 
-def test_a_missing_wait_shows_when_ops_complete_late():
+def raced(program, inputs, **options):
+    """The outputs of a run, and what it reports."""
+    found = Diagnostics(program.source)
+    return engines.run(program, inputs, RunOptions(**options), found), found.items
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_missing_wait_is_reported_under_every_order(order):
     program = good(RACE, Options(hazards=False))
     inputs = pattern(program)
-    assert (run(program, inputs)["out"] == inputs["a"] + inputs["b"]).all()
-    with pytest.raises(Violation) as error:
-        run(program, inputs, order="adversarial")
-    assert error.value.code == "UndefinedElement"
-    outcomes = set()
-    for seed in range(20):
-        try:
-            outcomes.add(run(program, inputs, order="random", seed=seed)["out"].tobytes())
-        except Violation as violation:
-            outcomes.add(violation.code)
-    assert len(outcomes) > 1
+    outputs, found = raced(program, inputs, order=order)
+    assert [d.code for d in found] == ["MissingWait"] and "RAW: add reads %t1" in found[0].message
+    if order != "random":
+        assert (outputs["out"] == inputs["a"] + inputs["b"]).all() == (order == "sequential")
+    with pytest.raises(Violation, match="MissingWait"):
+        run(program, inputs, order=order)
+    with pytest.raises(Rejected):
+        engines.run(program, inputs, RunOptions(order=order))
 
 
-def test_an_unordered_store_shows_when_ops_complete_late():
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_unordered_store_is_reported_under_every_order(order):
     source = module(
         f"%a: {M}, %out: {M}, %b: {M}",
         f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
@@ -140,10 +145,10 @@ def test_an_unordered_store_shows_when_ops_complete_late():
         f"%u = pto.tile.load %out[0, 0] : {M}, {T}",
         f"pto.tile.store %u, %b[0, 0] wait(%e) : {M}, {T}",
     )
-    program = good(source, Options(hazards=False))
-    inputs = {"a": square(1), "out": square(2), "b": square(3)}
-    assert (run(program, inputs)["b"] == 1).all()
-    assert (run(program, inputs, order="adversarial")["b"] == 2).all()
+    outputs, found = raced(good(source, Options(hazards=False)), {"a": square(1), "out": square(2), "b": square(3)}, order=order)
+    assert [d.message.split(",")[0] for d in found] == ["RAW: load reads %out[0"]
+    if order != "random":
+        assert (outputs["b"] == {"sequential": 1, "adversarial": 2}[order]).all()
 
 
 LOOP = module(

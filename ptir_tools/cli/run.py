@@ -183,9 +183,15 @@ class Execution:
         watch = Watch(self.session.reporter, program, self.flags, self.diagnostics)
         watch.given(inputs)
         outputs = self.execute(program, inputs, watch)
+        if self.diagnostics.errors:  # of a run that went on: its outputs are worth seeing
+            self.deliver(program, outputs)
         self.session.reporter.settle(self.diagnostics)
         watch.finish()
         self.judge(program, inputs, outputs)
+        self.deliver(program, outputs)
+
+    def deliver(self, program: Program, outputs: dict[str, Array]) -> None:
+        """Write or print the outputs."""
         if self.flags.output is not None:
             _save(self.flags.output, outputs)
         elif not self.flags.expect:
@@ -224,6 +230,7 @@ class Execution:
             bindings=self.session.bindings,
             order=f.order,
             undef=f.undef,
+            target=f.target,
             observe=watch.observe if watch and watch.observes else None,
             clock=watch.clock if watch and watch.times else None,
             timeout=f.timeout,

@@ -58,10 +58,19 @@ class Violation(Exception):
     """A rule that a program breaks, raised by type rules and bodies; whoever knows the op turns it into a diagnostic.
 
     `at` is the piece of the op's own text to point at: an operand's name, an attribute's name; None is the whole op.
-    `loc` is the op's place where the raiser knows it and the catcher may not.
+    `loc` is the op's place where the raiser knows it and the catcher may not; `labels` are other places that have to do with it.
     """
 
-    def __init__(self, code: str, message: str, *, help: str | None = None, at: str | None = None, loc: Loc = 0) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        help: str | None = None,
+        at: str | None = None,
+        loc: Loc = 0,
+        labels: Iterable[tuple[Loc, str]] = (),
+    ) -> None:
         super().__init__(f"{code}: {message}")
         if help is not None:
             self.add_note(f"help: {help}")
@@ -70,6 +79,7 @@ class Violation(Exception):
         self.help = help
         self.at = at
         self.loc = loc
+        self.labels = tuple(labels)
 
 
 def require(condition: object, code: str, message: str, *, help: str | None = None, at: str | None = None) -> None:
@@ -149,7 +159,7 @@ class Diagnostics:
         span = _span(self.source, violation.loc or at)
         if violation.at and span is not None and self.source is not None:
             span = find_in(self.source, span, violation.at) or span
-        self.error(violation.code, violation.message, span, help=violation.help)
+        self.error(violation.code, violation.message, span, labels=violation.labels, help=violation.help)
 
     def sorted(self) -> list[Diagnostic]:
         """In order of position; what has none comes last, and equal positions keep the order of discovery."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 
@@ -22,7 +22,7 @@ Env = dict[Value, Data]
 class Context:
     """What bodies may know beside their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
     `streams` numbers the random ops of a program; `state` belongs to the dialect's executor; `observe` sees every op;
-    nothing begins later than `timeout` seconds after `start`."""
+    `diagnostics` takes what is wrong and does not end the run; nothing begins later than `timeout` seconds after `start`."""
 
     seed: int = 0
     indices: tuple[int, ...] = ()
@@ -33,6 +33,8 @@ class Context:
     state: Any = None
     observe: Callable[[Op, tuple[Data, ...]], None] | None = None
     op: Op | None = None  # the op being evaluated
+    env: Env = field(default_factory=dict)  # the data of the values that it sees
+    diagnostics: Diagnostics | None = None
     failed: Op | None = None  # the innermost op whose body raised
     ends: dict[Region, dict[int, list[Value]]] = field(default_factory=dict)  # per block: values last used by op i
 
@@ -71,7 +73,11 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
 
     Raises Violation for what the contract calls an error at run time; `context.failed` is then the op that did.
     """
-    return apply(op, operands, keywords(op, context, lambda region: _callable(region, context, env)), context)
+    before, context.env = context.env, env if env is not None else {}
+    try:
+        return apply(op, operands, keywords(op, context, lambda region: _callable(region, context, env)), context)
+    finally:
+        context.env = before
 
 
 def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., Any]]) -> dict[str, Any]:
@@ -147,9 +153,7 @@ def last_uses(block: Region) -> dict[int, list[Value]]:
             last[v] = i
         for r in op.regions:
             if not r.isolated:
-                for inner in r.ops():
-                    last.update(dict.fromkeys(inner.values(), i))
-                last.update(dict.fromkeys((x for x in r.results if isinstance(x, Value)), i))
+                last.update(dict.fromkeys(r.uses(), i))
     for x in block.results:
         if not isinstance(x, Literal):
             last.pop(x if isinstance(x, Value) else x.value, None)

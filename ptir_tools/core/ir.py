@@ -138,6 +138,17 @@ class Region:
                 if not r.isolated:
                     yield from r.ops()
 
+    def uses(self) -> Iterator[Value]:
+        """The values that its ops read and that it gives, those of the non-isolated regions inside included."""
+        for x in self.results:
+            if not isinstance(x, Literal):
+                yield x if isinstance(x, Value) else x.value
+        for op in self.body:
+            yield from op.values()
+            for r in op.regions:
+                if not r.isolated:
+                    yield from r.uses()
+
 
 def result_names(block: Region, names: Mapping[Value, str] | None = None) -> list[str]:
     """What the results of `block` are called: as its text says, or else like their values, whose `names` may be others."""

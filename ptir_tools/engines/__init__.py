@@ -38,10 +38,11 @@ def run(
 
     Raises UsageError for inputs that do not fit and an engine that cannot run it, LimitExceeded before anything is allocated
     when memory would not do (or later for iterations and time), and Rejected for what goes wrong in the program; its
-    diagnostics carry code and place, and are kept in `diagnostics`, too.
+    diagnostics carry code and place, and are kept in `diagnostics`, too. What is wrong and does not end the run (a race of PTO)
+    is in `diagnostics` beside the outputs; without it, it is Rejected as well.
     """
     options = options or RunOptions()
-    diagnostics = Diagnostics(program.source) if diagnostics is None else diagnostics
+    own, diagnostics = diagnostics is None, Diagnostics(program.source) if diagnostics is None else diagnostics
     given = ports.order(ports.signature(program, options.function), inputs)
     with rejecting(diagnostics, Context()):
         static = specialized(program, given, options)
@@ -52,6 +53,8 @@ def run(
         outputs = execute(executable, static, given, options, diagnostics)
         if execution is not None:
             execution.outputs = outputs
+    if own:
+        diagnostics.raise_if_errors()
     return outputs
 
 
@@ -61,6 +64,7 @@ def execute(
     """One run of a prepared program on arrays that fit its parameters."""
     context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=streams(static))
     context.observe = observer(options)
+    context.diagnostics = diagnostics
     context.start()
     leaves = iter(given)
     arguments = [ports.nest(p.type, leaves) for p in static.main.params]

@@ -23,7 +23,8 @@ class RunOptions:
 
     `engine` auto is the fastest that supports the program. `observe(op, results)` is told of every op that ran, `clock(op,
     seconds)` how long it took; `function` None is the entry. `order` and `undef` are PTO's: how unawaited ops complete
-    (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random).
+    (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random); `target` is the
+    machine, where None the program's own.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
 
@@ -39,6 +40,7 @@ class RunOptions:
     bindings: Mapping[str, int] = field(default_factory=dict)
     order: str = "sequential"
     undef: str = "error"
+    target: str | None = None
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
     clock: Callable[[Op, float], None] | None = None
     timeout: float | None = None

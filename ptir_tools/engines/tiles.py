@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import UNKNOWN, MemRefType, ScalarType, TileType
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
+from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 from ptir_tools.engines.options import RunOptions
 
@@ -42,15 +44,23 @@ class Executable:
         return sum(tile_bytes(t) * 2 for t in tiles if isinstance(t, TileType))
 
     def __call__(self, arguments: Sequence[Array], context: Context) -> tuple[Array, ...]:
-        """The outputs, one per port. Raises Violation for a run-time error (`context.failed` is the op), LimitExceeded."""
+        """The outputs, one per port. Races go to `context.diagnostics`; where there are none, the first is raised in the end.
+
+        Raises Violation for a run-time error (`context.failed` is the op), LimitExceeded.
+        """
         chosen = self.options
-        functions = {f.name: f for f in self.program.functions}
-        machine = Machine(context, functions, chosen.order, chosen.undef, Random(chosen.seed))
+        target = target_of(self.program, Options(target=chosen.target))
+        machine = Machine(context, self.program, target, chosen.order, chosen.undef, Random(chosen.seed))
         context.state = machine
         context.observe = _seen(context.observe)
-        made = [argument(p, a) for p, a in zip(self.function.params, arguments, strict=True)]
+        made = [argument(p, a, machine) for p, a in zip(self.function.params, arguments, strict=True)]
         results = run_block(self.function, made, context)
         machine.drain()
+        for x, value in zip(self.function.results, results, strict=True):
+            if isinstance(value, Tile) and isinstance(x, Value):
+                machine.read(value, x.name)
+        if machine.first is not None and context.diagnostics is None:
+            raise machine.first
         memory = [a for p, a in zip(self.function.params, made, strict=True) if isinstance(p.type, MemRefType)]
         return (*memory, *map(_array, results))
 
@@ -71,7 +81,7 @@ def run(program: Program, inputs: Mapping[str, Array], options: RunOptions | Non
     return dict(zip(names, results, strict=True))
 
 
-def argument(p: Value, given: Array) -> Any:
+def argument(p: Value, given: Array, machine: Machine) -> Any:
     """The run-time value of a parameter: a fresh array for a memref, a whole tile, a scalar. Raises UsageError."""
     t = p.type
     if not isinstance(t, (MemRefType, TileType, ScalarType)):
@@ -81,10 +91,10 @@ def argument(p: Value, given: Array) -> Any:
     if given.dtype != numpy_dtype(t.dtype) or not fits:
         raise UsageError(f"input `{p.name}` is {type_text(t)}, got {given.dtype} of shape {list(given.shape)}")
     if isinstance(t, TileType):
-        made = Tile(t, static_shape(t))
+        made = Tile(t, static_shape(t), p.name)
         made.fill(given, True)
         return made
-    return np.array(given)
+    return machine.memory(p.name, given) if isinstance(t, MemRefType) else np.array(given)
 
 
 def _array(x: Any) -> Array:

@@ -152,7 +152,7 @@ class _Line:
         self.at += bool(op.regions)
         for r in op.regions:
             if op.defn.short == "scf.for":
-                for v in {v for inner in r.ops() for v in inner.values()}:
+                for v in set(r.uses()):
                     if self.start.get(v, 0) < opened:
                         self.use(v, self.at)
         for v in op.results:

@@ -206,6 +206,7 @@ CODES: tuple[Code, ...] = (
         _program("%c1 = pto.constant 1 : index", "scf.for %i = %c0 to %n step %c1 {", "}"),
     ),
     Code("TileMoved", "What a loop carries, or a branch gives, would lie in two places, and `pto-bufferize` makes no copies."),
+    Code("TileOverwritten", "A tile is read after another was written over its bytes, or lies where the op works. At run time."),
     Code("TargetOverridden", "The command line names another target than the module. A warning."),
     Code(
         "UndefinedElement", "A store or reduction reads an element that is not defined. At run time; `--undef` chooses otherwise."

@@ -1,102 +1,126 @@
-"""The modelled machine: tiles with their defined elements, pipes, and when an asynchronous op takes effect.
+"""The modelled machine: pipes, memory spaces, and when an asynchronous op takes effect.
 
 A pipe does its tasks in the order of issue; pipes are independent. A synchronous op completes before the next op is issued;
 an asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end (seed section 5;
-facts 4.1 and 7). The three orders are `sequential` (at once), `adversarial` (as late as allowed) and `random`.
+facts 4.1 and 7). The three orders are `sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and
+`random`.
+
+Whatever the order, every task has a clock of what is complete when it starts, and every access of memory is held against those
+before it: what nothing orders is a race. It is reported, and the run goes on. A tile that `pto.tile.assign` binds lies in the
+bytes of its space from the op on that makes it; who reads it after others wrote there gets an error.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Function, Op
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import EventType, TileType
-from ptir_tools.dialects.pto.pipes import pipe_of
+from ptir_tools.core.opdef import PURE
+from ptir_tools.core.types import EventType, MemRefType, TileType
+from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
+from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
+from ptir_tools.dialects.pto.targets import TARGETS, Target
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
 
-Box = tuple[int, ...]
+__all__ = ["Box", "Machine", "Task", "Tile", "box", "intersection", "issue", "machine", "resolve", "static_shape"]
 
-
-class Tile:
-    """A tile at run time: `values` of the whole static shape, which of them are `defined`, and the `valid` region."""
-
-    __slots__ = ("defined", "type", "valid", "values")
-
-    def __init__(self, t: TileType, valid: Box) -> None:
-        shape = static_shape(t)
-        self.type = t
-        self.valid = valid
-        self.values = np.zeros(shape, numpy_dtype(t.dtype))
-        self.defined = np.zeros(shape, np.bool_)
-
-    @property
-    def box(self) -> tuple[slice, ...]:
-        """The valid region as slices."""
-        return box(self.valid)
-
-    def fill(self, values: Array, defined: Array | bool) -> None:
-        """Set the valid region."""
-        self.values[self.box] = values
-        self.defined[self.box] = defined
-
-
-def box(valid: Box) -> tuple[slice, ...]:
-    """The elements below `valid` as slices."""
-    return tuple(slice(0, v) for v in valid)
-
-
-def static_shape(t: TileType) -> Box:
-    """The shape as numbers. Raises Violation("UnboundSymbol") for a `?`."""
-    if not all(isinstance(d, int) for d in t.shape):
-        raise Violation("UnboundSymbol", "a tile with a `?` extent cannot be run", help="give every extent of the tile type")
-    return tuple(d for d in t.shape if isinstance(d, int))
+SAME_BYTES = ("tile.reshape",)  # ops whose result is the bytes of operand 0, which stays
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """An op that was issued: what it waits for and what it will do. It is also the event that it signals."""
+    """An op that was issued: what it waits for and what it will do. It is also the event that it signals.
 
-    op: Op | None
-    pipe: str
+    `clock` is what is complete when the op is: itself, the `place`-th of its pipe, included. `number` counts all tasks.
+    """
+
+    op: Op
+    pipe: int
     waits: tuple[Task, ...]
     action: Callable[[], None]
+    number: int = 0
+    place: int = 0
+    clock: Clock = ZERO
     done: bool = False
 
 
 @dataclass(slots=True)
 class Machine:
-    """Pipes and policies of one run; `functions` are those that calls may name."""
+    """Pipes, memory and policies of one run of `program`."""
 
     context: Context
-    functions: dict[str, Function] = field(default_factory=dict)
+    program: Program
+    target: Target | None = None
     order: str = "sequential"
     undef: str = "error"
     random: Random = field(default_factory=Random)
-    pipes: dict[str, deque[Task]] = field(default_factory=dict)
     depth: int = 0
+    races: set[tuple[Op, Op]] = field(default_factory=set)  # (second, first)
+    first: Violation | None = None  # the first race
+    issued: Clock = ZERO  # what is complete before the next op is issued
+    pending: list[deque[Task]] = field(default_factory=lambda: [deque() for _ in PIPES])
+    ops: list[list[Op]] = field(default_factory=lambda: [[] for _ in PIPES])  # per pipe, the op at each place
+    last: list[Clock] = field(default_factory=lambda: [ZERO] * len(PIPES))  # per pipe, the clock of its last task
+    spaces: dict[str, Storage] = field(default_factory=dict)
+    memories: dict[int, tuple[Array, Marks]] = field(default_factory=dict)  # by the identity of the array
+    bindings: dict[Value, Op] = field(default_factory=dict)  # the assignment of a tile in the block that makes it
+    locations: dict[Value, TileType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for f in self.program.functions:
+            for block in _blocks(f):
+                own = {*block.params, *(v for op in block.body for v in op.results)}
+                bound = [op for op in block.body if op.defn.short == "tile.assign" and op.operands[0] in own]
+                self.bindings.update((op.operands[0], op) for op in bound if isinstance(op.operands[0], Value))
+            self.locations |= infer(f, self.target)
+
+    # Time
+
+    def start(self, task: Task, asynchronous: bool) -> Clock:
+        """Give `task` its place in its pipe; what is complete when it starts."""
+        pipe = task.pipe
+        clock = join(self.issued, self.last[pipe])
+        for w in task.waits:
+            clock = join(clock, w.clock)
+        task.number = sum(map(len, self.ops))
+        self.ops[pipe].append(task.op)
+        task.place = len(self.ops[pipe])
+        task.clock = self.last[pipe] = advanced(clock, pipe, task.place)
+        if not asynchronous:
+            self.issued = join(self.issued, task.clock)
+        return clock
 
     def submit(self, task: Task, wait: bool) -> None:
         """Issue `task`; with `wait`, or in sequential order, it completes before this returns."""
-        self.pipes.setdefault(task.pipe, deque()).append(task)
+        self.pending[task.pipe].append(task)
         if wait or self.order == "sequential":
             self.complete(task)
         elif self.order == "random":
             self.progress()
 
+    def wait(self, events: Sequence[Task]) -> None:
+        """Complete the tasks of `events` before anything that follows."""
+        for task in sorted(events, key=lambda t: -t.number):
+            self.issued = join(self.issued, task.clock)
+            self.complete(task)
+
     def complete(self, task: Task) -> None:
-        """Do `task`, and before it what it waits for and what its pipe was given earlier."""
+        """Do `task`, and before it what it waits for, the latest issued first, and what its pipe was given earlier."""
         stack = [task]
         while stack:
             top = stack[-1]
@@ -109,12 +133,12 @@ class Machine:
                 self._perform(top)
 
     def _before(self, task: Task) -> Task | None:
-        pending = next((w for w in task.waits if not w.done), None)
-        head = self.pipes[task.pipe][0]
-        return pending if pending is not None else None if head is task else head
+        head = self.pending[task.pipe][0]
+        waits = [w for w in task.waits if not w.done]
+        return max(waits, key=lambda w: w.number) if waits else None if head is task else head
 
     def _perform(self, task: Task) -> None:
-        self.pipes[task.pipe].popleft()
+        self.pending[task.pipe].popleft()
         task.done = True
         try:
             task.action()
@@ -125,23 +149,156 @@ class Machine:
     def progress(self) -> None:
         """Let a random number of tasks complete, each next in its pipe with nothing left to wait for."""
         while self.random.random() < 0.5:
-            ready = [q[0] for q in self.pipes.values() if q and all(w.done for w in q[0].waits)]
+            ready = [q[0] for q in self.pending if q and all(w.done for w in q[0].waits)]
             if not ready:
                 return
             self._perform(self.random.choice(ready))
 
     def drain(self, pipe: str | None = None) -> None:
-        """Complete everything that was issued, or everything of one pipe."""
-        for name, queue in self.pipes.items():
-            while queue and pipe in (None, name):
-                self.complete(queue[0])
+        """Complete everything that was issued, or everything of one pipe, the latest issued first."""
+        chosen = [i for i, name in enumerate(PIPES) if pipe in (None, name)]
+        for i in chosen:
+            self.issued = join(self.issued, self.last[i])
+        while tails := [self.pending[i][-1] for i in chosen if self.pending[i]]:
+            self.complete(max(tails, key=lambda t: t.number))
+
+    # Memory
+
+    def memory(self, name: str, given: Array) -> Array:
+        """A fresh memory with these elements."""
+        made = np.array(given, order="C")
+        self.memories[id(made)] = made, Marks(f"%{name}", made.size, made.shape)
+        return made
+
+    def space(self, t: TileType) -> Storage:
+        """The space in which a tile of this type lies; without a target, as large as that of the largest."""
+        name = t.loc or "Vec"
+        if (found := self.spaces.get(name)) is None:
+            targets = [self.target] if self.target is not None else TARGETS.values()
+            found = self.spaces[name] = Storage(name, max(one.capacity[name] for one in targets))
+        return found
+
+    def bind(self, tile: Tile, value: Value, address: int, by: Op) -> None:
+        """Put a tile at an address of its space, and what it holds with it; others lose the bytes."""
+        name = f"%{value.name}"
+        if tile.address is not None:
+            if tile.address != address:
+                message = f"{name} is bound to {address}, and lies at {tile.address}; binding moves nothing"
+                raise Violation("TileMoved", message, loc=by.loc)
+            return
+        space = self.space(self.locations[value])
+        size, end = space.data.size, address + tile.nbytes
+        if not 0 <= address <= end <= size:
+            of = f"{self.target.name} has" if self.target is not None else "the largest target has"
+            message = f"{name} at {address} takes bytes {address} to {end - 1} of {space.marks.name}, {of} {size}"
+            raise Violation("OutOfBounds", message, loc=by.loc)
+        held, defined = tile.storage.data, tile.storage.defined
+        tile.storage, tile.address = space, address
+        maker = tile.maker
+        source = self._operands(maker)[:1] if maker is not None and maker.defn.short in SAME_BYTES else []
+        tile.shared = any(x.address == address and x.storage is space and x.lost is None for x in source)
+        if not tile.shared:
+            self.overwrite(space, address, end, maker or by, f"%{value.name}")
+        if maker is None or maker is not self.context.op:
+            space.data[tile.bytes], space.defined[tile.bytes] = held, defined
+        space.tiles.append(tile)
+
+    def overwrite(self, space: Storage, start: int, end: int, by: Op, what: str) -> None:
+        """The tiles in these bytes are lost."""
+        for t in space.tiles:
+            if t.overlaps(start, end):
+                t.lost = by, f"{what} at bytes {start} to {end - 1} of {space.marks.name}"
+        space.tiles = [t for t in space.tiles if t.lost is None]
+
+    def _operands(self, op: Op) -> list[Tile]:
+        env = self.context.env
+        return [env[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+
+    def read(self, tile: Tile, name: str) -> None:
+        """Raise Violation("TileOverwritten") where `tile` is not in its bytes any more."""
+        if tile.lost is not None:
+            by, what = tile.lost
+            where = f"bytes {tile.bytes.start} to {tile.bytes.stop - 1}"
+            message = f"%{name} is read at {where}, where {what} was written since"
+            raise Violation("TileOverwritten", message, labels=[(by.loc, "writes over it")], help=_OVERWRITTEN)
+
+    def access(self, task: Task, clock: Clock, made: Sequence[Tile], memory: tuple[Array, bool] | None) -> None:
+        """What an op touches: its tile operands are read, `made` are written, `memory` is a view and whether it is written."""
+        op = task.op
+        read = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        for x in read:
+            tile = self.context.env[x]
+            self.read(tile, x.name)
+            self.touch(task, clock, tile.storage.marks, tile.cells, False, tile.maker)
+        if memory is not None:
+            view, writes = memory
+            root, marks = self.memories[id(view if view.base is None else view.base)]
+            self.touch(task, clock, marks, window(root, view), writes)
+        if self.target is not None and self.target.scratch is not None and self.target.uses_scratch(op):
+            self._scratch(task, clock, self.target.scratch, read)
+        for tile, value in zip(made, op.results, strict=False):
+            tile.maker, tile.name = op, value.name
+            tile.storage.marks.name = f"%{value.name}"
+            if (by := self.bindings.get(value)) is not None and (address := self._number(by.operands[1])) is not None:
+                self.bind(tile, value, address, by)
+            self.touch(task, clock, tile.storage.marks, tile.cells, True)
+
+    def touch(self, task: Task, clock: Clock, marks: Marks, part: Part, writes: bool, maker: Op | None = None) -> None:
+        """One access: report what it races with, and note it."""
+        for kind, pipe, place, where in marks.unordered(part, clock, task.pipe, writes):
+            self._race(task.op, self.ops[pipe][place - 1], kind, where, maker)
+        marks.mark(part, task.pipe, writes, task.place)
+
+    def _race(self, second: Op, first: Op, kind: str, where: str, maker: Op | None) -> None:
+        if (second, first) in self.races:
+            return
+        self.races.add((second, first))
+        does = {"RAW": ("reads", "writes"), "WAR": ("writes", "reads"), "WAW": ("writes", "writes")}[kind]
+        what = [op.defn.short.removeprefix("tile.") for op in (second, first)]
+        code = "MissingWait" if kind == "RAW" and first is maker else "MemoryHazard"
+        message = f"{kind}: {what[0]} {does[0]} {where}, which {what[1]} {does[1]}, and nothing orders them"
+        event = first.results[-1] if first.results else None
+        hint = f"add `wait(%{event.name})`" if event is not None and isinstance(event.type, EventType) else None
+        labels = [(first.loc, "the earlier access")]
+        self.first = self.first or Violation(code, message, help=hint, loc=second.loc, labels=labels)
+        if self.context.diagnostics is not None:
+            self.context.diagnostics.error(code, message, second.loc, labels=labels, help=hint)
+
+    def _scratch(self, task: Task, clock: Clock, scratch: tuple[int, int], read: Sequence[Value]) -> None:
+        """The bytes of Vec that an op of the target works in are written; neither operands nor results may lie there."""
+        start, end = scratch
+        name = task.op.defn.short.removeprefix("tile.")
+        space = self.space(self.locations[task.op.result])
+        for x in read:
+            tile = self.context.env[x]
+            if tile.storage is space and tile.overlaps(start, end):
+                raise Violation("TileOverwritten", f"%{x.name} lies in bytes {start} to {end - 1} of Vec, in which {name} works")
+        self.overwrite(space, start, end, task.op, f"the scratch of {name}")
+        space.defined[start:end] = False
+        self.touch(task, clock, space.marks, lambda places: places[start:end], True)
+
+    def _number(self, x: Operand) -> int | None:
+        """An index operand, computed ahead where only numbers that are there go into it; None where they do not."""
+        if isinstance(x, Literal):
+            return int(arrays.from_literal(x))
+        if x in self.context.env:
+            return int(self.context.env[x])
+        if not isinstance(x, Value) or x.op is None or not x.op.defn.traits & PURE or x.op.regions:
+            return None
+        if any(isinstance(y, Value) and isinstance(y.type, (TileType, MemRefType)) for y in x.op.operands):
+            return None
+        operands = [self._number(y) for y in x.op.operands]
+        if any(y is None for y in operands):
+            return None
+        return int(evaluate(x.op, [np.int64(y) for y in operands if y is not None], Context())[0])
 
     def settle(self, tile: Tile, region: tuple[slice, ...], what: str) -> Array:
-        """The elements of `tile` in `region`, to be stored or reduced; undefined ones are an error or replaced (`--undef`)."""
+        """The elements of `tile` in `region`, to be stored or reduced; undefined ones are an error or replaced (`--undef`), as
+        they are in a run that has failed already."""
         values, defined = tile.values[region], tile.defined[region]
         if defined.all():
             return values
-        if self.undef == "error":
+        if self.undef == "error" and not self.races:
             at = [int(i) for i in np.argwhere(~defined)[0]]
             raise Violation("UndefinedElement", f"{what} reads element {at}, which is not defined", help=_UNDEFINED)
         return np.where(defined, values, self._filler(values))
@@ -151,9 +308,17 @@ class Machine:
             raw = bytes(self.random.getrandbits(8) for _ in range(values.size))
             return (np.frombuffer(raw, np.uint8).astype(np.float32) / 16 - 8).reshape(values.shape).astype(values.dtype)
         floats = values.dtype.kind not in "iub" and not values.dtype.name.startswith(("int", "uint"))
-        return np.full(values.shape, np.nan if self.undef == "nan" and floats else 0, values.dtype)
+        return np.full(values.shape, np.nan if self.undef != "zero" and floats else 0, values.dtype)
 
 
+def _blocks(block: Region) -> Iterator[Region]:
+    yield block
+    for op in block.body:
+        for r in op.regions:
+            yield from _blocks(r)
+
+
+_OVERWRITTEN = "bind one of them to other bytes, or finish with the first before the second is made"
 _UNDEFINED = "it lies outside what was loaded or valid, or its asynchronous producer was not waited for"
 
 
@@ -164,11 +329,23 @@ def machine(context: Context) -> Machine:
     return found
 
 
-def issue(context: Context, wait: Sequence[Any], event: EventType | None, action: Callable[[], None], *made: Tile) -> Any:
-    """Issue an op that fills the tiles `made` by `action`; its results: the tiles, and the event when it has one."""
+def issue(
+    context: Context,
+    wait: Sequence[Any],
+    event: EventType | None,
+    action: Callable[[], None],
+    *made: Tile,
+    memory: tuple[Array, bool] | None = None,
+) -> Any:
+    """Issue an op that fills the tiles `made` by `action`; its results: the tiles, and the event when it has one.
+
+    `memory` is the window of a memref that the op touches, and whether it writes there.
+    """
     assert context.op is not None
-    task = Task(context.op, pipe_of(context.op), tuple(wait), action)
-    machine(context).submit(task, event is None)
+    m = machine(context)
+    task = Task(context.op, PIPES.index(pipe_of(context.op)), tuple(wait), action)
+    m.access(task, m.start(task, event is not None), made, memory)
+    m.submit(task, event is None)
     results = made if event is None else (*made, task)
     return results[0] if len(results) == 1 else results or None
 

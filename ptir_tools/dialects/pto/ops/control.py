@@ -87,7 +87,9 @@ def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Co
     if state.depth >= CALLS:
         raise LimitExceeded(f"more than {CALLS} nested calls")
     state.depth += 1
-    made = run_block(state.functions[callee], arguments, context)
+    function = state.program.function(callee)
+    assert function is not None
+    made = run_block(function, arguments, context)
     state.depth -= 1
     return made[0] if len(made) == 1 else made
 
@@ -101,8 +103,7 @@ def synchronized(wait: tuple[Type, ...]) -> tuple[Type, ...]:
 @op("pto.sync", infer=synchronized, traits=WAITS)
 def sync(wait: Many, *, context: Context) -> None:
     """Wait for events before anything that follows: `pto.sync wait(%e) : !pto.event<…>`. Facts 1.2."""
-    for task in wait:
-        machine(context).complete(task)
+    machine(context).wait(wait)
 
 
 def sync_op_types(*, opcode: str) -> tuple[Type, ...]:

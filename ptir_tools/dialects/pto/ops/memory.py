@@ -10,7 +10,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Many, OpDef, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
@@ -241,7 +241,7 @@ def load(
     """
     made = Tile(to, resolve(to, valid, static_shape(to)))
     region = slices(source, indices, made.valid, "load")
-    return issue(context, wait, event, lambda: made.fill(source[region], True), made)
+    return issue(context, wait, event, lambda: made.fill(source[region], True), made, memory=(source[region], False))
 
 
 @op(
@@ -275,7 +275,7 @@ def store(
         values = np.maximum(values, 0).astype(values.dtype) if relu else values
         target[region] = _ATOMICS[atomic](target[region], n.to_array(values, tile.type.dtype, target))
 
-    return issue(context, wait, event, action)
+    return issue(context, wait, event, action, memory=(target[region], True))
 
 
 def quantized(tile: Type, scale: Type, target: Type, indices: tuple[Type, ...]) -> None:
@@ -329,7 +329,7 @@ def store_fp(
         values = rescaled(m.settle(tile, box(extents), "store.fp"), factors)
         target[region] = n.from_f64(values, n.dtype_of(target))
 
-    return issue(context, wait, event, action)
+    return issue(context, wait, event, action, memory=(target[region], True))
 
 
 def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
@@ -340,5 +340,8 @@ def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
 
 
 @op("pto.tile.assign", infer=assigned, traits=WRITES)
-def assign(tile: Any, address: Any) -> None:
-    """Bind a tile to an address of its space; no data moves. Facts 2.1, TASSIGN."""
+def assign(tile: Tile, address: Any, *, context: Context) -> None:
+    """Bind a tile to an address of its space: it lies there from the op on that makes it. Facts 2.1, TASSIGN."""
+    by = context.op
+    assert by is not None and isinstance(by.operands[0], Value)
+    machine(context).bind(tile, by.operands[0], int(address), by)
