@@ -1,94 +1,131 @@
 """Addresses for tiles, written as `pto.tile.assign` behind every tile: those of `ptir plan` (seed 8, step 6; facts 2.1, 5).
 
-The plan takes the ops in order. Where asynchronous ops would meet in memory that their tiles share, that is a `MemoryHazard`:
-`pto-insert-events` comes after this pass, and knows the addresses. A function that binds tiles itself is left alone. What does
-not fit the target's spaces is `CapacityExceeded`; what a loop carries or a branch gives must lie in one place: `TileMoved`. A
-copy takes the vector pipe's time, so it is the program's to ask for, by `pto.tile.mov.v2v`.
+What a loop carries, or a branch gives, lies in one place. A tile of Vec that cannot be made there, because the place is still
+needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block; in other spaces nothing copies, and it
+is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExceeded`, with the tiles that are live at once.
+
+Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier,
+or for its pipe (`pto.sync.op`) where the event is not in sight. A function that binds tiles itself is left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import count
 
-from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.ir import Function, Op, Program, Region, Value, clone
+from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, create, operand_type
+from ptir_tools.core.source import Source, pack
+from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto import capacity, hazards
-from ptir_tools.dialects.pto.info import infer
-from ptir_tools.dialects.pto.targets import ALIGNMENT, target_of
+from ptir_tools.dialects.pto.ops.control import Carried, carried
+from ptir_tools.dialects.pto.pipes import opcodes
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
-from ptir_tools.dialects.pto.windows import on_chip
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter
 
-Places = dict[Value, int]
 ASSIGN = "tile.assign"
+ROUNDS = 4  # of copies: two exchange what is carried crosswise
 
 
 def run(program: Program, context: PassContext) -> None:
     """Bind every tile to an address of its memory space."""
-    made = plan(program, align=ALIGNMENT)
+    target = target_of(program, Options())
+    free = {f for f in program.functions if not any(op.defn.short == ASSIGN for op in f.ops())}
+    for last in (*[False] * ROUNDS, True):
+        made = [_copies(rw, target, context, last=last) for rw in context.rewriters(program) if rw.block in free]
+        context.count("copies", sum(made))
+        if not any(made) or context.diagnostics.errors:
+            break
+    planned = plan(program, align=ALIGNMENT)
     for rw in context.rewriters(program):
-        function = rw.block
-        if not isinstance(function, Function) or any(op.defn.short == ASSIGN for op in function.ops()):
+        if isinstance(function := rw.block, Function) and function in free:
+            places = _places(function, target, planned, context)
+            if not context.diagnostics.errors:
+                context.count("tiles", _bind(rw, places))
+    for _ in range(ROUNDS * 16):
+        made = [_order(rw, program) for rw in context.rewriters(program) if rw.block in free and not context.diagnostics.errors]
+        context.count("waits", sum(made))
+        if not any(made):
+            break
+
+
+# Copies
+
+
+def _copies(rw: Rewriter, target: Target | None, context: PassContext, *, last: bool) -> int:
+    """Copy what must lie in another place than it does; how many copies. What nothing copies is reported."""
+    function = rw.block
+    assert isinstance(function, Function)
+    buffers = {b.value: b for b in capacity.buffers(function, target)}
+    names = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
+    copies = 0
+    for c, place in [(c, place) for op in function.ops() for c in carried(op) for place in c.sources]:
+        x, home = c.given(*place), c.homes[0]
+        if not isinstance(x, Value) or x not in buffers or _owner(buffers[x]) is _owner(buffers[home]):
             continue
-        places = _places(program, function, made, context)
-        if places is not None and not _moved(function, places, context) and _ordered(function, program, places, context):
-            context.count("tiles", _bind(rw, places))
+        if last or buffers[home].space != "Vec":
+            where = buffers[home].space
+            message = f"%{x.name} is needed while %{home.name} is, which it becomes, and nothing copies within {where}"
+            at = c.op.loc if x.op is None else x.op.loc
+            context.diagnostics.error("TileMoved", message, at, labels=[(c.op.loc, f"carries %{home.name}")], help=_FINISH)
+            continue
+        _copy(rw, c, place, next(n for k in count() if (n := f"{x.name}_{k}") not in names))
+        names.add(f"{x.name}_{copies}")
+        copies += 1
+    return copies
 
 
-def _places(program: Program, function: Function, made: Plan, context: PassContext) -> Places | None:
-    """The address of every tile; None after reporting a space that is too small."""
-    found: Places = {}
-    before = context.diagnostics.errors
-    for space in capacity.spaces(function, target_of(program, Options())):
+def _owner(b: capacity.Buffer) -> capacity.Buffer:
+    return b.parent or b
+
+
+_FINISH = "finish with what is carried before it is made anew, or carry it in Vec"
+
+
+def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str) -> None:
+    """Copy what stands at a place of what is carried: before the op, or at the end of the block."""
+    block, at = place
+    x = c.given(block, at)
+    made = create(OPS["pto.tile.mov.v2v"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)
+    if block is None:
+        rw.insert_before(c.op, made)
+        rw.set_operands(c.op, [*c.op.operands[:at], made.result, *c.op.operands[at + 1 :]])
+    else:
+        rw.append(block, made)
+        rw.set_results(block, [*block.results[:at], made.result, *block.results[at + 1 :]])
+
+
+# Addresses
+
+
+def _places(function: Function, target: Target | None, made: Plan, context: PassContext) -> dict[Value, int]:
+    """The address of every tile; what does not fit is reported."""
+    found: dict[Value, int] = {}
+    for space in capacity.spaces(function, target):
         block = made.functions[f"{function.name} {space.name}"]
+        places = {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
         if block.capacity is not None and block.peak > block.capacity:
-            message = f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}"
-            context.diagnostics.error("CapacityExceeded", message, function.loc, help="`ptir plan` shows them")
-        found |= {b.value: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
-    return found if context.diagnostics.errors == before else None
+            capacity.report(
+                space, f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}", context.diagnostics
+            )
+        if target is not None and target.scratch is not None and space.name == "Vec":
+            start, size = target.scratch
+            for op, live in capacity.scratching(function, space):
+                if inside := [b for b in live if places[b] + b.size > start and places[b] < start + size]:
+                    names = ", ".join(f"%{b.value.name}" for b in inside)
+                    message = f"bytes {start} to {start + size - 1} of Vec are scratch of this op, and hold {names}"
+                    context.diagnostics.error("CapacityExceeded", message, op.loc, help="use smaller tiles, or fewer at once")
+        found |= {b.value: at for b, at in places.items()}
+    return found
 
 
-def _moved(function: Function, places: Places, context: PassContext) -> bool:
-    """Report tiles that would have to be copied at the edge of a block, once for each result."""
-    before = context.diagnostics.errors
-    for op in function.ops():
-        for v, others in _same(op):
-            apart = [x for x in others if isinstance(x, Value) and v in places and places[x] != places[v]]
-            if apart:
-                x = apart[0]
-                message = f"%{x.name} lies at {places[x]}, %{v.name} for which it stands at {places[v]}, and nothing copies it"
-                at = op.loc if x.op is None else x.op.loc
-                context.diagnostics.error("TileMoved", message, at, labels=[(op.loc, f"gives %{v.name}")], help=_COPY)
-    return context.diagnostics.errors > before
-
-
-_COPY = "finish with what is carried before it is made anew, or copy it with pto.tile.mov.v2v before the yield"
-
-
-def _ordered(function: Function, program: Program, places: Places, context: PassContext) -> bool:
-    """Whether asynchronous ops keep off the memory of each other; what does not is reported."""
-    report = Diagnostics(program.source)
-    tiles = infer(function, target_of(program, Options()))
-    hazards.check(function, program, report, {v: on_chip(tiles[v], at) for v, at in places.items()})
-    for found in (d for d in report if d.severity is Severity.ERROR):
-        context.diagnostics.add(replace(found, help="tiles share memory here: bufferize before events are inserted"))
-    return not report.errors
-
-
-def _same(op: Op) -> Iterator[tuple[Value, list[Operand]]]:
-    """The results of an op with blocks, each with the tiles that must lie where it does."""
-    for k, v in enumerate(op.results if op.regions else ()):
-        ends = [r.results[k] for r in op.regions]
-        yield v, ends + ([op.operands[3 + k], op.regions[0].params[k + 1]] if op.defn.short == "scf.for" else [])
-
-
-def _bind(rw: Rewriter, places: Places) -> int:
+def _bind(rw: Rewriter, places: dict[Value, int]) -> int:
     """Put the assignments in, each behind its tile; how many."""
     for block in list(rw.blocks()):
         ops = list(rw.body(block))
@@ -102,9 +139,101 @@ def _bind(rw: Rewriter, places: Places) -> int:
 
 def _assign(rw: Rewriter, block: Region, before: Op | None, v: Value, address: int) -> None:
     constant = create(OPS["pto.constant"], (), {"value": integer(address, INDEX)})
-    assign = create(OPS[f"pto.{ASSIGN}"], (v, constant.result))
-    for op in (constant, assign):
-        if before is None:
-            rw.append(block, op)
-        else:
-            rw.insert_before(before, op)
+    for op in (constant, create(OPS[f"pto.{ASSIGN}"], (v, constant.result))):
+        _insert(rw, block, before, op)
+
+
+def _insert(rw: Rewriter, block: Region, before: Op | None, op: Op) -> None:
+    if before is None:
+        rw.append(block, op)
+    else:
+        rw.insert_before(before, op)
+
+
+# Order
+
+
+def _order(rw: Rewriter, program: Program) -> int:
+    """Let asynchronous ops that meet in memory wait for each other, where nothing orders them yet; how many had to."""
+    function = rw.block
+    assert isinstance(function, Function)
+    if not any(isinstance(v.type, EventType) for op in function.ops() for v in op.results):
+        return 0
+    met: dict[Op, set[Op]] = {}
+    for second, first in _unordered(function, program):
+        met.setdefault(second, set()).add(first)
+    scopes = _Scopes(function)
+    for second, ops in met.items():
+        for first in ops:
+            event = scopes.event(first, second)
+            if event is not None and ASYNC in second.defn.traits:
+                _wait(rw, second, event)
+            else:
+                rw.insert_before(second, create(OPS["pto.sync.op"], (), {"opcode": opcodes(first)[0]}, loc=second.loc))
+    return len(met)
+
+
+def _unordered(function: Function, program: Program) -> Iterator[tuple[Op, Op]]:
+    """(later, earlier) ops that the order check finds: of a copy, in which every op says by its place which it is."""
+    numbered = clone(program)
+    twin = numbered.functions[program.functions.index(function)]
+    ops = list(function.ops())
+    for k, op in enumerate(twin.ops()):
+        op.loc = pack(k, k + 1)
+    found = Diagnostics(Source("", " " * (len(ops) + 1)))
+    hazards.check(twin, numbered, found)
+    for d in found:
+        if d.code in ("MemoryHazard", "MissingWait") and d.span is not None and d.labels:
+            yield ops[d.span.start], ops[d.labels[0].span.start]
+
+
+class _Scopes:
+    """Which events are in sight where."""
+
+    def __init__(self, function: Function) -> None:
+        self.blocks: dict[Op, Region] = {}
+        self.place: dict[Op, int] = {}
+        self.around: dict[Region, Op] = {}
+        self.names: dict[Value, list[Value]] = {}  # of an event that is carried on: what it is then called
+        for k, op in enumerate(function.ops()):
+            self.place[op] = k
+            self.around |= dict.fromkeys(op.regions, op)
+            for c in carried(op):
+                for place in c.sources:
+                    if isinstance(x := c.given(*place), Value):
+                        self.names.setdefault(x, []).extend(c.homes)
+        for block in (function, *self.around):
+            self.blocks |= dict.fromkeys(block.body, block)
+
+    def event(self, first: Op, second: Op) -> Value | None:
+        """The event of `first`, under a name that is in sight before `second`."""
+        own = first.results[-1] if first.results else None
+        if own is None or not isinstance(own.type, EventType):
+            return None
+        inside = set[Region | None]()
+        block: Region | None = self.blocks[second]
+        outer = [second]
+        while block is not None and block in self.around:
+            inside.add(block)
+            outer.append(self.around[block])
+            block = self.blocks[self.around[block]]
+        inside.add(block)
+        before = {self.blocks[op]: self.place[op] for op in outer}
+        for v in (own, *self.names.get(own, ())):
+            if v.op is None and any(v in b.params for b in inside if b is not None):
+                return v
+            if v.op is not None and self.place[v.op] < before.get(self.blocks[v.op], -1):
+                return v
+        return None
+
+
+def _wait(rw: Rewriter, op: Op, event: Value) -> None:
+    """Let `op` wait for `event`, too."""
+    groups = op.defn.split(op.attrs, op.operands)
+    k = [g.name for g in op.defn.groups].index("wait")
+    lengths = list(op.attr(SEGMENTS))
+    lengths[k] += 1
+    at = len(op.operands) - sum(lengths[k + 1 :])
+    assert len(groups) == len(lengths)
+    rw.set_attrs(op, segments=tuple(lengths))
+    rw.set_operands(op, [*op.operands[:at], event, *op.operands[at:]])

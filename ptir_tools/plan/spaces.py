@@ -27,6 +27,7 @@ def _of(function: Function, target: Target | None) -> Iterator[tuple[str, Livene
             t = b.value.type
             shape = tensor(t.dtype, t.shape) if isinstance(t, TileType) else None
             made[b] = Buffer(b.value.name, shape, b.size, b.start, b.end - 1)
+        for b in space.buffers:
             if b.parent is not None:
                 made[b].share(made[b.parent], b.alias)
         live.buffers += made.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -10,8 +10,9 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.types import MemRefType, TileType
-from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
+from ptir_tools.dialects.pto.ops.control import LOOPS, carried
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches
 from ptir_tools.dialects.pto.types import type_text
 
@@ -24,7 +25,7 @@ class Buffer:
     """A tile's memory: live from op `start` to before op `end` of the function's ops in order of the text.
 
     A tile that is made in place of another, or is the same bytes under another type, has no memory of its own: it lies where
-    `parent` does, which has, and whose range spans both.
+    `parent` does, which has, and whose range spans all that lie there.
     """
 
     value: Value
@@ -51,7 +52,7 @@ class Space:
 def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
     """The tiles of a function with their live ranges, in the order in which they come to be.
 
-    What a loop carries may take the place of what it starts from: such ranges touch and do not overlap. What a loop uses from
+    What a loop carries, or a branch gives, lies where it comes from if both are never needed at one time. What a loop uses from
     outside lives as long as the loop.
     """
     line = _Line()
@@ -62,56 +63,73 @@ def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
 
 
 class _Sharing:
-    """Buffers made in order of the text, each with memory of its own or that of another."""
+    """Buffers made in order of the text, each with memory of its own or that of others: never two that are live at one time."""
 
     def __init__(self, tiles: dict[Value, TileType], line: _Line) -> None:
         self.tiles = tiles
         self.line = line
         self.made: dict[Value, Buffer] = {}
+        self.members: dict[Buffer, list[tuple[Value, int, int]]] = {}  # per owner of memory: who lives there, and when
 
-    def block(self, block: Region, inits: Sequence[Operand] = ()) -> None:
-        """Parameters, which `inits` are the last of start, and ops."""
+    def block(self, block: Region) -> None:
+        """Parameters, ops, and what they share."""
         for p in block.params:
             self.add(p)
-        for p, x in zip(block.params[len(block.params) - len(inits) :], inits, strict=True):
-            self.share(p, x, "carried", lambda b, root: root.end == b.start)
         for op in block.body:
             for r in op.regions:
-                self.block(r, op.operands[3:] if op.defn.short == "scf.for" else ())
-            for k, v in enumerate(op.results):
+                self.block(r)
+            for v in op.results:
                 self.add(v)
-                self.result(op, k, v)
+            if op.regions:
+                self.carried(op)
+            elif op.defn.short in SAME_BYTES:
+                self.share(op.result, op.operands[0], "view")
+            else:
+                for v in op.results:
+                    for x in _overwritten(op):
+                        self.share(v, x, "in-place")
 
     def add(self, v: Value) -> None:
         if (t := self.tiles.get(v)) is not None:
             size = -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
             start = self.line.start.get(v, 0)
-            self.made[v] = Buffer(v, t.loc or "Vec", size, start, max(self.line.end.get(v, 0), start + 1), v.op)
+            end = max(self.line.end.get(v, 0), start + 1)
+            self.made[v] = made = Buffer(v, t.loc or "Vec", size, start, end, v.op)
+            self.members[made] = [(v, start, end)]
 
-    def result(self, op: Op, k: int, v: Value) -> None:
-        """Let a result lie where its operands do, if it must or may; that of a loop where what it carries always does."""
-        if op.defn.short == "scf.for":
-            p, y = op.regions[0].params[k + 1], op.regions[0].results[k]
-            self.share(v, p, "carried", lambda _, root: isinstance(y, Value) and self.root(y) is root)
-        elif op.defn.short == "tile.reshape":
-            self.share(v, op.operands[0], "view", lambda *_: True)
-        else:
-            for x in _overwritten(op):
-                self.share(v, x, "in-place", lambda b, root: root.end == b.start + 1)
+    def carried(self, op: Op) -> None:
+        """Join the names of what an op carries, then what they are given, as far as nothing is in the way."""
+        for c in carried(op):
+            for v in c.homes[1:]:
+                self.share(v, c.homes[0], "carried")
+        for c in carried(op):
+            for place in c.sources:
+                self.share(c.homes[0], c.given(*place), "carried")
 
     def root(self, x: Operand) -> Buffer | None:
         """The buffer whose memory a tile has."""
         b = self.made.get(x) if isinstance(x, Value) else None
         return b and (b.parent or b)
 
-    def share(self, v: Value, x: Operand, alias: str, may: Callable[[Buffer, Buffer], bool]) -> None:
-        """Let `v` lie where `x` does, if it has no place yet, both are of one size and space, and it `may`."""
-        b, root = self.made.get(v), self.root(x)
-        if b is None or root is None or b.parent is not None or (root.space, root.size) != (b.space, b.size):
+    def share(self, v: Value, x: Operand, alias: str) -> None:
+        """Let `v`, and what lies with it, lie where `x` does, if both are of one size and space and never live at one time."""
+        mine, root = self.root(v), self.root(x)
+        if mine is None or root is None or mine is root or (root.space, root.size) != (mine.space, mine.size):
             return
-        if may(b, root):
-            b.parent, b.alias = root, alias
-            root.end = max(root.end, b.end)
+        if alias != "view" and not all(_apart(a, b) for a in self.members[mine] for b in self.members[root]):
+            return
+        for name, _, _ in self.members[mine]:
+            b = self.made[name]
+            b.parent, b.alias = root, b.alias or alias
+        root.start, root.end = min(root.start, mine.start), max(root.end, mine.end)
+        self.members[root] += self.members.pop(mine)
+
+
+def _apart(a: tuple[Value, int, int], b: tuple[Value, int, int]) -> bool:
+    """Whether two tiles are never live at one time, or one is made over the other, which dies there."""
+    (first, _, end), (second, start, _) = sorted((a, b), key=lambda m: m[1:])
+    over = end == start + 1 and second.op is not None and not second.op.regions and first in _overwritten(second.op)
+    return end <= start or over
 
 
 def _overwritten(op: Op) -> list[Value]:
@@ -126,7 +144,8 @@ def _overwritten(op: Op) -> list[Value]:
 
 
 class _Line:
-    """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's two."""
+    """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's two,
+    the last of them for what it gives."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -138,9 +157,10 @@ class _Line:
             self.start[p] = self.at
         for op in block.body:
             self.op(op)
+        self.at += 1
         for x in block.results:
             if isinstance(x, Value):
-                self.use(x, self.at + 1)
+                self.use(x, self.at)
 
     def op(self, op: Op) -> None:
         self.at += 1
@@ -150,11 +170,10 @@ class _Line:
         for r in op.regions:
             self.block(r)
         self.at += bool(op.regions)
-        for r in op.regions:
-            if op.defn.short == "scf.for":
-                for v in set(r.uses()):
-                    if self.start.get(v, 0) < opened:
-                        self.use(v, self.at)
+        if op.defn.short in LOOPS:
+            for v in {v for r in op.regions for v in r.uses()}:
+                if self.start.get(v, 0) < opened:
+                    self.use(v, self.at)
         for v in op.results:
             self.start[v] = self.at
 
@@ -202,6 +221,16 @@ def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
     space.at = [space.buffers[i] for i in live]
 
 
+def scratching(function: Function, space: Space) -> Iterator[tuple[Op, list[Buffer]]]:
+    """The ops that use the target's scratch, each with the tiles of Vec that are live then."""
+    line = _Line()
+    line.block(function)
+    for op in function.ops():
+        if scratches(op.defn.short):
+            at = line.start[op.result]
+            yield op, [b for b in space.buffers if b.parent is None and b.start <= at < b.end]
+
+
 def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
     """Warn of spaces whose live tiles do not fit, naming what is live at the peak; addresses, where there are any, say more.
 
@@ -227,11 +256,17 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
         needed = made.peak + used.get(made.name, 0)
         if needed <= capacity:
             continue
-        labels = [(b.op.loc, f"{b.size} bytes, {type_text(b.value.type)}") for b in made.at if b.op is not None]
-        at = made.at[-1].op.loc if made.at[-1].op is not None else function.loc
-        names = ", ".join(f"%{b.value.name}" for b in made.at)
-        message = f"{needed} bytes of {made.name} are live at once, {target.name} has {capacity}: {names}"
+        message = f"{needed} bytes of {made.name} are live at once, {target.name} has {capacity}"
         if made.scratch:
-            message += f" (and {made.scratch} that an op uses for itself)"
-        hint = "store or finish some of them earlier, or use smaller tiles; pto-bufferize refuses it"
-        diagnostics.warning("CapacityExceeded", message, at, labels=labels, help=hint)
+            message += f" ({made.scratch} of them for an op itself)"
+        report(made, message, diagnostics, warn=True)
+
+
+def report(space: Space, message: str, diagnostics: Diagnostics, *, warn: bool = False) -> None:
+    """Report a space that is too small, with what is live at its peak."""
+    labels = [(b.op.loc, f"{b.size} bytes, {type_text(b.value.type)}") for b in space.at if b.op is not None]
+    at = next((b.op.loc for b in reversed(space.at) if b.op is not None), None)
+    names = ", ".join(f"%{b.value.name}" for b in space.at)
+    hint = "store or finish some of them earlier, or use smaller tiles" + ("; pto-bufferize refuses it" if warn else "")
+    add = diagnostics.warning if warn else diagnostics.error
+    add("CapacityExceeded", f"{message}: {names}", at, labels=labels, help=hint)

@@ -20,7 +20,7 @@ _RESULTS = {
     "tile.matmul.bias": "Acc",
 }
 _FROM_MAT = ("tile.mov.m2l", "tile.mov.m2r", "tile.mov.m2b", "tile.mov.m2s", "tile.extract")
-_SAME_AS_OPERAND = ("tile.reshape",)
+SAME_BYTES = ("tile.reshape",)  # ops whose result is the bytes of operand 0, which stays
 
 # Operands whose place an op fixes: a value without a location that is used so is there.
 _OPERANDS = {
@@ -67,7 +67,7 @@ def _location(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[V
         return "Right"
     if op is not None and (found := _RESULTS.get(op.defn.short)) is not None:
         return found
-    if op is not None and op.defn.short in _SAME_AS_OPERAND and isinstance(x := op.operands[0], Value) and x in made:
+    if op is not None and op.defn.short in SAME_BYTES and isinstance(x := op.operands[0], Value) and x in made:
         return made[x].loc or "Vec"
     if op is None or op.defn.short in ("tile.load", "scf.for", "scf.if", "func.call"):
         return min(wanted) if len(wanted) == 1 else "Vec"

@@ -27,10 +27,10 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE
 from ptir_tools.core.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
-from ptir_tools.dialects.pto.targets import TARGETS, Target
+from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +38,6 @@ else:
     np = lazy("numpy")
 
 __all__ = ["Box", "Machine", "Task", "Tile", "box", "intersection", "issue", "machine", "resolve", "static_shape"]
-
-SAME_BYTES = ("tile.reshape",)  # ops whose result is the bytes of operand 0, which stays
 
 
 @dataclass(slots=True, eq=False)
@@ -234,7 +232,7 @@ class Machine:
             view, writes = memory
             root, marks = self.memories[id(view if view.base is None else view.base)]
             self.touch(task, clock, marks, window(root, view), writes)
-        if self.target is not None and self.target.scratch is not None and self.target.uses_scratch(op):
+        if self.target is not None and self.target.scratch is not None and scratches(op.defn.short):
             self._scratch(task, clock, self.target.scratch, read)
         for tile, value in zip(made, op.results, strict=False):
             tile.maker, tile.name = op, value.name
@@ -266,7 +264,7 @@ class Machine:
 
     def _scratch(self, task: Task, clock: Clock, scratch: tuple[int, int], read: Sequence[Value]) -> None:
         """The bytes of Vec that an op of the target works in are written; neither operands nor results may lie there."""
-        start, end = scratch
+        start, end = scratch[0], sum(scratch)
         name = task.op.defn.short.removeprefix("tile.")
         space = self.space(self.locations[task.op.result])
         for x in read:

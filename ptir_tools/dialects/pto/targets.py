@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.ir import Program
 from ptir_tools.dialects.pto.names import inner
 
 
