@@ -64,7 +64,7 @@ def pattern(program: Program, index: dict[str, int] | None = None) -> dict[str, 
     for k, p in enumerate(program.main.params):
         shape = getattr(p.type, "shape", None)
         if shape is None:
-            made[p.name] = np.int64((index or {})[p.name])
+            made[p.name] = np.asarray((index or {})[p.name], tiles.numpy_dtype(p.type.dtype))
             continue
         whole = (7 * np.arange(int(np.prod(shape))) + 3 * k) % 13 - 6
         values = whole / 4 if p.type.dtype.is_float else whole

@@ -65,7 +65,7 @@ def _copies(rw: Rewriter, target: Target | None, context: PassContext, *, last: 
     buffers = {b.value: b for b in capacity.buffers(function, target)}
     names = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
     copies = 0
-    for c, place in [(c, place) for op in function.ops() for c in carried(op) for place in c.sources]:
+    for c, place in [(one, place) for op in function.ops() for one in carried(op) for place in one.sources]:
         x, home = c.given(*place), c.homes[0]
         if not isinstance(x, Value) or x not in buffers or _owner(buffers[x]) is _owner(buffers[home]):
             continue
@@ -75,8 +75,8 @@ def _copies(rw: Rewriter, target: Target | None, context: PassContext, *, last: 
             at = c.op.loc if x.op is None else x.op.loc
             context.diagnostics.error("TileMoved", message, at, labels=[(c.op.loc, f"carries %{home.name}")], help=_FINISH)
             continue
-        _copy(rw, c, place, next(n for k in count() if (n := f"{x.name}_{k}") not in names))
-        names.add(f"{x.name}_{copies}")
+        names.add(name := next(n for k in count() if (n := f"{x.name}_{k}") not in names))
+        _copy(rw, c, place, name)
         copies += 1
     return copies
 
@@ -159,18 +159,17 @@ def _order(rw: Rewriter, program: Program) -> int:
     assert isinstance(function, Function)
     if not any(isinstance(v.type, EventType) for op in function.ops() for v in op.results):
         return 0
-    met: dict[Op, set[Op]] = {}
-    for second, first in _unordered(function, program):
-        met.setdefault(second, set()).add(first)
     scopes = _Scopes(function)
-    for second, ops in met.items():
-        for first in ops:
-            event = scopes.event(first, second)
-            if event is not None and ASYNC in second.defn.traits:
-                _wait(rw, second, event)
-            else:
-                rw.insert_before(second, create(OPS["pto.sync.op"], (), {"opcode": opcodes(first)[0]}, loc=second.loc))
-    return len(met)
+    latest: dict[Op, Op] = {}  # the wait for a late one may say that others are complete
+    for second, first in _unordered(function, program):
+        latest[second] = max(latest.get(second, first), first, key=lambda op: scopes.place[op])
+    for second, first in latest.items():
+        event = scopes.event(first, second)
+        if event is not None and second.defn.traits & ASYNC:
+            _wait(rw, second, event)
+        else:
+            rw.insert_before(second, create(OPS["pto.sync.op"], (), {"opcode": opcodes(first)[0]}, loc=second.loc))
+    return len(latest)
 
 
 def _unordered(function: Function, program: Program) -> Iterator[tuple[Op, Op]]:

@@ -8,7 +8,7 @@ complete after it. Float tile arithmetic is never folded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -18,7 +18,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, operand_type
 from ptir_tools.core.types import EventType, ScalarType, tensor
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
-from ptir_tools.dialects.pto.pipes import pipe_of
+from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.constants import scalar_of
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -34,7 +34,7 @@ def run(program: Program, context: PassContext) -> None:
             before = rw.edits
             context.count("folds", fold(rw))
             context.count("branches", decide(rw))
-            context.count("merged", merge(rw, rw.block, _Known(rw.block.params), busy))
+            context.count("merged", merge(rw, rw.block, _Known(rw.block), busy))
             context.count("erased", sweep(rw, busy))
             if rw.edits == before:
                 break
@@ -174,8 +174,9 @@ def _unnest(rw: Rewriter, at: Op, block: Region, names: Counter[str]) -> None:
 class _Known:
     """The first of equal ops, as far as a block sees them; loads only until their memory may be written."""
 
-    def __init__(self, arguments: Iterable[Value]) -> None:
-        self.arguments = frozenset(arguments)
+    def __init__(self, block: Region) -> None:
+        self.arguments = frozenset(block.params)
+        self.bound = any(op.defn.short == "tile.assign" for op in block.ops())  # whether tiles have addresses
         self.pure: dict[Any, Op] = {}
         self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
         self.order: list[Any] = []  # the keys of `pure`
@@ -215,7 +216,8 @@ class _Known:
 
 
 def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> int:
-    """Let equal ops be one. Loads of one window are equal until their memory may be written."""
+    """Let equal ops be one. Loads of one window are equal until their memory may be written. Where tiles are bound to addresses,
+    their bytes may be another's by then: there only scalars are merged."""
     count = 0
     for op in list(rw.body(block)):
         for r in op.regions:
@@ -225,7 +227,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
             known.leave(outside)
         if op.defn.traits & WRITES or op.defn.short in ("sync", "sync.op"):
             known.write(op)
-        if not _repeatable(op, busy):
+        if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)):
             continue
         first = known.first(op)
         if first is op:

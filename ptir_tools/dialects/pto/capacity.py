@@ -160,7 +160,7 @@ class _Line:
         self.at += 1
         for x in block.results:
             if isinstance(x, Value):
-                self.use(x, self.at)
+                self.use(x, self.at + 1)
 
     def op(self, op: Op) -> None:
         self.at += 1
