@@ -25,7 +25,7 @@ from ptir_tools.core.evaluate import streams
 from ptir_tools.core.ir import Function, Program, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import DIALECTS, FORMATS
+from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
 from ptir_tools.rewrite.context import Floats, Hook, PassContext, PassFailure, innermost_first
 from ptir_tools.rewrite.pipeline import Step, parse, point
 
@@ -58,8 +58,8 @@ def _modules(dialect: str) -> dict[str, str]:
 
 
 def names(dialect: str) -> tuple[str, ...]:
-    """The passes that a program of `dialect` can run, sorted."""
-    return tuple(sorted(_modules(dialect)))
+    """The passes and named pipelines that a program of `dialect` can run, sorted."""
+    return tuple(sorted([*_modules(dialect), *load_dialect(dialect).pipelines]))
 
 
 def lookup(name: str, dialect: str) -> ModuleType:
@@ -68,18 +68,24 @@ def lookup(name: str, dialect: str) -> ModuleType:
 
 
 def help_of(name: str, dialect: str) -> str:
-    """The first line of the pass's docstring."""
+    """The first line of the pass's docstring, or what a named pipeline says of itself."""
+    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+        return named.help
     return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
 
 
 def manual(name: str, dialect: str) -> str:
-    """What the pass says of itself: its docstring and that of its module."""
+    """What the pass says of itself: its docstring and that of its module; of a named pipeline, its passes."""
+    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+        return f"{named.help}\n\nRuns {named.steps}."
     module = lookup(name, dialect)
     return "\n\n".join(cleandoc(text) for text in (module.run.__doc__, module.__doc__) if text)
 
 
 def options_of(name: str, dialect: str) -> dict[str, Any]:
-    """The options of the pass, or of `fixpoint`, with their defaults."""
+    """The options of the pass, the named pipeline, or `fixpoint`, with their defaults."""
+    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+        return dict(named.options)
     return _FIXPOINT_OPTIONS if name == FIXPOINT else getattr(lookup(name, dialect), "OPTIONS", {})
 
 
@@ -232,7 +238,11 @@ def _write_streams(program: Program, context: PassContext) -> None:
 
 def _run_steps(program: Program, steps: tuple[Step, ...], context: PassContext) -> None:
     for step in steps:
-        if step.body is None:
+        if (named := program.dialect.pipelines.get(step.name)) is not None:
+            if named.prepare is not None:
+                named.prepare(program, _options(step, program.dialect.name))
+            _run_steps(program, parse(named.steps), context)
+        elif step.body is None:
             _run_step(program, step, context)
         else:
             _run_fixpoint(program, step.body, _options(step, program.dialect.name)["n"], context)

@@ -70,15 +70,28 @@ class Extents(NamedTuple):
     sizes: Callable[[Program, Mapping[str, int]], dict[str, int]]
 
 
+@dataclass(slots=True, frozen=True)
+class Pipeline:
+    """Passes under one name, for `ptir opt -p NAME{option=value}`: `steps` is their text, `help` one line, `options` have the
+    type of their defaults, and `prepare(program, options)` is called first."""
+
+    steps: str
+    help: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    prepare: Callable[[Program, Mapping[str, Any]], None] | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Dialect:
     """One IR. `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normalizer);
-    `check` runs after it, on programs without errors so far; `pipeline` is what `ptir opt` runs by default."""
+    `check` runs after it, on programs without errors so far; `pipeline` is what `ptir opt` runs by default,
+    `pipelines` are others by name."""
 
     name: str
     codes: Codes = field(default_factory=Codes)
     constant: str = ""
     pipeline: str = ""
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     type_text: Callable[[Type], str] = str
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.dialects.pto.names import inner
@@ -143,6 +143,15 @@ def find(name: str) -> Target | None:
 def declared(program: Program) -> str | None:
     """The name of the target that the module states, or None."""
     return next((inner(str(program.attrs[k])) for k in _ATTRIBUTES if program.attrs.get(k) is not None), None)
+
+
+def retarget(program: Program, name: str) -> None:
+    """Let `program` state the target `name`, in place of its own. Raises UsageError for one that there is not."""
+    if find(name) is None:
+        raise UsageError(f"`{name}` is no target", help=f"the targets are {', '.join(TARGETS)}")
+    for key in _ATTRIBUTES:
+        program.attrs.pop(key, None)
+    program.attrs[_ATTRIBUTES[0]] = f"#pto.target<{name}>"
 
 
 def target_of(program: Program, options: Options, diagnostics: Diagnostics | None = None) -> Target | None:
