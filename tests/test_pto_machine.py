@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from pto_programs import KERNELS, event, good, module, run
+from pto_programs import KERNELS, codes, event, good, module, printed, run
 
 from ptir_tools import engines
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.engines import tiles
 from ptir_tools.engines.options import ORDERS, RunOptions
+from ptir_tools.passes import PassContext, run_pipeline
 
 M, T = "pto.memref<64x8xf32>", "tile<8x8xf32>"
 ROWS = {"a": np.arange(512, dtype=np.float32).reshape(64, 8), "out": np.zeros((64, 8), np.float32)}
@@ -223,3 +226,68 @@ def test_races_are_those_of_the_model():
 def test_races_are_those_of_the_model_at_length():
     for seed in range(200, 5200):
         agree(seed)
+
+
+WHILE = f"""module attributes {{ pto.target = #pto.target<a3> }} {{
+  func.func @f(%a: {M}, %out: {M}, %n: index) {{
+    %c0 = pto.constant 0 : index
+    %c1 = pto.constant 1 : index
+    %c8 = pto.constant 8 : index
+    %s = pto.tile.load %a[%c0, %c0] : {M}, {T}
+    %r, %k, %last = scf.while (%x = %s, %i = %c0) : ({T}, index) -> ({T}, index, {T}) {{
+      %c = arith.cmpi slt, %i, %n : index
+      %d = pto.tile.neg %x : {T}
+      scf.condition(%c) %x, %i, %d : {T}, index, {T}
+    }} do {{
+    ^bb0(%y: {T}, %j: index, %e: {T}):
+      %o = pto.muli %j, %c8 : index
+      %t = pto.tile.load %a[%o, %c0] : {M}, {T}
+      %z = pto.tile.sub %t, %y : {T}
+      %m = pto.addi %j, %c1 : index
+      scf.yield %z, %m : {T}, index
+    }}
+    pto.tile.store %r, %out[%c0, %c0] : {M}, {T}
+    pto.tile.store %last, %out[%c8, %c0] : {M}, {T}
+    return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_scf_while_is_read_printed_placed_and_run(n):
+    want = ROWS["a"][:8]
+    for j in range(n):
+        want = ROWS["a"][8 * j : 8 * j + 8] - want
+    made = good(WHILE)
+    text = printed(made)
+    assert printed(good(text)) == text and text.count("^bb0(") == 1
+    for pipeline in ("", made.dialect.pipeline, "pto", "pto-bufferize"):
+        after = good(WHILE)
+        run_pipeline(after, pipeline, PassContext())
+        shown = printed(after)
+        for order in ORDERS:
+            out = run(shown, {**ROWS, "n": np.int64(n)}, order=order)["out"]
+            assert (out[:8] == want).all() and (out[8:16] == -want).all(), (pipeline, shown)
+
+
+@pytest.mark.parametrize(
+    "old, new, code",
+    [
+        ("scf.condition(%c) %x, %i, %d", "scf.condition(%i) %x, %i, %d", "TypeMismatch"),
+        ("scf.condition(%c) %x, %i, %d : tile<8x8xf32>, index, tile<8x8xf32>", "scf.condition(%c)", "TypeMismatch"),
+        ("scf.yield %z, %m : tile<8x8xf32>, index", "scf.yield %m : index", "TypeMismatch"),
+        ("scf.yield %z, %m : tile<8x8xf32>, index", "scf.condition(%m)", "ParseError"),
+        ("%y: tile<8x8xf32>, ", "", "TypeMismatch"),
+        ("} do {", "} else {", "ParseError"),
+    ],
+)
+def test_a_wrong_while_is_reported(old, new, code):
+    assert old in WHILE
+    assert code in codes(WHILE.replace(old, new, 1))
+
+
+def test_a_while_without_end_is_stopped():
+    source = WHILE.replace("slt, %i", "sge, %i")
+    with pytest.raises(LimitExceeded):
+        tiles.run(good(source), {**ROWS, "n": np.int64(0)}, RunOptions(limits=Limits(iterations=5)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Program, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TileType, tile
 from ptir_tools.dialects.pto.info import infer
 from ptir_tools.dialects.pto.ops.memory import static_valid
@@ -52,6 +53,11 @@ def block_types(rw: Rewriter) -> None:
         if op.defn.short == "scf.for":
             block.result_types = [p.type for p in block.params[1:]]
             for v, p in zip(op.results, block.params[1:], strict=True):
+                rw.retype(v, p.type) if v.type is not p.type else None
+        elif op.defn.short == "scf.while":
+            body = op.regions[1]
+            block.result_types = [operand_type(x) for x in block.results]
+            for v, p in zip(op.results, body.params, strict=True):
                 rw.retype(v, p.type) if v.type is not p.type else None
         else:
             block.result_types = [v.type for v in op.results]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Literal, Program, Value

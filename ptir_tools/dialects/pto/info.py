@@ -69,7 +69,7 @@ def _location(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[V
         return found
     if op is not None and op.defn.short in SAME_BYTES and isinstance(x := op.operands[0], Value) and x in made:
         return made[x].loc or "Vec"
-    if op is None or op.defn.short in ("tile.load", "scf.for", "scf.if", "func.call"):
+    if op is None or op.defn.short in ("tile.load", "scf.for", "scf.while", "scf.if", "func.call"):
         return min(wanted) if len(wanted) == 1 else "Vec"
     return "Vec"
 

@@ -329,6 +329,38 @@ class Walk:
             self.unproved[op] = f"only {most} of the {wanted} iterations that could matter are followed"
         return max(3, min(wanted, most))
 
+    def again(self, op: Op) -> None:
+        """A loop that ends when its first block says so: as many rounds as bring each carried value round, and two more."""
+        before, body = op.regions
+        rounds = 3 + sum(isinstance(p.type, (TileType, EventType)) for p in before.params)
+        self.unproved[op] = f"how often it repeats is not known: {rounds} rounds are followed"
+        d, outer = self.decisions, self.here
+        carried = [self.bound(x) for x in op.operands]
+        given: list[Passed] = []
+        exits: list[tuple[Number, Any, list[Passed]]] = []
+        self.inside += 1
+        for _ in range(rounds):
+            for p, value in zip(before.params, carried, strict=True):
+                self.bind(p, value)
+            (goes, _), *given = self.block(before)
+            goes = goes if isinstance(goes, int) else d.fresh()
+            exits.append((goes, self.state(), given))
+            self.here = d.both(self.here, goes)
+            if self.here == NEVER:
+                break
+            for p, value in zip(body.params, given, strict=True):
+                self.bind(p, value)
+            carried = self.block(body)
+        self.inside -= 1
+        self.here = outer
+        _, state, given = exits.pop()
+        for goes, earlier, values in reversed(exits):
+            state = self.joined(goes, state, earlier)
+            given = [self.merged(goes, a, b) for a, b in zip(given, values, strict=True)]
+        self.restore(state)
+        for v, value in zip(op.results, given, strict=True):
+            self.bind(v, value)
+
     def unknown(self, op: Op) -> None:
         """An op with blocks that is not known here: they are followed a few times, and it is said."""
         self.unproved[op] = "what repeats it is not known: three rounds are followed"
@@ -368,7 +400,13 @@ class Walk:
             self.bind(v, value)
 
 
-_HANDLERS = {"memref.subview": Walk.view, "scf.for": Walk.loop, "scf.if": Walk.branch, "func.call": Walk.call}
+_HANDLERS = {
+    "memref.subview": Walk.view,
+    "scf.for": Walk.loop,
+    "scf.while": Walk.again,
+    "scf.if": Walk.branch,
+    "func.call": Walk.call,
+}
 
 
 @cache

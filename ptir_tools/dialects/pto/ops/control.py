@@ -1,4 +1,4 @@
-"""Control flow and synchronization: scf.for, scf.if, func.call, pto.sync (seed 5; facts 1.3, 4.1)."""
+"""Control flow and synchronization: scf.for, scf.while, scf.if, func.call, pto.sync (seed 5; facts 1.3, 4.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import READS, WAITS, WRITES, Many, op
+from ptir_tools.core.opdef import READS, WAITS, WRITES, Many, op, operand_type
 from ptir_tools.core.types import ScalarType, Type
 from ptir_tools.core.verify import compatible
 from ptir_tools.dialects.pto import rules
@@ -109,6 +109,40 @@ def branch(condition: Any, *, then: Region, otherwise: Region) -> Any:
     """`%r = scf.if %c -> (T) { … scf.yield %x : T } else { … scf.yield %y : T }`."""
     made = then() if condition else otherwise()  # type: ignore[operator]
     return made[0] if len(made) == 1 else made
+
+
+def repeated(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[Type, ...]:
+    """The first block takes what is carried and gives an i1 and what the second takes; that gives what is carried."""
+    require(bool(before.results), "TypeMismatch", "the first block must end in scf.condition")
+    condition, *given = [operand_type(x) for x in before.results]
+    good = isinstance(condition, ScalarType) and condition.dtype is I1
+    require(good, "TypeMismatch", f"the condition is {type_text(condition)}, expected i1")
+    again = [operand_type(x) for x in body.results]
+    pairs = (
+        ("carried value", inits, before.params),
+        ("value of scf.condition", given, body.params),
+        ("value of scf.yield", again, before.params),
+    )
+    for what, types, params in pairs:
+        require(len(types) == len(params), "TypeMismatch", f"{len(types)} are given as {what}, the block takes {len(params)}")
+        for i, (t, p) in enumerate(zip(types, params, strict=True)):
+            require(compatible(p.type, t), "TypeMismatch", f"{what} {i} is {type_text(t)}, declared {type_text(p.type)}")
+    return tuple(p.type for p in body.params)
+
+
+@op("pto.scf.while", infer=repeated, traits=READS | WRITES | WAITS)
+def repeat(inits: Many, *, before: Region, body: Region, context: Context) -> Any:
+    """`%r = scf.while (%a = %init) : (T) -> (U) { … scf.condition(%c) %x : U } do { ^bb0(%y: U): … scf.yield %z : T }`.
+
+    The first block runs, and while its condition holds the second and the first again; the results are what it gave last.
+    """
+    carried = tuple(inits)
+    for _ in range(context.limits.iterations + 1):
+        condition, *given = before(*carried)  # type: ignore[operator]
+        if not condition:
+            return given[0] if len(given) == 1 else tuple(given)
+        carried = body(*given)  # type: ignore[operator]
+    raise LimitExceeded(f"more than {context.limits.iterations} iterations", "--max-iterations")
 
 
 def called(arguments: tuple[Type, ...], *, callee: str, to: tuple[Type, ...]) -> tuple[Type, ...]:

@@ -215,7 +215,7 @@ def _skeleton(file: File, parts: list[str], piece: str) -> Skeleton:
     ends = _ends(parts)
     made = Skeleton(file, list(parts), ends)
     s = file.statements[0]
-    if len(file.statements) > 1 or s.blocks or s.start or s.name in ("return", "func.return", "scf.yield"):
+    if len(file.statements) > 1 or s.blocks or s.start or s.name in ("return", "func.return", "scf.yield", "scf.condition"):
         return made
     made.usual, made.results, made.rest = True, len(s.results), len(piece) - s.end
     used = [t for x in s.operands for t in (x.token, *(t for part in x.subscripts for t in part))] + s.waits

@@ -7,10 +7,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, operand_type
 from ptir_tools.core.source import pack
-from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type
+from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type, scalar
 from ptir_tools.dialects.pto.text import literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
@@ -72,6 +73,8 @@ class Reader(Scope):
         values = [self.use(x.token) if x.token.type == "SSA" else literals.index(x.token) for x in s.operands]
         into.results, into.return_loc = list(values), s.loc
         declared = self.types(s.before)
+        if end == "scf.condition":
+            values = values[1:]  # the condition itself is an i1
         require(not declared or len(declared) == len(values), "TypeMismatch", f"{len(values)} values, {len(declared)} types")
         for x, t in zip(values, declared, strict=False):
             operands.agree(f"`{operands.shown(x)}`", x, t)
@@ -182,6 +185,27 @@ def _if(r: Reader, s: Statement) -> Op | None:
     return r.finish(s, OPS["pto.scf.if"], [condition], {}, tuple(blocks))
 
 
+def _while(r: Reader, s: Statement) -> Op | None:
+    inits = [r.operand(x.token) for _, x in s.carried]
+    takes, gives = r.types(s.before), r.types(s.after)
+    require(len(takes) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, {len(takes)} types are declared")
+    require(
+        len(s.parameters) == len(gives), "TypeMismatch", f"the block takes {len(s.parameters)} values, {len(gives)} are given"
+    )
+    blocks = []
+    params = ([(token, t) for (token, _), t in zip(s.carried, takes, strict=True)], [(n, r.type(t)) for n, t in s.parameters])
+    ends, results = ("scf.condition", "scf.yield"), ([scalar(I1), *gives], list(takes))
+    for name, statements, own, end, given in zip(("before", "body"), s.blocks, params, ends, results, strict=True):
+        block = Region(name, isolated=False, loc=s.loc, result_types=given)
+        with r.inside():
+            for token, t in own:
+                block.params.append(value := Value(t, str(token)[1:]))
+                r.define(value, token)
+            r.block(statements, block, end)
+        blocks.append(block)
+    return r.finish(s, OPS["pto.scf.while"], list(inits), {}, tuple(blocks))
+
+
 def _call(r: Reader, s: Statement) -> Op | None:
     assert s.symbol is not None
     arguments = [r.operand(x.token) for x in s.operands]
@@ -208,12 +232,13 @@ def _sync_op(r: Reader, s: Statement) -> Op | None:
     return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token)})
 
 
-_TERMINATORS = ("return", "func.return", "scf.yield")
+_TERMINATORS = ("return", "func.return", "scf.yield", "scf.condition")
 _SPECIAL = {
     "constant": _constant,
     "memref.subview": _subview,
     "scf.for": _for,
     "scf.if": _if,
+    "scf.while": _while,
     "func.call": _call,
     "sync": _sync,
     "sync.op": _sync_op,

@@ -56,6 +56,7 @@ class Statement:
     induction: Token | None = None
     carried: list[tuple[Token, Operand]] = field(default_factory=list)
     blocks: list[list[Statement]] = field(default_factory=list)
+    parameters: list[tuple[Token, Token]] = field(default_factory=list)  # of the last block
     start: int = 0
     end: int = 0
 
@@ -164,6 +165,19 @@ class _Transform:
         made.after = made.before
         return made
 
+    def scf_while(self, items: list[Any]) -> Statement:
+        made = _statement(items, "scf.while")
+        made.carried = _all(tuple, items)
+        return made
+
+    def label(self, items: list[Any]) -> _Part:
+        return next(iter(_all(_Part, items)), _Part("parameters", []))
+
+    def condition(self, items: list[Any]) -> Statement:
+        made = _statement(items, "scf.condition")
+        made.operands = [*_all(Operand, items), *made.operands]
+        return made
+
     def carried(self, items: list[Any]) -> _Part:
         return _Part("carried", items)
 
@@ -246,7 +260,7 @@ def _transformer() -> lark.visitors.Transformer_NonRecursive[Any, Any]:
 
         return lark.v_args(meta=True)(wrapper)
 
-    renamed = {"scf_for": "for", "scf_if": "if", "values": "list"}
+    renamed = {"scf_for": "for", "scf_if": "if", "scf_while": "while", "values": "list"}
     methods = {renamed.get(n, n): located(getattr(base, n)) for n in dir(_Transform) if not n.startswith("_")}
     made: lark.visitors.Transformer_NonRecursive[Any, Any] = type("T", (lark.visitors.Transformer_NonRecursive,), methods)()
     return made

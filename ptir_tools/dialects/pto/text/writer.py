@@ -9,6 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import EventType, TileType, Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
@@ -189,6 +190,22 @@ def _if(op: Op, head: str, indent: str) -> Iterator[str]:
     yield f"{indent}}}\n"
 
 
+def _while(op: Op, head: str, indent: str) -> Iterator[str]:
+    before, body = op.regions
+    pairs = ", ".join(f"%{p.name} = {operand_text(x)}" for p, x in zip(before.params, op.operands, strict=True))
+    types = f"({_types(p.type for p in before.params)}) -> ({_types(v.type for v in op.results)})"
+    yield f"{head}scf.while ({pairs}) : {types} {{\n"
+    yield from _block(before, indent + STEP)
+    condition, *given = before.results
+    passed = f" {_list(given)} : {_types(operand_type(x) for x in given)}" if given else ""
+    yield f"{indent}{STEP}scf.condition({operand_text(condition)}){passed}\n"
+    yield f"{indent}}} do {{\n"
+    if body.params:
+        yield f"{indent}{STEP}^bb0({', '.join(f'%{p.name}: {type_text(p.type)}' for p in body.params)}):\n"
+    yield from _nested(body, indent)
+    yield f"{indent}}}\n"
+
+
 def _nested(block: Region, indent: str) -> Iterator[str]:
     yield from _block(block, indent + STEP)
     if block.results:
@@ -215,6 +232,7 @@ _SPECIAL = {
     "memref.subview": _subview,
     "scf.for": _for,
     "scf.if": _if,
+    "scf.while": _while,
     "func.call": _call,
     "sync": _sync,
     "sync.op": _sync_op,
