@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from conftest import run_ptir
 from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, pattern, printed, run
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
@@ -159,6 +160,26 @@ def test_kernels_with_events_keep_them(name):
     source = (KERNELS / f"{name}.pto").read_text()
     same_bits(source, pattern(good(source)), "pto-bufferize", "pto-canonicalize,pto-bufferize,pto-canonicalize")
     assert printed(bufferized(source)[0]).count("pto.event") >= source.count("!pto.event")
+
+
+@pytest.mark.parametrize("name, target", [("dbmm_a3", "a3"), ("dbmm_a3", "a5"), ("dbmm_a5", "a5"), ("flash_a3", "a3")])
+def test_one_command_is_the_whole_way(name, target, tmp_path):
+    source = (KERNELS / f"{name}.pto").read_text()
+    inputs = pattern(good(source))
+    made = run_ptir("opt", "-p", f"pto{{target={target}}}", str(KERNELS / f"{name}.pto"))
+    assert made.status == 0 and f"#pto.target<{target}>" in made.text
+    assert not check(made.text)[1].errors and made.text.count("pto.tile.assign") > 8
+    want = run(source, inputs)
+    for order in ORDERS:
+        for key, value in run(made.text, inputs, order=order).items():
+            np.testing.assert_array_equal(value, want[key])
+
+
+def test_a_named_pipeline_checks_its_options():
+    path = str(KERNELS / "dbmm_a3.pto")
+    assert "is no target" in run_ptir("opt", "-p", "pto{target=a9}", path).err
+    assert "has no option `tarjet`" in run_ptir("opt", "-p", "pto{tarjet=a3}", path).err
+    assert "#pto.target<a3>" in run_ptir("opt", "-p", "pto", path).text
 
 
 class Generated:

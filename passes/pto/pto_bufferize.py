@@ -206,7 +206,7 @@ class _Scopes:
 
     def event(self, first: Op, second: Op) -> Value | None:
         """The event of `first`, under a name that is in sight before `second`."""
-        own = first.results[-1] if first.results else None
+        own: Value | None = first.results[-1] if first.results else None
         if own is None or not isinstance(own.type, EventType):
             return None
         inside = set[Region | None]()

@@ -131,7 +131,8 @@ class Tile:
 
     def overlaps(self, start: int, end: int) -> bool:
         """Whether a tile with an address lies in some of these bytes."""
-        return self.bytes.start < end and start < self.bytes.stop
+        own = self.address or 0
+        return own < end and start < own + self.nbytes
 
 
 def box(valid: Box) -> tuple[slice, ...]:

@@ -343,7 +343,7 @@ class Walk:
             for p, value in zip(before.params, carried, strict=True):
                 self.bind(p, value)
             (goes, _), *given = self.block(before)
-            goes = goes if isinstance(goes, int) else d.fresh()
+            goes = d.fresh() if goes is None or isinstance(goes, tuple) else goes
             exits.append((goes, self.state(), given))
             self.here = d.both(self.here, goes)
             if self.here == NEVER:
