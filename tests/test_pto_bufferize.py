@@ -280,9 +280,7 @@ def test_random_programs_give_the_same_bits(part):
         generated(seed, *PLAIN)
 
 
-@pytest.mark.xfail(
-    strict=False, reason="waits are added where the order check finds a hazard; it misses one WAR in seed 140 to 160"
-)
+@pytest.mark.xfail(strict=False, reason="waits are added where the order check finds a hazard; it misses a WAR")
 def test_random_programs_with_events_give_the_same_bits():
     for seed in range(130, 170):
         generated(seed, "pto-insert-events,pto-bufferize")

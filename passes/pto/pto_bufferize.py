@@ -165,7 +165,7 @@ def _order(rw: Rewriter, program: Program) -> int:
         latest[second] = max(latest.get(second, first), first, key=lambda op: scopes.place[op])
     for second, first in latest.items():
         event = scopes.event(first, second)
-        if event is not None and second.defn.traits & ASYNC:
+        if event is not None and event not in second.operands and second.defn.traits & ASYNC:
             _wait(rw, second, event)
         else:
             rw.insert_before(second, create(OPS["pto.sync.op"], (), {"opcode": opcodes(first)[0]}, loc=second.loc))
@@ -206,7 +206,7 @@ class _Scopes:
 
     def event(self, first: Op, second: Op) -> Value | None:
         """The event of `first`, under a name that is in sight before `second`."""
-        own: Value | None = first.results[-1] if first.results else None
+        own = first.results[-1] if first.results else None
         if own is None or not isinstance(own.type, EventType):
             return None
         inside = set[Region | None]()
@@ -218,12 +218,14 @@ class _Scopes:
             block = self.blocks[self.around[block]]
         inside.add(block)
         before = {self.blocks[op]: self.place[op] for op in outer}
-        for v in (own, *self.names.get(own, ())):
-            if v.op is None and any(v in b.params for b in inside if b is not None):
-                return v
-            if v.op is not None and self.place[v.op] < before.get(self.blocks[v.op], -1):
-                return v
-        return None
+        known: list[Value] = [own, *self.names.get(own, ())]
+        return next((v for v in known if self._seen(v, inside, before)), None)
+
+    def _seen(self, v: Value, inside: set[Region | None], before: dict[Region, int]) -> bool:
+        """Whether `v` is defined in one of the blocks `inside`, before the op that follows there."""
+        if v.op is None:
+            return any(v in b.params for b in inside if b is not None)
+        return self.place[v.op] < before.get(self.blocks[v.op], -1)
 
 
 def _wait(rw: Rewriter, op: Op, event: Value) -> None:
