@@ -32,7 +32,7 @@ setup(
         Extension(
             "ptir_tools._native",
             sources=sorted(path.as_posix() for path in NATIVE.glob("*.c")),
-            depends=sorted(path.as_posix() for path in NATIVE.glob("*.h")),
+            depends=sorted(path.as_posix() for end in ("h", "inl") for path in NATIVE.glob(f"*.{end}")),
             include_dirs=[NATIVE.as_posix()],
             extra_compile_args=FLAGS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

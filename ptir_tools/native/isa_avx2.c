@@ -1,0 +1,16 @@
+/* The kernels for x86-64 with AVX2 and FMA. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi2"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma,f16c,bmi2")
+#endif
+#define ISA avx2
+#define W 8
+#define MR 4
+#define NRV 3
+#include "isa.inl"
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
+#endif
