@@ -37,6 +37,26 @@ for m, n, k in sizes:
         assert (abs(out - a[0].astype(float) @ b[0].astype(float)) <= bound[0]).all(), (m, n, k, turned, "packed")
 """
 
+# Products of 8-bit integers, which wrap in 32 bits.
+BYTES = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(3)
+room = np.empty(native.IGEMM_SCRATCH, np.float32)
+sizes = [*itertools.product((1, 7, 9), (0, 1, 3, 4, 5), (1, 15, 49)), (193, 513, 50), (9, 1030, 1030)]
+for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.uint8), range(4)):
+    for m, k, n in sizes:
+        shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
+        ends = [np.iinfo(t) for t in (left, right)]
+        a, b = (rng.choice([e.min, e.max, *range(-5 * (e.min < 0), 6)], s).astype(e.dtype) for e, s in zip(ends, shapes))
+        a, b = (a.swapaxes(1, 2) if turned & 1 else a), (b.swapaxes(1, 2) if turned & 2 else b)
+        out = np.full((2, m, n), -1, np.int32)
+        native.igemm(out, a, b, room)
+        assert (out == a.astype(np.int64) @ b.astype(np.int64)).all(), (left, right, turned, m, k, n)
+"""
+
 
 def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, isa]
@@ -44,8 +64,9 @@ def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("isa", native.ISAS)
-def test_products(isa: str) -> None:
-    done = _run(isa, PRODUCTS)
+@pytest.mark.parametrize("program", [PRODUCTS, BYTES], ids=["f32", "bytes"])
+def test_products(isa: str, program: str) -> None:
+    done = _run(isa, program)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,7 +2,7 @@
 #include "isa.h"
 #include <string.h>
 
-static const ptir_isa *available[4], *in_use;
+static const ptir_isa *available[5], *in_use;
 
 const ptir_isa *const *ptir_isas(void)
 {
@@ -12,8 +12,11 @@ const ptir_isa *const *ptir_isas(void)
 #if PTIR_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+        __builtin_cpu_supports("avx512vl")) {
+        if (__builtin_cpu_supports("avx512vnni"))
+            available[n++] = &ptir_isa_avx512vnni;
         available[n++] = &ptir_isa_avx512;
+    }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         available[n++] = &ptir_isa_avx2;
 #endif

@@ -15,11 +15,15 @@ typedef struct {
     /* A right operand of k rows and n columns in the order in which `gemm` reads it; the floats that this takes. */
     void (*pack)(float *to, ptir_matrix c, size_t k, size_t n);
     size_t (*packed_floats)(size_t k, size_t n);
+    /* Likewise of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
+    void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
+                  ptir_watch *watch);
+    size_t (*igemm_scratch)(void);
 } ptir_isa;
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PTIR_X86 1
-extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512;
+extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni;
 #else
 #define PTIR_X86 0
 #endif

@@ -1,5 +1,5 @@
 /* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
- * matrix product) and NRV (vectors of a row of it) are given. */
+ * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. */
 #include <string.h>
 #include "common.h"
 #include "isa.h"
@@ -11,6 +11,7 @@
 typedef float vec __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
 #include "gemm.inl"
+#include "igemm.inl"
 
 const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
@@ -18,4 +19,6 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .gemm = gemm_batch,
     .pack = pack_whole,
     .packed_floats = packed_floats,
+    .igemm = igemm,
+    .igemm_scratch = igemm_scratch,
 };

@@ -3,4 +3,5 @@
 #define W 4
 #define MR 4
 #define NRV 2
+#define IG 2
 #include "isa.inl"

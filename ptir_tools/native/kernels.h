@@ -22,6 +22,13 @@ typedef struct {
     ptrdiff_t batch, rows, columns;
 } ptir_matrix;
 
+/* A stack of matrices of 8-bit integers. */
+typedef struct {
+    const uint8_t *data;
+    ptrdiff_t batch, rows, columns;
+    int is_signed;
+} ptir_bytes;
+
 /* A stack of matrices of f32, f16 or bf16, each in order along one of its axes. */
 typedef struct {
     const void *data;

@@ -109,6 +109,43 @@ static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
+PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
+                        "strides, in 32 bits that wrap; out is dense.");
+
+static ptir_bytes bytes_of(const Py_buffer *view)
+{
+    return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b'};
+}
+
+static PyObject *py_igemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {3, 3, 3, 1};
+    static const char *const formats[] = {"iI", "bB", "bB", "f"};
+    Py_buffer view[4];
+    int held = 0, good = count == 4 || fail("igemm takes 4 arguments");
+    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], formats[held], held == 0 || held == 3)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape, *a = view[1].shape, *b = view[2].shape;
+        good = (a[0] == out[0] && b[0] == out[0] && a[1] == out[1] && b[2] == out[2] && a[2] == b[1]) || fail("shapes do not multiply");
+        size_t needed = ptir_isa_in_use()->igemm_scratch() * sizeof(float);
+        if (good && (!is_dense(&view[0]) || !is_dense(&view[3]) || (size_t)view[3].len < needed))
+            good = fail("the result is not dense, or scratch is too small");
+    }
+    if (good) {
+        const Py_ssize_t *a = view[1].shape, *out = view[0].shape;
+        PyThreadState *saved = PyEval_SaveThread();
+        ptir_watch watch = {is_interrupted, &saved, 0, 0};
+        ptir_isa_in_use()->igemm(view[0].buf, bytes_of(&view[1]), bytes_of(&view[2]), a[0], a[1], out[2], a[2], view[3].buf, &watch);
+        PyEval_RestoreThread(saved);
+        good = !watch.stopped;
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    (void)self;
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
 PyDoc_STRVAR(gemv_doc, "gemv(out, x, b): rows by matrices, [batch, k] and [batch, k, n] to [batch, n]; out and x are dense, b is of f32,\n"
                        "f16 or the bits of bf16, and in order along one of its last two axes.");
 
@@ -352,6 +389,7 @@ static PyMethodDef methods[] = {
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
@@ -403,6 +441,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
     if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
         add_isas(made) < 0 || PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_isa_in_use()->gemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->packed_floats(1, 1)) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0) {
