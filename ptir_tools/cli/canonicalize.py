@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.cli.optimizing import Flags, optimize_command, pass_options
+from ptir_tools.cli.opt import Flags, optimize_command, pass_options
 from ptir_tools.cli.options import file_argument, output_option, subcommand
 from ptir_tools.cli.session import Session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,9 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ptir_tools.cli.exits import told
-from ptir_tools.cli.output import named
-from ptir_tools.cli.report import Reporter
+from ptir_tools.cli.report import Reporter, told
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
@@ -27,6 +26,15 @@ verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
 STDIN = ("", "-")  # the names of standard input
+
+
+@contextlib.contextmanager
+def named(path: str | None) -> Iterator[None]:
+    """An OSError inside tells of `path`, not of a temporary name, nor of nothing."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 @dataclass(slots=True)

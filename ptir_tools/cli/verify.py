@@ -6,20 +6,20 @@ import sys
 
 import click
 
-from ptir_tools.cli import splitting
-from ptir_tools.cli.options import files_argument, subcommand
+from ptir_tools.cli.options import files_argument, split_option, subcommand, target_option
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.tools import splitting
 
-expectations = lazy("ptir_tools.cli.expectations")
+expectations = lazy("ptir_tools.tools.expectations")
 
 
 @subcommand(
     files_argument,
-    click.option("--target", metavar="TARGET", help="PTO: check legality on a3 or a5, too."),
-    splitting.split_option,
+    target_option,
+    split_option,
     click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
 def command(session: Session, files: tuple[str, ...], target: str | None, split_input: bool, verify_diagnostics: bool) -> None:
