@@ -42,9 +42,8 @@ def check(
     """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run.
     `finite`: what is NaN or infinite before may be anything after. `known` are inputs whose values the change relies on."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
-    constants = (
-        {n: literals.from_literal(x) for n, x in session.options.constants.items()} if session.options.constants else known
-    )
+    kept = session.options.constants or {}
+    constants = {name: literals.from_literal(x) for name, x in kept.items()} or known
     found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")

@@ -316,7 +316,10 @@ def _representable(x: complex, dtype: DType) -> bool:
 
 
 def constants(path: str, program: Program) -> dict[str, Literal]:
-    """The values of INPUTs in storage "const_pool" of the Tiny graph `program` that the file holds. Raises OSError, and UsageError for one that does not fit."""
+    """The values of INPUTs in storage "const_pool" of the Tiny graph `program` that the file holds.
+
+    Raises OSError, and UsageError for one that does not fit.
+    """
     archive, storage = arrayfiles.Archive(path), program.main.attrs.get("storage", {})
     pool = {p.name for p in program.main.params if storage.get(p.name) == CONST_POOL}
     found = {}

@@ -56,9 +56,11 @@ def run(
     options: Options | None = None,
     parse: Parse | None = None,
 ) -> Iterator[Outcome]:
-    """The outcome of each test of the fixture `source`. `pipeline` is for tests that name none (by default that of gpt.rs's own test
-    of a fixture of this name, else the dialect's). What is wrong with the fixture, a program or a pass goes to `diagnostics`, and
-    the test fails. Raises UsageError for a pipeline that makes no sense.
+    """The outcome of each test of the fixture `source`.
+
+    `pipeline` is for tests that name none; by default it is that of gpt.rs's own test of a fixture of this name, else the
+    dialect's. What is wrong with the fixture, a program or a pass goes to `diagnostics`, and the test fails. Raises UsageError
+    for a pipeline that makes no sense.
     """
     chosen = options or Options()
     tested = pipeline or _TESTED.get(os.path.basename(source.name).partition(".")[0])
