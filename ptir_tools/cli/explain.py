@@ -40,6 +40,10 @@ EXPLAIN: tuple[Code, ...] = (
         "ptir",
     ),
     Code(
+        "OrderKept",
+        "The pass `min-peak` left the ops of a block in their order: the block has more ops than the search takes on.",
+    ),
+    Code(
         "BrokenRule",
         "A rule of a pass raised an exception, which is a fault of the toolkit: please report it. The rule was left out, the "
         "program is what the others made of it, and it verifies. With `--expensive-checks` the command fails instead, with a "

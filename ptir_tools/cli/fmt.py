@@ -8,7 +8,15 @@ import sys
 
 import click
 
-from ptir_tools.cli.options import diff_option, files_argument, in_place_option, output_option, split_option, subcommand
+from ptir_tools.cli.options import (
+    diff_option,
+    files_argument,
+    in_place_option,
+    jobs_option,
+    output_option,
+    split_option,
+    subcommand,
+)
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -27,9 +35,17 @@ reading = lazy("ptir_tools.dialects.reading")
     click.option("--check", is_flag=True, help="List the files that would change; exit code 1 if there are any."),
     diff_option,
     split_option,
+    jobs_option,
 )
 def command(
-    session: Session, files: tuple[str, ...], output: str | None, in_place: bool, check: bool, diff: bool, split_input: bool
+    session: Session,
+    files: tuple[str, ...],
+    output: str | None,
+    in_place: bool,
+    check: bool,
+    diff: bool,
+    split_input: bool,
+    jobs: int,
 ) -> None:
     """Lay out programs: indentation, blanks and spelling, nothing else.
 
@@ -57,7 +73,7 @@ def command(
             write_text(output, [after])
         return int(check and before != after)
 
-    session.each(files, one)
+    session.each(files, one, jobs)
 
 
 def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:

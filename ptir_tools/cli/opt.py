@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,17 +18,29 @@ from ptir_tools.cli.options import (
     Decorator,
     check_options,
     elide_option,
-    file_argument,
+    files_argument,
     float_options,
-    output_option,
+    in_place_option,
+    jobs_option,
+    output_tree_option,
     split_option,
     subcommand,
     titled,
     weights_option,
 )
-from ptir_tools.cli.output import distinct, each_program, logging, only_one, taken_out, write_text, write_weights
+from ptir_tools.cli.output import (
+    distinct,
+    each_program,
+    logging,
+    only_one,
+    places_of,
+    taken_out,
+    to_stdout,
+    write_text,
+    write_weights,
+)
 from ptir_tools.cli.report import Reporter
-from ptir_tools.cli.session import Session
+from ptir_tools.cli.session import STDIN, Session
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
@@ -38,6 +51,7 @@ from ptir_tools.dialects.writing import program_text, require_format
 from ptir_tools.passes import Floats, PassContext, parse_pipeline, run_pipeline
 from ptir_tools.tools import reproduce
 from ptir_tools.tools.observers import Printer, Tracer, located
+from ptir_tools.tools.splitting import divider
 
 if TYPE_CHECKING:
     import json
@@ -71,6 +85,8 @@ class Flags:
     elide_constants_larger: int | None
     weights: str | None
     split_input: bool
+    in_place: bool
+    jobs: int
     check: bool
     check_runs: int
 
@@ -96,6 +112,8 @@ pass_options: tuple[Decorator, ...] = (
     elide_option,
     weights_option,
     split_option,
+    in_place_option,
+    jobs_option,
     *titled(
         "Watching",
         click.option(
@@ -122,14 +140,14 @@ pass_options: tuple[Decorator, ...] = (
 
 
 @subcommand(
-    file_argument,
-    output_option,
+    files_argument,
+    output_tree_option,
     pipeline_option,
     click.option("--list-passes", is_flag=True, help="List the passes of every IR with their options and leave."),
     click.option("--run-reproducer", is_flag=True, help="FILE is what a crash left: run its pipeline with its flags."),
     *pass_options,
 )
-def command(session: Session, file: str, output: str | None, pipeline: str | None, **flags: Any) -> None:
+def command(session: Session, files: tuple[str, ...], output: str | None, pipeline: str | None, **flags: Any) -> None:
     """Run passes on a program and print it in its own format.
 
     Without -p, the default pipeline of the program's IR runs. A pass of another IR is wrong usage. `fixpoint{n=4}(name,name)`
@@ -148,19 +166,32 @@ def command(session: Session, file: str, output: str | None, pipeline: str | Non
         _list(session)
         return
     if flags.pop("run_reproducer"):
-        pipeline = _replay(session, file, pipeline, flags)
-    optimize_command(session, file, output, pipeline, Flags(**flags))
+        pipeline = _replay(session, files, pipeline, flags)
+    optimize_command(session, files, output, pipeline, Flags(**flags))
 
 
-def optimize_command(session: Session, file: str, output: str | None, pipeline: str | None, flags: Flags) -> None:
-    """Read, run the pipeline (None: the dialect's default), compare if asked, print."""
-    only_one(flags.split_input, weights=flags.weights)
+def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
+    """Read, run the pipeline (None: the dialect's default), compare if asked, print: for each of the files."""
+    only_one("--split-input", flags.split_input, weights=flags.weights)
+    only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights=flags.weights)
+    only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
     distinct(output=output, weights=flags.weights, trace=flags.trace, log_rewrites=flags.log_rewrites)
+    if flags.in_place and (output is not None or flags.to is not None or not files):
+        raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
     session.set(elide_constants=flags.elide_constants_larger)
+    places = dict(places_of(session.files(files), files, output)) if several else {}
     with ExitStack() as stack:
         optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
-        made = each_program(session, file, flags.split_input, optimizer.optimized)
-    made.write(output, flags.to)
+
+        def one(path: str) -> int:
+            made = each_program(session, path, flags.split_input, optimizer.optimized)
+            target = path if flags.in_place else places.get(path, output)
+            if several and to_stdout(target) and path != next(iter(places)):
+                sys.stdout.write(divider(flags.to or optimizer.form))
+            made.write(target, flags.to)
+            return 0
+
+        session.each(files, one, flags.jobs)
 
 
 class Pipeline(NamedTuple):
@@ -198,6 +229,7 @@ class _Optimizer:
 
     def __init__(self, session: Session, pipeline: Pipeline, output: str | None, flags: Flags, stack: ExitStack) -> None:
         self.session, self.pipeline, self.output, self.flags = session, pipeline, output, flags
+        self.form = ""  # of the program that was printed last
         printed = flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree is not None
         between = (flags.print_ir_before, flags.print_ir_after, flags.print_ir_diff, flags.print_ir_tree)
         self.printer = Printer(session.reporter.say, session.options, *between) if printed else None
@@ -212,7 +244,7 @@ class _Optimizer:
         session, flags = self.session, self.flags
         program, diagnostics = session.program(source)
         before = clone(program) if flags.check else None
-        form = flags.to or program.format
+        self.form = form = flags.to or program.format
         require_format(program, form)
         context = self.context(program, diagnostics)
         _run(session, program, self.pipeline.of(program), context, flags)
@@ -299,10 +331,11 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
         reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])
 
 
-def _replay(session: Session, file: str, pipeline: str | None, flags: dict[str, Any]) -> str:
-    """The pipeline of the reproducer `file`; what it says about flags goes to `flags` and the session. Raises UsageError."""
-    if file in ("", "-") or pipeline is not None:
+def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: dict[str, Any]) -> str:
+    """The pipeline of the reproducer in `files`; what it says about flags goes to `flags` and the session. Raises UsageError."""
+    if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")
+    (file,) = files
     asked = reproduce.read(session.opened(file))
     flags.update(asked.flags)
     if asked.max_iterations is not None:

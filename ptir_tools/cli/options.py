@@ -140,6 +140,9 @@ def from_option(*more: str) -> Decorator:
 
 
 output_option = click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
+output_tree_option = click.option(
+    "-o", "--output", metavar="FILE", help="Write there instead of to standard output; for several files, to this folder."
+)
 file_argument = click.argument("file", default="", metavar="[FILE]")
 files_argument = click.argument("files", nargs=-1, metavar="[FILE]...")
 split_option = click.option("--split-input", is_flag=True, help="Lines `// -----` (`# -----`) divide the file into programs.")
@@ -166,6 +169,7 @@ check_options = (
 target_option = click.option("--target", metavar="TARGET", help="PTO: the target, a3 or a5.")
 json_option = click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 in_place_option = click.option("--in-place", "-i", is_flag=True, help="Rewrite the files that change.")
+jobs_option = click.option("-j", "--jobs", type=click.IntRange(1), default=1, metavar="N", help="Work on N files at once (1).")
 diff_option = click.option("--diff", is_flag=True, help="Print what would change as a unified diff.")
 judge_timeout_option = click.option(
     "--timeout", type=Finite(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."

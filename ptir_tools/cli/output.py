@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
@@ -184,8 +184,30 @@ def each_program(session: Session, file: str, split: bool, make: Callable[[Sourc
     return Made(source, texts, status)
 
 
-def only_one(split: bool, **files: str | None) -> None:
-    """Raise UsageError when `split` is asked for together with a file that holds something of one program."""
+def only_one(what: str, asked: bool, **files: str | None) -> None:
+    """Raise UsageError when `what` is asked for together with a file that holds something of one program."""
     for name, path in files.items():
-        if split and path is not None:
-            raise UsageError(f"--{name} is for one program; it does not go with --split-input")
+        if asked and path is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is for one program; it does not go with {what}")
+
+
+def places_of(files: Sequence[str], given: Sequence[str], folder: str | None) -> Iterator[tuple[str, str | None]]:
+    """Where what is made of each of `files` goes: below `folder`, as they are below what was `given`; else standard output.
+
+    Raises UsageError when `folder` is a file, OSError.
+    """
+    if to_stdout(folder):
+        yield from ((file, None) for file in files)
+        return
+    folder = folder or ""
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UsageError(f"{folder} is a file; what is made of several programs goes to a folder")
+    taken: set[str] = set()
+    for file in files:
+        root = next((g for g in given if os.path.isdir(g) and os.path.commonpath([g, file]) == os.path.normpath(g)), "")
+        place = os.path.join(folder, os.path.relpath(file, root) if root else os.path.basename(file))
+        if place in taken:
+            raise UsageError(f"two programs would be written to {place}")
+        taken.add(place)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        yield file, place

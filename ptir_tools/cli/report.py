@@ -65,7 +65,8 @@ class Reporter:
     comment: str = "//"  # how the program that was read begins one
     reproducer: str = ""  # what a command knows better than the source to reproduce an internal error
     held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
-    shown: int = 0  # diagnostics written so far; an empty line stands between them
+    shown: int = 0  # diagnostics written so far; an empty line is between them
+    gap: str = ""  # what is written before the first
 
     def settle(self, diagnostics: Diagnostics) -> None:
         """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
@@ -148,7 +149,7 @@ class Reporter:
         elif self.form == "short":
             self.say(render.short(d))
         else:
-            self.say("\n" * (self.shown > 0) + render.text(d, color=wants_color(self.color, sys.stderr)))
+            self.say(("\n" if self.shown else self.gap) + render.text(d, color=wants_color(self.color, sys.stderr)))
         self.shown += 1
 
 

@@ -88,7 +88,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     given = Flags(**flags)
     if given.to not in FORMATS:
         raise unknown_name("format", given.to, FORMATS)
-    only_one(given.split_input, constants=given.constants, weights=given.weights)
+    only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
     session.set(target=given.target, placeholders=dict(given.placeholders), lossy=given.lossy)
     session.set(elide_constants=given.elide_constants_larger)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ptir_tools.cli.options import files_argument, split_option, subcommand, target_option
+from ptir_tools.cli.options import files_argument, jobs_option, split_option, subcommand, target_option
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
@@ -20,9 +20,12 @@ expectations = lazy("ptir_tools.tools.expectations")
     files_argument,
     target_option,
     split_option,
+    jobs_option,
     click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
-def command(session: Session, files: tuple[str, ...], target: str | None, split_input: bool, verify_diagnostics: bool) -> None:
+def command(
+    session: Session, files: tuple[str, ...], target: str | None, split_input: bool, jobs: int, verify_diagnostics: bool
+) -> None:
     """Read and verify programs.
 
     Silent when all is well. All independent errors of a file are told in one run, each with a code that
@@ -58,4 +61,4 @@ def command(session: Session, files: tuple[str, ...], target: str | None, split_
             session.reporter.say(f"{source.name}: ok ({', '.join(forms)})")
         return status
 
-    session.each(files, check)
+    session.each(files, check, jobs)

@@ -40,3 +40,8 @@ def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:
     """The pieces of one text that has `texts` one after the other, boundaries between them."""
     boundary = f"\n{comment} -----\n\n"
     return [piece for i, text in enumerate(texts) for piece in ([boundary] * (i > 0) + [*text])]
+
+
+def divider(form: str) -> str:
+    """What is written between two programs, the second of them in format `form`."""
+    return f"\n{'#' if form == 'mind' else '//'} -----\n\n"
