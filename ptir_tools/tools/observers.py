@@ -1,4 +1,4 @@
-"""What follows a pipeline: the program between passes, a Chrome trace, the log of steps, and where it stands."""
+"""Observers of a pipeline: the program between passes, a Chrome trace of the passes, places in the log of steps."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ptir_tools.cli.output import program_text, write_text
-from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, unknown_name
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, names
 from ptir_tools.rewrite.pipeline import Step
 
@@ -28,33 +27,34 @@ else:
 Record = dict[str, Any]
 
 
-class Wishes(Protocol):
-    """The options that ask for the program between passes."""
-
-    print_ir_before: tuple[str, ...]
-    print_ir_after: tuple[str, ...]
-    print_ir_diff: bool
-    print_ir_tree: str | None
-
-
 class Printer(Hook):
-    """Shows programs between passes: on standard error, or as numbered files."""
+    """Shows programs between passes: to `say`, or as numbered files in the folder `tree`.
 
-    def __init__(self, session: Session, flags: Wishes) -> None:
-        self.say: Callable[[str], None] = session.reporter.say
-        self.options: Options = session.options
-        self.flags = flags
-        self.wanted_before, self.wanted_after = _listed(flags.print_ir_before), _listed(flags.print_ir_after)
+    `before` and `after` are names of passes (`all`: every one; for `after` also `change`: those that changed something). `diff`
+    shows what each pass changed. Raises OSError.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        options: Options,
+        before: Sequence[str] = (),
+        after: Sequence[str] = (),
+        diff: bool = False,
+        tree: str | None = None,
+    ) -> None:
+        self.say, self.options, self.diff, self.tree = say, options, diff, tree
+        self.wanted_before, self.wanted_after = _listed(before), _listed(after)
         self.number = 0
         self.text = ""
-        if flags.print_ir_tree is not None:
-            os.makedirs(flags.print_ir_tree, exist_ok=True)
+        if tree is not None:
+            os.makedirs(tree, exist_ok=True)
 
     def begin(self, program: Program) -> None:
         """`program` is about to be changed. Raises UsageError for a pass that there is not."""
         _check_names(self.wanted_before, program.dialect.name, "all")
         _check_names(self.wanted_after, program.dialect.name, "all", "change")
-        self.text = self._text(program) if self.flags.print_ir_diff else ""
+        self.text = self._text(program) if self.diff else ""
 
     def before(self, step: Step, program: Program) -> None:
         """Print before the passes that were named."""
@@ -66,11 +66,12 @@ class Printer(Hook):
         self.number += 1
         if _named(step, self.wanted_after, "all", *(["change"] * changed)):
             self._show(f"after {step.name}", program)
-        if self.flags.print_ir_diff:
-            self._diff(step, self._text(program))
-        if self.flags.print_ir_tree is not None:
+        if self.diff:
+            self._show_diff(step, self._text(program))
+        if self.tree is not None:
             name = f"{self.number:04}_{step.name}.{program.format}"
-            write_text(os.path.join(self.flags.print_ir_tree, name), [self._text(program)])
+            with open(os.path.join(self.tree, name), "w", encoding="utf-8", newline="\n") as file:
+                file.write(self._text(program))
 
     def _text(self, program: Program) -> str:
         return "".join(program_text(program, program.format, Diagnostics(program.source), self.options))
@@ -78,7 +79,7 @@ class Printer(Hook):
     def _show(self, when: str, program: Program) -> None:
         self.say(f"// ----- {when}\n" + self._text(program).rstrip("\n"))
 
-    def _diff(self, step: Step, text: str) -> None:
+    def _show_diff(self, step: Step, text: str) -> None:
         if shown := "\n".join(difference(self.text, text, f"before {step.name}", f"after {step.name}")):
             self.say(shown)
         self.text = text
@@ -99,10 +100,10 @@ def _named(step: Step, wanted: Sequence[str], *special: str) -> bool:
 
 
 def _check_names(wanted: Sequence[str], dialect: str, *special: str) -> None:
+    known = names(dialect)
     for name in wanted:
-        if name not in special and name not in (known := names(dialect)):
-            near = difflib.get_close_matches(name, known, 1)
-            raise UsageError(f"no pass `{name}` for {dialect} programs" + (f"; did you mean `{near[0]}`?" if near else ""))
+        if name not in special and name not in known:
+            raise unknown_name("pass", name, known, f" for {dialect} programs")
 
 
 class Tracer(Hook):
@@ -136,9 +137,9 @@ class Tracer(Hook):
         at = {"ts": (start - self.zero) * 1e6, "dur": seconds * 1e6}
         self.events.append({"name": name, "cat": kind, "ph": "X", "pid": 0, "tid": 0, **at, "args": about})
 
-    def write(self, path: str) -> None:
-        """Write the file."""
-        write_text(path, [json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}) + "\n"])
+    def text(self) -> str:
+        """The trace, as JSON."""
+        return json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}) + "\n"
 
 
 def located(record: Record, source: Source | None) -> Record:

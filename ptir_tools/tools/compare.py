@@ -1,22 +1,19 @@
-"""What `ptir run` does with outputs: printing and comparing."""
+"""Outputs of a run held to those of another engine, or to the arrays of a file."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ptir_tools.cli.exits import unknown_name
 from ptir_tools.core import arrayfiles
+from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.types import MemRefType, TensorType, Type, memref
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.memory import require_memory
-from ptir_tools.engines.signature import results, signature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,37 +21,7 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
-    np = lazy("numpy")
     compare = lazy("ptir_tools.engines.compare")
-
-
-class Style(Protocol):
-    """How values are printed."""
-
-    full: bool
-    precision: int
-    function: str | None
-
-
-def summarize(program: Program, outputs: Mapping[str, Array], style: Style) -> None:
-    """Name, type and values of each output, on standard output."""
-    types = {p.name: p.type for p in (*signature(program, style.function), *results(program, style.function))}
-    for name, array in outputs.items():
-        sys.stdout.write(f"{name}: {program.dialect.type_text(_shaped(types.get(name), array))}\n{values(array, style)}\n")
-
-
-def values(array: Array, style: Style) -> str:
-    """The elements as NumPy prints them."""
-    threshold = sys.maxsize if style.full else 1000
-    with np.printoptions(precision=style.precision, threshold=threshold, linewidth=120, suppress=False):
-        return str(array)
-
-
-def _shaped(t: Type | None, array: Array) -> Type:
-    """The declared type with the extents of the array."""
-    if isinstance(t, TensorType):
-        return t.with_shape(array.shape)
-    return memref(t.dtype, array.shape) if isinstance(t, MemRefType) else t  # type: ignore[return-value]
 
 
 def across_engines(

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ptir_tools import __version__
-from ptir_tools.cli.output import program_text
-from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, run_pipeline
 from ptir_tools.rewrite.pipeline import Step
 
 _HEADER = re.compile(r"(?://|#) (version|pipeline|flags): (.*)")
 _BOUND = re.compile(r"--(max-iterations|bisect-limit) ([0-9]{1,18})\b")
-FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # what beside the pipeline decides what passes do
+FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # what decides, next to the pipeline, what passes do
 
 
 class _Here(Exception):
@@ -38,25 +40,36 @@ class Position(Hook):
             raise _Here
 
 
-def describe(session: Session, source: Source, pipeline: str, position: Position, context: PassContext, flags: Any) -> str:
-    """The reproducer, without what is said about the error. The program before the pass is made once more from its source."""
+def describe(
+    source: Source,
+    parse: Callable[[Source, Diagnostics], Program | None],
+    pipeline: str,
+    position: Position,
+    context: PassContext,
+    *,
+    options: Options,
+    flags: Iterable[str] = (),
+    comment: str = "//",
+) -> str:
+    """The reproducer, without what is said about the error. The program before the pass is made once more from its source, by
+    `parse`. `flags` are those of `FLAGS` that were given; `comment` begins a comment of the program's format."""
     text, left, limit = source.text, " ".join(pipeline.split()), context.step_limit
-    program, found = session.parse(source, Diagnostics(source)), Diagnostics(source)
-    if program is not None and position.step is not None and session.verify(program, found):
+    program, found = parse(source, Diagnostics(source)), Diagnostics(source)
+    if program is not None and position.step is not None and verify(program, found, options):
         again = PassContext(limits=context.limits, floats=context.floats, max_iterations=context.max_iterations)
         again.verify_each, again.step_limit = False, limit
         again.hooks.append(Position(position.begun))
         try:
             run_pipeline(program, pipeline, again)
         except _Here:
-            pieces = program_text(program, program.format, found, session.options)
+            pieces = program_text(program, program.format, found, options)
             if not found.errors:
                 text, left, limit = "".join(pieces), str(position.step), again.steps_left
-    asked = [f"--{name.replace('_', '-')}" for name in FLAGS if getattr(flags, name)]
+    asked = [f"--{name.replace('_', '-')}" for name in flags]
     bounds = {"--max-iterations": context.max_iterations, "--bisect-limit": limit}
     asked += [f"{flag} {n}" for flag, n in bounds.items() if n is not None]
     head = (f"version: {__version__}", f"pipeline: {left}", f"flags: {' '.join(asked)}")
-    return "".join(f"{session.reporter.comment} {line}\n" for line in head) + text
+    return "".join(f"{comment} {line}\n" for line in head) + text
 
 
 class Replay(NamedTuple):
