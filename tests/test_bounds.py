@@ -154,6 +154,22 @@ def test_a_decision_within_the_error_may_be_either(y: float) -> None:
     assert compare.compare(outputs, {**other, "r": outputs["r"] * np.float32(4)}, tolerances)
 
 
+@pytest.mark.parametrize("largest", ["true", "false"])
+@pytest.mark.parametrize("gap, free", [(0.0, True), (1e-9, True), (0.5, False)])
+def test_places_of_top_k_are_compared_where_no_two_are_near(largest: str, gap: float, free: bool) -> None:
+    text = f"""func @f(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<si32, 2>) {{
+  %e = exp(%x) -> tensor<f32, 2>
+  %t = top_k(%e) k[2] largest[{largest}] -> (tensor<f32, 2>, tensor<si32, 2>)
+  return %t[0], %t[1]
+}}"""
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [np.array([1, 1 + gap], np.float32)], RunOptions())
+    best, places = outputs
+    near = np.nextafter(outputs[best], np.float32(9))
+    assert compare.compare(outputs, {best: near, places: outputs[places]}, tolerances) == []
+    assert compare.compare(outputs, {best: outputs[best] * np.float32(1.001), places: outputs[places]}, tolerances)
+    assert bool(compare.compare(outputs, {best: near, places: outputs[places][::-1]}, tolerances)) is not free
+
+
 def test_a_decision_beyond_the_error_is_compared() -> None:
     text = BRANCH.replace("compare_gt(%d, %x)", "compare_gt(%d, %y)").replace("concat(%d, %x)", "concat(%d, %y)")
     given = [np.array([0.3], np.float32), np.array([0.9], np.float32)]

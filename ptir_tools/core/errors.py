@@ -349,14 +349,13 @@ def ranked(axis: str = "axis", places: int = 0) -> Rule:
         x, e = arrays.widen(step.operands[0]), step.errors[0]
         if e is EXACT:
             return [EXACT] * len(step.results)
-        found = monotone(step) if places else [EXACT]
         at = step.op.attr(axis) % x.ndim
         low, high = np.sort(x - e, axis=at), np.sort(x + e, axis=at)
         # Where intervals of the sorted axis overlap, the places may be others.
         touching = np.any(np.take(high, range(x.shape[at] - 1), at) >= np.take(low, range(1, x.shape[at]), at), at, keepdims=True)
         wrong = np.where(touching, np.inf, 0.0) if places else _contested(x, e, at)
         kept = np.broadcast_to(wrong if places or step.op.attr("keepdims") else np.squeeze(wrong, at), step.results[places].shape)
-        return [*found, kept] if places else [kept]
+        return [*monotone(step)[:places], kept]
 
     return rule
 

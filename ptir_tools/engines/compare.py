@@ -71,7 +71,9 @@ class Divergence:
         if self.reason:
             return f"{self.name}: {self.reason}"
         where = f"{self.name}[{', '.join(map(str, self.index))}]" if self.index else self.name
-        needed = "" if self.absolute is None else f"; passes with atol {self.absolute:.3g} or rtol {self.relative:.3g}"
+        ways = (("atol", self.absolute), ("rtol", self.relative))
+        needed = " or ".join(f"{name} {least:.3g}" for name, least in ways if least is not None)
+        needed = f"; passes with {needed}" if needed else ""
         return f"{where} is {self.actual}, expected {self.expected} ({self.count} elements differ{needed})"
 
 
