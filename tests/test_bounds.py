@@ -124,6 +124,20 @@ def test_inputs_that_bound_more_are_drawn() -> None:
     assert not compare.check(parse(text, "ptir"), parse(text, "ptir")).untold
 
 
+@pytest.mark.parametrize("out", ["cf32", "cf64"])
+def test_bounds_of_complex_products_are_real(out: str) -> None:
+    text = f"""func @f(%x: tensor<cf32, 3>, %y: tensor<cf32, 3>) -> tensor<{out}> {{
+  %z = dot_general(%x, %y) batch_lhs[] batch_rhs[] contract_lhs[0] contract_rhs[0] out_dtype[{out}] -> tensor<{out}>
+  return %z
+}}"""
+    x = np.array([1 + 2j, -3j, 0.1], np.complex64)
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [x, x], RunOptions())
+    (name,) = outputs
+    assert np.isrealobj(tolerances[name].absolute)
+    assert compare.compare(outputs, outputs, tolerances) == []
+    assert compare.compare(outputs, {name: outputs[name] * outputs[name].dtype.type(1.001j)}, tolerances)
+
+
 BRANCH = """func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
   %s = add(%x, %y) -> tensor<f32, 1>
   %d = sub(%s, %y) -> tensor<f32, 1>

@@ -73,12 +73,14 @@ class Step:
         return unit(declared) if declared is not None else max(floats, default=fine(self.dtypes[0]))
 
     def run(self, operands: Sequence[Any], **given: Any) -> list[Array]:
-        """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes."""
+        """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes. Of real
+        operands (magnitudes, errors) they are real, also where the result of the op is complex."""
         wide = {name: _wide(x) for name, x in (self.keywords | given).items()}
         d = self.op.defn
         with np.errstate(all="ignore"):
             answer = d.body(*d.split(self.op.attrs, operands), **wide)
-        return [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
+        found = [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
+        return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
 
     def absolute(self, k: int) -> Array:
         """The magnitudes of an operand in float64."""
