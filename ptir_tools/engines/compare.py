@@ -323,7 +323,8 @@ def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> d
 
 
 def _completed(program: Program, numbers: dict[str, int], left: Sequence[str] = ()) -> dict[str, int] | None:
-    """`numbers` and what follows from them; None where a type of `program` is wrong with them, or open except for what is `left`."""
+    """`numbers` and what follows from them; None where a type of `program` is wrong with them, or open for good: what is `left`
+    gets its number later."""
     static = clone(program)
     found = dict(numbers)
     try:
