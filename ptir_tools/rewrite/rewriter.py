@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from ptir_tools.core.definers import Definers
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
@@ -157,6 +157,14 @@ class Rewriter(Inspector):
         named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
         op.attrs = op.defn.fill(named | attrs)
         self._reworked(op)
+
+    def has_constant(self, literal: Literal) -> bool:
+        """Whether the constant op of the dialect takes `literal`: MIND, say, has no constants without elements."""
+        try:
+            OPS[self.dialect.constant].result_types((), (literal,))
+        except Violation:
+            return False
+        return True
 
     def become_constant(self, op: Op, literal: Literal) -> None:
         """Let `op`, whose one result has the type of `literal`, be the constant op of the dialect."""

@@ -192,6 +192,6 @@ def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[
     OperandShapeMismatch: the update has not the shape `sizes`, or `start` not one entry per axis. OperandRankMismatch:
     `start` is not a vector. InvalidAttributeValue: a size is more than the extent.
     """
-    out = x.copy()
+    out = np.array(x)
     out[window_at(x, start, sizes)] = update
     return out
