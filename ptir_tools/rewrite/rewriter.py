@@ -86,6 +86,14 @@ class Rewriter(Inspector):
         self._put(v, by)
         self._all_lost(v)
 
+    def accepts(self, v: Value, by: Operand) -> bool:
+        """As an inspector says; and where a result is called as the value that it is (`Dialect.renames_results`), that value is
+        new, or made by an op and no result already, so that it can take the name."""
+        if self.dialect.renames_results and self.is_result(v):
+            if not isinstance(by, Value) or by.op is None or self.is_result(by):
+                return False
+        return super().accepts(v, by)
+
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""
         v = op.results[0]

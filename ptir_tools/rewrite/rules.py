@@ -73,6 +73,7 @@ class _Compiler:
         self.bound: set[str] = {"root", "rw"}
         self.inner: set[str] = set()  # those of them that are operands below the root's
         self.known: dict[str, Any] = {}
+        self.constant = _constants(dialect.name)
 
     def error(self, message: str) -> ValueError:
         return ValueError(f"rule {self.name}: {message}")
@@ -86,7 +87,7 @@ class _Compiler:
         constants, asked = _calls(condition)
         alike: dict[Any, list[ast.Call]] = {}
         for call in self.orders(left):
-            wants = tuple(self.constants() if _name(a) in constants else self.wanted(a) for a in call.args)
+            wants = tuple(self.constant if _name(a) in constants else self.wanted(a) for a in call.args)
             alike.setdefault((wants, tuple(_numbers(call))), []).append(call)
         for (wants, numbers), calls in alike.items():
             self.known = _READING | self.helpers
@@ -128,7 +129,7 @@ class _Compiler:
         node = node.value if isinstance(node, ast.NamedExpr) else node
         if isinstance(node, ast.Call):
             return frozenset(self.defns(node))
-        return None if isinstance(node, ast.Name) else self.constants()
+        return None if isinstance(node, ast.Name) else self.constant
 
     def looks(self, call: ast.Call, level: int = 0) -> Iterator[Look]:
         """From where to where the left side looks."""
@@ -141,14 +142,9 @@ class _Compiler:
 
     def further_looks(self, call: ast.Call, constants: bool) -> Iterator[Look]:
         """From the root to what makes the operands that must be equal, or a constant that a condition asks for."""
-        below: list[OpDef | None] = [None] if _same(call) else [d for d in self.constants() if isinstance(d, OpDef)]
+        below: list[OpDef | None] = [None] if _same(call) else [d for d in self.constant if isinstance(d, OpDef)]
         if _same(call) or constants:
             yield from ((d, user, 0) for d in below for user in self.defns(call))
-
-    def constants(self) -> frozenset[Any]:
-        """What a constant may come from."""
-        broadcast = OPS.get(f"{self.dialect.name}.broadcast_to")
-        return frozenset((Literal, OPS[self.dialect.constant], *([broadcast] if broadcast else [])))
 
     def left(self, call: ast.Call, condition: str) -> str:
         """The text of the match: tests joined by `and`, the last of which is what they bound."""
@@ -273,6 +269,13 @@ class _Compiler:
             return new.results[0]
 
         return build
+
+
+@cache
+def _constants(dialect: str) -> frozenset[Any]:
+    """What a constant of a dialect may come from."""
+    made = (d for d in OPS.values() if d.name.startswith(f"{dialect}."))
+    return frozenset((Literal, *(d for d in made if d.is_constant or d.short == "broadcast_to")))
 
 
 def _parse(text: str) -> Any:

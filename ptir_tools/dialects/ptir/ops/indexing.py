@@ -12,7 +12,6 @@ from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import indices_within
-from ptir_tools.dialects.ptir.ops.folds import made_by
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -26,6 +25,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.constants import same_operand
+from ptir_tools.rewrite.vocabulary import made_by
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,5 +1,7 @@
 """What conditions and right sides of the rules say about operands, attributes and uses."""
 
+# ruff: noqa: F403, F405  (the common vocabulary is part of this one)
+
 from __future__ import annotations
 
 import operator
@@ -9,93 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
+from ptir_tools.core.dtypes import lossless as lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import OPS, create, operand_type
-from ptir_tools.core.types import Dim, Shape, TensorType, tensor
-from ptir_tools.dialects.ptir.ops import folds
-from ptir_tools.dialects.ptir.ops.numerics import lossless as lossless
-from ptir_tools.dialects.ptir.ops.shape import axes as axes
-from ptir_tools.dialects.ptir.ops.shape import compose as compose
+from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
 from ptir_tools.rewrite.constants import literal_of, same_op, scalar_of
 from ptir_tools.rewrite.patterns import OpView
 from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.vocabulary import *
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
-
-Thing = Operand | Op
-
-
-def tensor_type(x: Thing) -> TensorType:
-    """The tensor type of an operand or of an op's result. Raises TypeError for a tuple."""
-    return folds.tensor_type(x.results[0] if isinstance(x, Op) else x)
-
-
-def shape(x: Thing) -> Shape:
-    """The shape of an operand or result; empty for a tuple."""
-    t = x.results[0].type if isinstance(x, Op) else operand_type(x)
-    return t.shape if isinstance(t, TensorType) else ()
-
-
-def extents(x: Thing) -> tuple[int, ...]:
-    """The shape as integers. Raises ValueError when an extent is symbolic."""
-    return tensor_type(x).static_shape
-
-
-def dtype(x: Thing) -> DType:
-    """The dtype of an operand or result."""
-    return tensor_type(x).dtype
-
-
-def rank(x: Thing) -> int:
-    """The number of axes."""
-    return len(shape(x))
-
-
-def static(*things: Thing) -> bool:
-    """Whether all extents are numbers."""
-    return all(isinstance(d, int) for x in things for d in shape(x))
-
-
-def known(y: Thing, x: Thing) -> bool:
-    """Whether every extent of `y` is a number or a symbol that `x` has: dropping `y` drops no symbol's definition."""
-    return all(isinstance(d, int) or d in shape(x) for d in shape(y))
-
-
-def count(x: Thing) -> int:
-    """The number of elements; -1 when an extent is symbolic."""
-    t = tensor_type(x)
-    return t.count if t.is_static else -1
-
-
-def floating(x: Thing) -> bool:
-    """Whether the elements are real floats."""
-    return dtype(x).is_float
-
-
-def integer(x: Thing) -> bool:
-    """Whether the elements are integers, not i1."""
-    return dtype(x).is_integer
-
-
-def boolean(x: Thing) -> bool:
-    """Whether the elements are i1."""
-    return dtype(x) is I1
-
-
-def real(x: Thing) -> bool:
-    """Whether the elements are not complex."""
-    return not dtype(x).is_complex
-
-
-def inexact(x: Thing) -> bool:
-    """Whether the elements are floats or complex: there are NaNs among their values."""
-    return dtype(x).is_float or dtype(x).is_complex
 
 
 def number(*xs: Operand) -> bool:
@@ -216,26 +147,6 @@ def as_transpose(op: Op | None) -> tuple[int, ...] | None:
     return None if origins is None else tuple(next(units) if o is None else o for o in origins)
 
 
-def sums(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """Elementwise sums."""
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def products(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """Elementwise products."""
-    return tuple(x * y for x, y in zip(a, b, strict=True))
-
-
-def zeros(xs: Sequence[int]) -> bool:
-    """Whether all are 0."""
-    return not any(xs)
-
-
-def ones(xs: Sequence[Dim]) -> bool:
-    """Whether all are 1."""
-    return all(x == 1 for x in xs)
-
-
 def lead(x: Thing, of: Thing) -> Shape:
     """The extents that `of` has before those of `x`."""
     return shape(of)[: rank(of) - rank(x)]
@@ -303,11 +214,10 @@ def total(root: Op) -> bool:
     return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
 
 
-HELPERS: dict[str, Any] = {
+HELPERS: dict[str, Any] = COMMON | {
     f.__name__: f
     for f in (
-        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, compose, moves_units,
-        undo, sums, products, zeros, ones, adds_units, lossless, total, boolean, real, inexact, number, lowest,
-        highest, power_of_two, saturates_alike, aligned, ordered, fits, odd, ends,
+        constant, alone, moves_units, undo, adds_units, lossless, total, number, lowest, highest, power_of_two, saturates_alike,
+        aligned, ordered, fits, odd, ends,
     )
 }  # fmt: skip

@@ -15,6 +15,7 @@ from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.tiny.immediates import dtype_of
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape
+from ptir_tools.rewrite.vocabulary import of_same_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,7 +89,7 @@ def rsqrt(x: Array, *, result: Result) -> Any:
         return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
 
 
-@op("tiny.CAST", infer=converted, traits=PURE | ELEMENTWISE)
+@op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE)
 def cast(x: Array, *, to: DType) -> Any:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Seed 1.2 and 2.2."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
@@ -126,7 +127,13 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
     return np.where(where, flat, 0), where
 
 
-@op("tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed)
+def in_place(op: Op) -> Operand | None:
+    """`x`, when the map is that of every axis to itself, and nothing guards."""
+    entries = [str(d).removeprefix("?") for d in op.attr("map")]
+    return op.operands[0] if not op.attr("guard") and entries == [axis_name(i) for i in range(len(entries))] else None
+
+
+@op("tiny.VIEW", infer=viewed, fold=in_place, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed)
 def view(
     x: Array,
     *,
