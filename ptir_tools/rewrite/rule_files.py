@@ -27,7 +27,7 @@ def rows(text: str, dialect: Dialect, compile_rules: Callable[[str, Dialect], li
     if (found := _read(path)) is None:
         found = compile_rules(text, dialect)
         if not sys.dont_write_bytecode:
-            write(path, found)
+            _write(path, found)
     return found
 
 
@@ -46,15 +46,16 @@ def _read(path: str) -> list[Row] | None:
     return None
 
 
-def write(path: str, found: Sequence[Row]) -> None:
+def _write(path: str, found: Sequence[Row]) -> None:
     """Write the file of a rule list, if that is possible; when there are too many, the oldest go."""
     ops = {row.root for row in found} | {value for row in found for _, kind, value in row.symbols if kind == "op"}
-    content = _stamp(), tuple((name, _declared(name)) for name in sorted(ops)), [tuple(row) for row in found]
+    facts = tuple((name, _declared(name)) for name in sorted(ops))
+    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, found))))
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(HERE, exist_ok=True)
         with open(temporary, "wb") as file:
-            marshal.dump(content, file)
+            file.write(content)
         os.replace(temporary, path)
         files = sorted((os.path.join(HERE, name) for name in os.listdir(HERE)), key=os.path.getmtime)
         for old in files[:-KEPT]:

@@ -131,7 +131,7 @@ class _Compiler:
             build = "" if stands else f"lambda site, root, rw, {''.join(f'{n}, ' for n in names)}: {self.right(right, top=True)}"
             looks, same = list(dict.fromkeys(x for c in calls for x in self.looks(c))), _same(call)
             yield Row(
-                name=self.name, root=self.full(call), effect=effect, depth=max(_depth(call), 2 * bool(same)), wants=wants,
+                name=self.name, root=self.full(call), effect=int(effect), depth=max(_depth(call), 2 * bool(same)), wants=wants,
                 numbers=numbers, looks=tuple([*looks, (None, self.full(call), 0)] if same else looks),
                 looks_for_uses=asks,
                 same=same, symbols=tuple(self.symbols.values()),
