@@ -38,6 +38,7 @@ class Trait(Flag):
     WAITS = auto()  # waits for events
     ASYNC = auto()  # may return an event
     MEASURES = auto()  # computes extents of its result, which a declared symbol may name
+    REPEATS = auto()  # its result consists of the elements of its first operand, repeated
 
 
 PURE = Trait.PURE
@@ -51,6 +52,7 @@ WRITES = Trait.WRITES
 WAITS = Trait.WAITS
 ASYNC = Trait.ASYNC
 MEASURES = Trait.MEASURES
+REPEATS = Trait.REPEATS
 
 # Annotations of operand groups; see the module's docstring.
 Many = tuple[Any, ...]
@@ -116,6 +118,7 @@ class OpDef:
     is_constant: bool = field(init=False)
     is_random: bool = field(init=False)
     commutes: bool = field(init=False)
+    repeats: bool = field(init=False)
 
     def __post_init__(self) -> None:
         fixed = next((i for i, g in enumerate(self.groups) if g.kind != ONE), len(self.groups))
@@ -127,6 +130,7 @@ class OpDef:
         self.is_constant = CONSTANT in self.traits
         self.is_random = RANDOM in self.traits
         self.commutes = COMMUTES in self.traits
+        self.repeats = REPEATS in self.traits
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

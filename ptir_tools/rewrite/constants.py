@@ -30,14 +30,19 @@ def element_of(literal: Literal | None) -> bytes | None:
     return literal.data if one else None
 
 
+def source(x: Operand) -> Operand:
+    """What `x` repeats the elements of (trait REPEATS), through all such ops."""
+    while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
+        x = x.op.operands[0]
+    return x
+
+
 def scalar_of(x: Operand) -> Any:
     """The one number that all elements of a constant have, as a Python number; None for everything else.
 
     Looks through broadcasts, as captured programs write their scalars.
     """
-    while isinstance(x, Value) and x.op is not None and x.op.defn.short == "broadcast_to":
-        x = x.op.operands[0]
-    literal = literal_of(x)
+    literal = literal_of(source(x))
     data = element_of(literal)
     return None if literal is None or data is None else number(literal.type.dtype, data)
 

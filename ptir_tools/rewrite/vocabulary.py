@@ -1,4 +1,5 @@
-"""What rules and folds of every dialect ask: of shapes, dtypes, lists of axes, and what made an operand.
+"""What rules, typed patterns and folds of every dialect ask: of shapes, dtypes, constants, uses, lists of axes, and what made
+an operand. In a rule, `const c`, `var x` and `once y` say `constant(c)`, not that, and `has_one_use`.
 
 A fold is declared with its op and names a value that is there already and equals the result to the bit, whatever the operands
 hold; its docstring says which, as `ptir ops` and docs/rewrites.md show it. It looks at the op and at what defines its operands.
@@ -9,13 +10,22 @@ It need not compare types: an answer of another type than the result's is not ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import frexp, inf, isfinite
+from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
 from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.rewrite.constants import same_operand
+from ptir_tools.rewrite.constants import literal_of, same_op, same_operand, scalar_of, source
+from ptir_tools.rewrite.inspector import Inspector
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 Thing = Operand | Op
 
@@ -76,11 +86,6 @@ def static(*things: Thing) -> bool:
     return all(isinstance(d, int) for x in things for d in shape(x))
 
 
-def known(y: Thing, x: Thing) -> bool:
-    """Whether every extent of `y` is a number or a symbol that `x` has: dropping `y` drops no symbol's definition."""
-    return all(isinstance(d, int) or d in shape(x) for d in shape(y))
-
-
 def count(x: Thing) -> int:
     """The number of elements; -1 when an extent is symbolic."""
     t = tensor_type(x)
@@ -110,6 +115,67 @@ def real(x: Thing) -> bool:
 def inexact(x: Thing) -> bool:
     """Whether the elements are floats or complex: there are NaNs among their values."""
     return dtype(x).is_float or dtype(x).is_complex
+
+
+# Constants
+
+
+def constant(x: Operand) -> bool:
+    """Whether `x` is a constant whose payload is there, or a broadcast of one."""
+    literal = literal_of(source(x))
+    return literal is not None and literal.data is not None
+
+
+def lowest(c: Operand) -> bool:
+    """Whether all elements of a constant are the lowest value of its dtype, -inf where it has one."""
+    return _is_end(c, -1)
+
+
+def highest(c: Operand) -> bool:
+    """Whether all elements of a constant are the highest value of its dtype, inf where it has one."""
+    return _is_end(c, 1)
+
+
+def _is_end(c: Operand, sign: int) -> bool:
+    d, found = dtype(c), scalar_of(c)
+    if d.is_integer:
+        return found is not None and bool(found == (d.min if sign < 0 else d.max))
+    return d.is_float and found is not None and bool(found == sign * (448.0 if d is FP8_E4M3 else inf))
+
+
+def ordered(a: Operand, b: Operand) -> bool:
+    """Whether the constants `a` and `b` are one number each, the first not greater."""
+    x, y = scalar_of(a), scalar_of(b)
+    return x is not None and y is not None and bool(x <= y)
+
+
+def fits(c: Operand, d: DType) -> bool:
+    """Whether the one number that the constant `c` is, no NaN, is one of the dtype `d`, too."""
+    found = scalar_of(c)
+    if found is None or isinstance(found, complex) or d.is_complex or found != found:
+        return False
+    if d.is_float:
+        return bool(float(arrays.narrow(np.asarray(float(found)), d)) == found)
+    return bool(found in (0, 1) if d is I1 else d.min <= found <= d.max and found == int(found))
+
+
+def power_of_two(c: Operand) -> bool:
+    """Whether all elements of a float constant are one power of two whose reciprocal the dtype has, too."""
+    found = scalar_of(c) if floating(c) else None
+    if not found or not isfinite(found) or abs(frexp(found)[0]) != 0.5:
+        return False
+    return bool(float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found)
+
+
+# Uses
+
+
+def has_one_use(rw: Inspector, x: Operand, user: Op) -> bool:
+    """Whether nothing but `user`, and an op that equals it, uses `x`: it dies when they are rewritten. Two uses at most, as the
+    driver looks again only when so few are left."""
+    if not isinstance(x, Value) or not 0 < rw.uses(x) <= 2 or rw.is_result(x):
+        return False
+    return all(u is user or same_op(u, user) for u in rw.users_of(x))
 
 
 # Lists
@@ -150,7 +216,7 @@ def ones(xs: Sequence[Dim]) -> bool:
 COMMON: dict[str, Any] = {
     f.__name__: f
     for f in (
-        tensor_type, shape, extents, dtype, rank, static, known, count, floating, integer, boolean, real, inexact,
-        axes, compose, sums, products, zeros, ones,
+        tensor_type, shape, extents, dtype, rank, static, count, floating, integer, boolean, real, inexact, constant, lowest,
+        highest, ordered, fits, power_of_two, has_one_use, axes, compose, sums, products, zeros, ones,
     )
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, op, operand_type
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, REPEATS, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
@@ -151,7 +151,7 @@ def broadcast(x: TensorType, *, result_shape: Shape) -> TensorType:
     return target
 
 
-@op("ptir.broadcast_to", infer=broadcast, fold=of_same_type, traits=PURE | MOVEMENT)
+@op("ptir.broadcast_to", infer=broadcast, fold=of_same_type, traits=PURE | MOVEMENT | REPEATS)
 def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:
     """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`. Contract: BroadcastTo.
 

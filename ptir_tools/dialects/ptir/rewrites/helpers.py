@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
+from ptir_tools.core.dtypes import FP8_E4M3, DType
 from ptir_tools.core.dtypes import lossless as lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
@@ -18,7 +17,7 @@ from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
-from ptir_tools.rewrite.constants import literal_of, same_op, scalar_of
+from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.patterns import OpView
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import *
@@ -47,39 +46,6 @@ def _number(x: Operand) -> bool:
     return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
 
 
-def lowest(c: Operand) -> bool:
-    """Whether all elements of a constant are the lowest value of its dtype, -inf where it has one."""
-    return _is_end(c, -1)
-
-
-def highest(c: Operand) -> bool:
-    """Whether all elements of a constant are the highest value of its dtype, inf where it has one."""
-    return _is_end(c, 1)
-
-
-def _is_end(c: Operand, sign: int) -> bool:
-    d, found = dtype(c), scalar_of(c)
-    if d.is_integer:
-        return found is not None and bool(found == (d.min if sign < 0 else d.max))
-    return d.is_float and found is not None and bool(found == sign * (448.0 if d is FP8_E4M3 else inf))
-
-
-def ordered(a: Operand, b: Operand) -> bool:
-    """Whether the constants `a` and `b` are one number each, the first not greater."""
-    x, y = scalar_of(a), scalar_of(b)
-    return x is not None and y is not None and bool(x <= y)
-
-
-def fits(c: Operand, d: DType) -> bool:
-    """Whether the one number that the constant `c` is, no NaN, is one of the dtype `d`, too."""
-    found = scalar_of(c)
-    if found is None or isinstance(found, complex) or d.is_complex or found != found:
-        return False
-    if d.is_float:
-        return bool(float(arrays.narrow(np.asarray(float(found)), d)) == found)
-    return bool(found in (0, 1) if d is I1 else d.min <= found <= d.max and found == int(found))
-
-
 def compares(kind: str, a: Any, b: Any) -> bool:
     """What a comparison of that kind (`compare_lt`) says of two numbers."""
     return bool(getattr(operator, kind.removeprefix("compare_"))(a, b))
@@ -88,35 +54,6 @@ def compares(kind: str, a: Any, b: Any) -> bool:
 def odd(y: Operand) -> bool:
     """Whether `y` is made by an op f of which f(-x) is -f(x)."""
     return isinstance(y, Value) and y.op is not None and y.op.defn.short in ("tanh", "erf", "reciprocal")
-
-
-def power_of_two(c: Operand) -> bool:
-    """Whether all elements of a float constant are one power of two whose reciprocal the dtype has, too."""
-    found = scalar_of(c) if floating(c) else None
-    if not found or not isfinite(found) or abs(frexp(found)[0]) != 0.5:
-        return False
-    return bool(float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found)
-
-
-def source(x: Operand) -> Operand:
-    """What `x` is a broadcast of, through all of them."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
-        x = x.op.operands[0]
-    return x
-
-
-def constant(x: Operand) -> bool:
-    """Whether `x` is a constant whose payload is there, or a broadcast of one."""
-    literal = literal_of(source(x))
-    return literal is not None and literal.data is not None
-
-
-def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
-    """Whether nothing but `root`, and an op that equals it, uses `x`: it dies when they are rewritten. Two uses at most, as the
-    driver looks again only when so few are left."""
-    if not isinstance(x, Value) or not 0 < rw.uses(x) <= 2 or rw.is_result(x):
-        return False
-    return all(u is root or same_op(u, root) for u in rw.users_of(x))
 
 
 def undo(perm: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
@@ -216,8 +153,5 @@ def total(root: Op) -> bool:
 
 HELPERS: dict[str, Any] = COMMON | {
     f.__name__: f
-    for f in (
-        constant, alone, moves_units, undo, adds_units, lossless, total, number, lowest, highest, power_of_two, saturates_alike,
-        aligned, ordered, fits, odd, ends,
-    )
+    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends)
 }  # fmt: skip
