@@ -55,7 +55,7 @@ class Emit(Generic[D]):
         self.refused: set[Op] = set()
         self.names = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
-        self.op: Op = Op(None, loc=function.loc)  # type: ignore[arg-type]  # the one at hand
+        self.op: Op | None = None  # the one at hand
 
     # Names
 
@@ -82,25 +82,29 @@ class Emit(Generic[D]):
     @property
     def name(self) -> str:
         """The name of the result of the op at hand."""
-        return self.name_of(self.op.result)
+        return self.name_of(self.op.result) if self.op is not None else "output"
 
     # The op at hand
 
     @property
     def type(self) -> TensorType:
         """The type of the result of the op at hand."""
-        t = self.op.result.type
-        assert isinstance(t, TensorType)
-        return t
+        assert self.op is not None
+        return tensor_type(self.op.result)
 
     @property
     def shape(self) -> Shape:
         """The shape of that result."""
         return self.type.shape
 
+    @property
+    def loc(self) -> Loc:
+        """Its place in the source; without one that of the function."""
+        return self.source.loc if self.op is None else self.op.loc
+
     def note(self, message: str, loc: Loc | None = None) -> None:
         """Report the condition under which the op at hand (or that at `loc`) was translated."""
-        self.diagnostics.note("ConditionalTranslation", message, self.op.loc if loc is None else loc)
+        self.diagnostics.note("ConditionalTranslation", message, self.loc if loc is None else loc)
 
     # Building
 
@@ -149,7 +153,7 @@ class Emit(Generic[D]):
             return None
         finally:
             self.op = outer
-            self.builder.loc = outer.loc
+            self.builder.loc = self.loc
 
     def translated(self, op: Op) -> D:
         """What the result of `op` becomes. Raises Violation, or InError where an operand is in error."""
@@ -192,15 +196,17 @@ class Emit(Generic[D]):
 
     def refuse(self, violation: Violation) -> None:
         """Report why the op at hand is not translated, once where it is put in line several times."""
-        if self.op in self.refused:
+        op = self.op
+        assert op is not None
+        if op in self.refused:
             return
-        self.refused.add(self.op)
+        self.refused.add(op)
         if violation.code in _OWN_CODES:
-            self.diagnostics.violation(violation, self.op.loc)
+            self.diagnostics.violation(violation, op.loc)
             return
-        short = self.op.defn.short
+        short = op.defn.short
         message = violation.message if f"`{short}`" in violation.message else f"`{short}`: {violation.message}"
-        self.diagnostics.error(NOT_TRANSLATABLE, message, self.op.loc, help=violation.help or self.help.get(short))
+        self.diagnostics.error(NOT_TRANSLATABLE, message, op.loc, help=violation.help or self.help.get(short))
 
     def refuse_results(self, violation: Violation) -> None:
         """Report why the results cannot be those of the target's program."""

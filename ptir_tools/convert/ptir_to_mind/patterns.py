@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import log, prod
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.convert.emitter import Rule
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
@@ -32,10 +33,10 @@ Padding = Any  # "Valid", "Same" or two pairs
 
 @dataclass(slots=True)
 class Match:
-    """`build` makes the result from the operands `needs`; `note` says under which condition."""
+    """`rule` makes the result of what the operands `needs` became; `note` says under which condition."""
 
     needs: tuple[Operand, ...]
-    build: Callable[[Any], Value]
+    rule: Rule
     note: str = ""
 
 
@@ -86,7 +87,7 @@ def relu(op: Op, options: Options) -> Match | None:
         return None
     if type_of(x).dtype not in (F32, F64):
         return None
-    return Match((x,), lambda emit: emit.last("Relu", emit.value(x)))
+    return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)))
 
 
 def mean(op: Op, options: Options) -> Match | None:
@@ -103,20 +104,20 @@ def mean(op: Op, options: Options) -> Match | None:
     if not n or splat_of(count) != n:
         return None
     attrs = {"axes": named["axes"], "keepdims": named["keepdims"]}
-    return Match((x,), lambda emit: emit.last("Mean", emit.value(x), **attrs))
+    return Match((x,), lambda emit, op, x: emit.last("Mean", emit.value(x), **attrs))
 
 
 def strided_slice(op: Op, options: Options) -> Match | None:
-    """A window cut into rows of a step each, of which the first column stays, is a Slice with steps."""
+    """A window reshaped to rows of a step each, of which the first column stays, is a Slice with steps."""
     firsts = defined_by(op.operands[0], "slice")
     rows = defined_by(firsts.operands[0], "reshape") if firsts else None
     padded = defined_by(rows.operands[0], "pad") if rows else None
     if firsts is None or rows is None or padded is None or any(padded.attr("low")) or any(padded.attr("interior")):
         return None
-    cut, counts = type_of(rows.result), type_of(op.result)
-    if not (cut.is_static and counts.is_static and type_of(padded.result).is_static):
+    matrix, counts = type_of(rows.result), type_of(op.result)
+    if not (matrix.is_static and counts.is_static and type_of(padded.result).is_static):
         return None
-    shape, steps = cut.static_shape[::2], cut.static_shape[1::2]
+    shape, steps = matrix.static_shape[::2], matrix.static_shape[1::2]
     whole = tuple(n * s for n, s in zip(shape, steps, strict=False))
     if len(shape) != len(steps) or whole != type_of(padded.result).static_shape or shape != counts.static_shape:
         return None
@@ -130,7 +131,7 @@ def strided_slice(op: Op, options: Options) -> Match | None:
     else:
         starts = (0,) * len(steps)
     ends = tuple(a + d for a, d in zip(starts, type_of(padded.operands[0]).static_shape, strict=True))
-    return Match((x,), lambda emit: emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=steps))
+    return Match((x,), lambda emit, op, x: emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=steps))
 
 
 def conv2d(op: Op, options: Options) -> Match | None:
@@ -151,7 +152,7 @@ def conv2d(op: Op, options: Options) -> Match | None:
         return None
     strides = patches.attr("strides")
     attrs = {"strides": strides, "padding": _padding(image.static_shape, filter.static_shape, strides, patches.attr("padding"))}
-    return Match((x, f), lambda emit: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
+    return Match((x, f), lambda emit, op, x, f: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
 
 
 def _padding(image: Shape, window: Shape, strides: Shape, pairs: Padding) -> Padding:
@@ -171,7 +172,7 @@ def exp2(op: Op, options: Options) -> Match | None:
     x = wide.operands[0]
     ln2 = Literal(tensor(F32), pack(np.asarray(log(2), np.float32), F32))
     note = "EXP2 becomes Exp(x * ln 2) in f32: the rounding of the product grows with x"
-    return Match((x,), lambda emit: emit.last("Exp", emit("Mul", emit.value(x), emit.constant(ln2))), note)
+    return Match((x,), lambda emit, op, x: emit.last("Exp", emit("Mul", emit.value(x), emit.constant(ln2))), note)
 
 
 def division(op: Op, options: Options) -> Match | None:
@@ -189,41 +190,41 @@ def division(op: Op, options: Options) -> Match | None:
         return None
     factor = to_literal(reciprocals, tensor(literal.type.dtype, divisors.shape))
     note = "the divisors are powers of two: their reciprocals are exact" if exact else "a reciprocal of the divisor is rounded"
-    return Match((x,), lambda emit: _product(emit, x, factor), note)
+    return Match((x,), lambda emit, op, x: _product(emit, x, factor), note)
 
 
-def _product(emit: Any, x: Operand, factor: Literal) -> Value:
-    a, b = emit.slim(x), emit.constant(factor)
+def _product(emit: Any, x: Any, factor: Literal) -> Value:
+    a, b = emit.narrow(x), emit.constant(factor)
     if np.broadcast_shapes(a.type.static_shape, b.type.static_shape) != emit.shape:
         a = emit.value(x)
     made: Value = emit.last("Mul", a, b)
     return made
 
 
-def _lossy(build: Callable[[Any, Operand], Value], note: str) -> Callable[[Op, Options], Match | None]:
-    """A pattern of one float operand, taken with `lossy` alone."""
+def _lossy(rule: Rule, note: str) -> Callable[[Op, Options], Match | None]:
+    """A pattern of one float operand, only with `lossy`."""
 
     def pattern(op: Op, options: Options) -> Match | None:
         x = op.operands[0]
         if not options.lossy or type_of(x).dtype not in (F32, F64):
             return None
-        return Match((x,), lambda emit: build(emit, x), note)
+        return Match((x,), rule, note)
 
     return pattern
 
 
-def _abs(emit: Any, x: Operand) -> Value:
+def _abs(emit: Any, op: Op, x: Any) -> Value:
     v = emit.value(x)
     made: Value = emit.last("Add", emit("Relu", v), emit("Relu", emit("Neg", v)))
     return made
 
 
-def _reciprocal(emit: Any, x: Operand) -> Value:
+def _reciprocal(emit: Any, op: Op, x: Any) -> Value:
     made: Value = emit.last("Exp", emit("Neg", emit("Log", emit.value(x))))
     return made
 
 
-def _rsqrt(emit: Any, x: Operand) -> Value:
+def _rsqrt(emit: Any, op: Op, x: Any) -> Value:
     t = tensor(emit.type.dtype)
     half = emit.constant(Literal(t, pack(np.asarray(-0.5, t.dtype.numpy), t.dtype)))
     made: Value = emit.last("Exp", emit("Mul", emit("Log", emit.value(x)), half))
@@ -237,7 +238,7 @@ def maximum(op: Op, options: Options) -> Match | None:
         x, y = y, x
     if not options.lossy or not is_zero(y) or type_of(x).dtype not in (F32, F64):
         return None
-    return Match((x,), lambda emit: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
+    return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
 
 
 PATTERNS: dict[str, tuple[Callable[[Op, Options], Match | None], ...]] = {
