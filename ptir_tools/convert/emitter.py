@@ -12,6 +12,7 @@ reported at once, and what reads a refused value stays silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ptir_tools.convert.naming import Names
@@ -31,6 +32,18 @@ D = TypeVar("D")  # what a value becomes
 Rule = Callable[..., Any]
 
 
+@dataclass(slots=True)
+class Match:
+    """What a pattern found: `rule` makes the result of what `needs` became, and `note` says under which condition."""
+
+    needs: tuple[Operand, ...]
+    rule: Rule
+    note: str = ""
+
+
+Pattern = Callable[[Op, Options], Match | None]  # looks at definitions only; what it absorbs has its own users or none
+
+
 class InError(Exception):
     """What is read was refused before: whoever reads it stays silent."""
 
@@ -40,6 +53,7 @@ class Emit(Generic[D]):
 
     dialect: ClassVar[str]  # of the target
     title: ClassVar[str]  # what messages call it
+    patterns: ClassVar[Mapping[str, Sequence[Pattern]]] = {}  # where several ops of the source are one op of the target
     help: ClassVar[Mapping[str, str]] = {}  # what would help, by short names of the source's ops
 
     def __init__(
@@ -53,6 +67,7 @@ class Emit(Generic[D]):
         self.program.main.loc = function.loc
         self.values: dict[Value, D | None] = {}
         self.refused: set[Op] = set()
+        self.matches: dict[Op, Match | None] = {}
         self.names = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
         self.op: Op | None = None  # the one at hand
@@ -136,9 +151,21 @@ class Emit(Generic[D]):
         raise NotImplementedError
 
     def body(self, block: Region) -> None:
-        """Convert the ops of a block in order."""
-        for op in block.body:
+        """Convert the ops of a block that its results need, in order."""
+        for op in self.needed(block):
             self.values[op.results[0]] = self.convert(op)
+
+    def needed(self, block: Region) -> list[Op]:
+        """The ops that the results need, in order. Patterns are matched from the last op to the first, so that what only a
+        pattern absorbs is left out."""
+        wanted, found = _values_of(block.results), list[Op]()
+        for op in reversed(block.body):
+            if any(v in wanted for v in op.results):
+                patterns = self.patterns.get(op.defn.short, ())
+                self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
+                wanted |= _values_of(match.needs if match else op.operands)
+                found.append(op)
+        return found[::-1]
 
     def convert(self, op: Op) -> D | None:
         """What the result of `op` becomes by its rule; None where it is refused or reads what was. Regions may nest in it."""
@@ -165,14 +192,20 @@ class Emit(Generic[D]):
         return found
 
     def rule(self, op: Op) -> Rule:
-        """The rule for `op`. Raises Violation when there is none."""
+        """The rule of the pattern that `op` matches, else that for ops of its name. Raises Violation when there is none."""
+        if (match := self.matches.get(op)) is not None:
+            return match.rule
         if (rule := self.rules.get(op.defn.short)) is None:
             raise Violation(NOT_TRANSLATABLE, f"{self.title} has no `{op.defn.short}`")
         return rule
 
     def operands(self, op: Op) -> Sequence[Any]:
-        """What the operands of `op` became. Raises InError."""
-        return [self.read(x) for x in op.operands]
+        """What the operands became, or what the pattern needs. Raises InError."""
+        match = self.matches.get(op)
+        found = [self.read(x) for x in (op.operands if match is None else match.needs)]
+        if match is not None and match.note:
+            self.note(match.note)
+        return found
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless the target has a value of type `t`."""
@@ -212,6 +245,10 @@ class Emit(Generic[D]):
         """Report why the results cannot be those of the target's program."""
         at = self.source.return_loc or self.source.loc
         self.diagnostics.error(NOT_TRANSLATABLE, f"a result: {violation.message}", at, help=violation.help)
+
+
+def _values_of(operands: Sequence[Operand]) -> set[Value]:
+    return {x.value if isinstance(x, Element) else x for x in operands if not isinstance(x, Literal)}
 
 
 def _values(function: Function) -> Iterator[Value]:

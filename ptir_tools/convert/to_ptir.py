@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir_tools.convert.emitter import Emit
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Operand, Program, Value, result_names
+from ptir_tools.core.ir import Op, Operand, Program, Region, Value, result_names
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.immediates import immediate
 
@@ -24,6 +24,10 @@ class PtirEmit(Emit[Value]):
     def parameter(self, p: Value, label: str) -> Value:
         """A parameter under its label."""
         return self.builder.param(p.type, in_ptir(label))
+
+    def needed(self, block: Region) -> list[Op]:
+        """All ops, since an error of one that no result needs is one."""
+        return block.body
 
     def run(self) -> Program | None:
         """The program; None after reporting what cannot be said. Names that PTIR cannot spell are kept as labels."""

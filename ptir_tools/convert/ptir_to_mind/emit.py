@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS, Match
+from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.core.arrays import numpy_dtype, pack
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Literal, Operand, Program, Value
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
@@ -51,7 +50,7 @@ class Broadcast:
 class MindEmit(Emit["Value | Broadcast"]):
     """A MIND module in the making. What a value becomes is a value, or a broadcast that is not made yet."""
 
-    dialect, title, help = "mind", "MIND", HELP
+    dialect, title, help, patterns = "mind", "MIND", HELP, PATTERNS
 
     def spelled(self, name: str) -> str:
         """`name` in MIND's letters."""
@@ -63,7 +62,6 @@ class MindEmit(Emit["Value | Broadcast"]):
         self.program.main.attrs["input_names"] = list(
             self.source.attrs.get("input_names") or [p.name for p in self.source.params]
         )
-        self.matches: dict[Op, Match | None] = {}
         self.body(self.source)
         self.results()
         return self.program
@@ -74,32 +72,6 @@ class MindEmit(Emit["Value | Broadcast"]):
         self.require_fit(p.type)
         require(0 not in p.type.shape, NOT_TRANSLATABLE, "an extent is 0")  # type: ignore[attr-defined]
         return made
-
-    def body(self, block: Region) -> None:
-        """Match patterns from the last op to the first, so that what no result needs or a pattern absorbs is not converted;
-        then convert in order."""
-        needed = _values(block.results)
-        for op in reversed(block.body):
-            if any(v in needed for v in op.results):
-                patterns = PATTERNS.get(op.defn.short, ())
-                self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
-                needed |= _values(match.needs if match else op.operands)
-        for op in block.body:
-            if op in self.matches:
-                self.values[op.results[0]] = self.convert(op)
-
-    def rule(self, op: Op) -> Rule:
-        """The rule of the pattern that `op` matches, else that for ops of its name. Raises Violation."""
-        match = self.matches[op]
-        return super().rule(op) if match is None else match.rule
-
-    def operands(self, op: Op) -> list[Any]:
-        """What the operands became, or what the pattern needs."""
-        match = self.matches[op]
-        found = [self.read(x) for x in (op.operands if match is None else match.needs)]
-        if match is not None and match.note:
-            self.note(match.note)
-        return found
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless MIND has the type `t`."""
@@ -157,10 +129,6 @@ class MindEmit(Emit["Value | Broadcast"]):
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
         opcode = "ConstTensor" if literal.type.shape else _SCALAR_OPCODES.get(literal.type.dtype, "ConstTensor")
         return self.builder.op(opcode, value=literal, name=name or self.fresh.between(self.name))
-
-
-def _values(operands: Any) -> set[Value]:
-    return {x.value if isinstance(x, Element) else x for x in operands if not isinstance(x, Literal)}
 
 
 def filled(t: TensorType, value: int) -> Literal:

@@ -6,19 +6,17 @@ not translated unless something else uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import log, prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.convert.emitter import Rule
+from ptir_tools.convert.emitter import Match, Pattern, Rule
+from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.ops.linear import pads
 
 if TYPE_CHECKING:
@@ -31,61 +29,10 @@ Shape = tuple[int, ...]
 Padding = Any  # "Valid", "Same" or two pairs
 
 
-@dataclass(slots=True)
-class Match:
-    """`rule` makes the result of what the operands `needs` became; `note` says under which condition."""
-
-    needs: tuple[Operand, ...]
-    rule: Rule
-    note: str = ""
-
-
-def defined_by(x: Operand, short: str) -> Op | None:
-    """The op called `short` that defines `x`, or None."""
-    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == short else None
-
-
-def constant_of(x: Operand) -> Literal | None:
-    """The literal that `x` is, before any broadcast; None when it is no constant or its payload is missing."""
-    while (op := defined_by(x, "broadcast_to")) is not None:
-        x = op.operands[0]
-    if (op := defined_by(x, "constant")) is not None:
-        x = op.attr("value")
-    return x if isinstance(x, Literal) and x.data is not None else None
-
-
-def splat_of(x: Operand) -> Any:
-    """The one value of all elements of the constant `x`, or None."""
-    literal = constant_of(x)
-    if literal is None or not (literal.splat or literal.type.count == 1):
-        return None
-    return from_literal(scalar_literal(literal)).item()
-
-
-def scalar_literal(literal: Literal) -> Literal:
-    """The rank-0 literal of a literal whose elements are all one value."""
-    return Literal(tensor(literal.type.dtype), literal.data)
-
-
-def type_of(x: Operand) -> TensorType:
-    """The tensor type of an operand."""
-    t: Any = operand_type(x)
-    return tensor(t.dtype, t.shape)
-
-
-def is_zero(x: Operand) -> bool:
-    """Whether `x` is a constant of positive zeros."""
-    literal = constant_of(x)
-    return literal is not None and not any(literal.data or b"1")
-
-
 def relu(op: Op, options: Options) -> Match | None:
     """select(x > 0, x, 0) is Relu, for a NaN too."""
-    pred, x, zero = op.operands
-    compare = defined_by(pred, "compare_gt")
-    if compare is None or compare.operands[0] is not x or not is_zero(compare.operands[1]) or not is_zero(zero):
-        return None
-    if type_of(x).dtype not in (F32, F64):
+    x = relu_operand(op)
+    if x is None or type_of(x).dtype not in (F32, F64):
         return None
     return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)))
 
@@ -201,7 +148,7 @@ def _product(emit: Any, x: Any, factor: Literal) -> Value:
     return made
 
 
-def _lossy(rule: Rule, note: str) -> Callable[[Op, Options], Match | None]:
+def _lossy(rule: Rule, note: str) -> Pattern:
     """A pattern of one float operand, only with `lossy`."""
 
     def pattern(op: Op, options: Options) -> Match | None:
@@ -241,7 +188,7 @@ def maximum(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
 
 
-PATTERNS: dict[str, tuple[Callable[[Op, Options], Match | None], ...]] = {
+PATTERNS: dict[str, tuple[Pattern, ...]] = {
     "select": (relu,),
     "cast": (exp2,),
     "reshape": (strided_slice,),
