@@ -46,7 +46,8 @@ def _normalize(x: Array, gamma: Array, beta: Array, epsilon: float, out: Array) 
         rest = np.vecdot(d, share)[..., None]  # how far the mean was rounded
         variance = np.vecdot(d, d)[..., None] * share[0] - rest * rest + np.float32(epsilon)
         if not np.all((variance >= LEAST) & (variance < np.inf)):
-            d[...] = layer_normalize(*(a.astype(np.float64) for a in (rows, gamma, beta)), epsilon, 2)
+            wide, factor, term = (a.astype(np.float64) for a in (rows, gamma, beta))
+            d[...] = layer_normalize(wide, factor, term, epsilon, 2)
             continue
         scale = 1 / np.sqrt(variance)
         if np.max(np.abs(rest * scale)) > NEGLIGIBLE:

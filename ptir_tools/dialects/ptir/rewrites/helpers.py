@@ -18,6 +18,7 @@ from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
 from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.constants import source as source
 from ptir_tools.rewrite.patterns import OpView
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import *
