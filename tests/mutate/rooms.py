@@ -49,10 +49,10 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
               "bounds detection engines_inputs cli_checking cli_nonfinite"),
     ),
-    "plan": (_part("ptir_tools/plan/*.py", "plan plan_views order exact plan_files"),),
+    "plan": (_part("ptir_tools/plan/*.py", "plan plan_views exact plan_files"),),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
-              f" {_D}/pto/places.py", "pto_hazards pto_order pto_event_ids pto_passes"),
+              f" {_D}/pto/places.py", "pto_hazards pto_event_ids pto_passes"),
     ),
     "convert": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir.py", "mind_convert mind_back translation_mind"),
