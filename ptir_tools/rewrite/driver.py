@@ -404,6 +404,8 @@ class _Driver:
         if not rw.accepts(v, by):
             return False
         if isinstance(by, Literal) and rw.dialect.constant and (isinstance(found, Materialize) or rw.is_result(v)):
+            if not rw.may_hold(by):
+                return False
             rw.become_constant(op, by)
         else:
             rw.replace(op, by)

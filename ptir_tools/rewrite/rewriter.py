@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from ptir_tools.core.definers import Definers
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
@@ -90,9 +90,18 @@ class Rewriter(Inspector):
         """As an inspector says; and where a result is called as the value that it is (`Dialect.renames_results`), that value is
         new, or made by an op and no result already, so that it can take the name."""
         if self.dialect.renames_results and self.is_result(v):
-            if not isinstance(by, Value) or by.op is None or self.is_result(by):
-                return False
+            takes = isinstance(by, Value) and by.op is not None and not self.is_result(by)
+            return takes and super().accepts(v, by)
         return super().accepts(v, by)
+
+    def may_hold(self, literal: Literal) -> bool:
+        """Whether the constant op of the dialect may hold `literal`: MIND's has no empty one."""
+        d = OPS[self.dialect.constant]
+        try:
+            d.infer(**d.named((literal,)))
+        except Violation:
+            return False
+        return True
 
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""
