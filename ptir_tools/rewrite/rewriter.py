@@ -90,8 +90,8 @@ class Rewriter(Inspector):
         """As an inspector says; and where a result is called as the value that it is (`Dialect.renames_results`), that value is
         new, or made by an op and no result already, so that it can take the name."""
         if self.dialect.renames_results and self.is_result(v):
-            if not isinstance(by, Value) or by.op is None or self.is_result(by):
-                return False
+            takes = isinstance(by, Value) and by.op is not None and not self.is_result(by)
+            return takes and super().accepts(v, by)
         return super().accepts(v, by)
 
     def replace(self, op: Op, by: Operand) -> None:

@@ -138,8 +138,8 @@ def slice_chain(op: OpView) -> bool:
     inner = op.defined_by(op.input, "Slice")
     if inner is None:
         return False
-    (starts, _), (further, _) = (zip(*clamped(extents(v.input), v.starts, v.ends), strict=True) for v in (inner, op))
-    first = [a + s * b for a, s, b in zip(starts, inner.steps, further, strict=True)]
+    bounds, further = (clamped(extents(v.input), v.starts, v.ends) for v in (inner, op))
+    first = [a + s * b for (a, _), s, (b, _) in zip(bounds, inner.steps, further, strict=True)]
     steps = products(inner.steps, op.steps)
     ends = [a + s * (n - 1) + 1 if n else a for a, s, n in zip(first, steps, extents(op.root), strict=True)]
     return op.replace(op.rw.build(op.root, "Slice", inner.input, starts=tuple(first), ends=tuple(ends), steps=steps))
