@@ -131,7 +131,7 @@ def _convert(session: Session, program: Program, dialect: str, diagnostics: Diag
     after: Program | None = convert.translate(program, dialect, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if after is None:
-        raise UsageError(f"no way leads from {program.dialect.name} to {dialect}")
+        raise UsageError(f"there is no conversion from {program.dialect.name} to {dialect}")
     return after
 
 
