@@ -206,7 +206,7 @@ def _running(program: Program, context: PassContext) -> Iterator[None]:
 
 def _names_results(program: Program) -> bool:
     """Whether the results of `program` have names, which it keeps."""
-    return program.dialect.name != "pto" and (program.format not in FORMATS or FORMATS[program.format].named)
+    return program.dialect.names_results and (program.format not in FORMATS or FORMATS[program.format].named)
 
 
 def _call_results(program: Program, function: Function, names: list[str]) -> None:

@@ -14,7 +14,7 @@ from ptir_tools.core.ir import Literal, Op, Program, clone
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
-from ptir_tools.dialects import FORMATS, load_format, reading
+from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.text import external
 from ptir_tools.engines.compiled import Compiled
@@ -150,7 +150,7 @@ def write(
     from there. Raises Rejected, UsageError, OSError.
     """
     entry = FORMATS.get(format or program.format or program.dialect.name)
-    writer = load_format(entry.name).write if entry is not None and entry.dialect == program.dialect.name else None
+    writer = load_format(entry.name).write if entry is not None and OWNERS[entry.name] is program.dialect else None
     if entry is None or writer is None:
         raise UsageError(f"a {program.dialect.name} program is not written as {format}")
     outside = {} if weights is None else _save_weights(program, entry.name, os.fspath(weights))
