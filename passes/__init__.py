@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
@@ -17,7 +17,7 @@ from inspect import cleandoc
 from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -36,7 +36,7 @@ else:
 
 __all__ = [
     "FIXPOINT", "Floats", "Hook", "Pass", "PassContext", "PassFailure", "help_of", "innermost_first", "lookup", "manual", "names",
-    "options_of", "parse_pipeline", "run_passes", "run_pipeline",
+    "options_of", "parse_pipeline", "register", "run_passes", "run_pipeline",
 ]  # fmt: skip
 
 _NUMBER = re.compile(r"-?[0-9]+")
@@ -47,11 +47,32 @@ _FIXPOINT_OPTIONS = {"n": 4}
 Run = Callable[[Program, PassContext], None]
 
 
+class Registered(NamedTuple):
+    """A pass of a plug-in, with the names that a module of a pass has. `dialect` empty: programs of every dialect run it."""
+
+    name: str
+    dialect: str
+    run: Run
+    OPTIONS: Mapping[str, Any]
+
+
+_REGISTERED: dict[tuple[str, str], Registered] = {}
+
+
+def register(name: str, dialect: str, run: Run, options: Mapping[str, Any] | None = None) -> None:
+    """Make `run` the pass `name` of programs of `dialect` (empty: of every one); the first line of its docstring is its help.
+    `options` are names with defaults. Raises ValueError when there is a pass of that name."""
+    for known in [dialect] if dialect else DIALECTS:
+        if name == FIXPOINT or (known in DIALECTS and name in names(known)):
+            raise ValueError(f"there is a pass `{name}` for {known} already")
+    _REGISTERED[dialect, name] = Registered(name, dialect, run, dict(options or {}))
+
+
 @cache
 def _modules(dialect: str) -> dict[str, str]:
     """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
     found: dict[str, str] = {}
-    for package in ("ptir_tools.passes", f"ptir_tools.passes.{dialect}"):
+    for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
         names = (m.name for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
         found.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
     return found
@@ -59,32 +80,36 @@ def _modules(dialect: str) -> dict[str, str]:
 
 def names(dialect: str) -> tuple[str, ...]:
     """The passes and named pipelines that a program of `dialect` can run, sorted."""
-    return tuple(sorted([*_modules(dialect), *load_dialect(dialect).pipelines]))
+    added = [name for owner, name in _REGISTERED if owner in ("", dialect)]
+    return tuple(sorted({*_modules(dialect), *DIALECTS[dialect].pipelines, *added}))
 
 
-def lookup(name: str, dialect: str) -> ModuleType:
+def lookup(name: str, dialect: str) -> ModuleType | Registered:
     """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
+    if (found := _REGISTERED.get((dialect, name)) or _REGISTERED.get(("", name))) is not None:
+        return found
     return import_module(_modules(dialect)[name])
 
 
 def help_of(name: str, dialect: str) -> str:
     """The first line of the pass's docstring, or what a named pipeline says of itself."""
-    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+    if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return named.help
     return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
 
 
 def manual(name: str, dialect: str) -> str:
     """What the pass says of itself: its docstring and that of its module; of a named pipeline, its passes."""
-    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+    if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return f"{named.help}\n\nRuns {named.steps}."
-    module = lookup(name, dialect)
-    return "\n\n".join(cleandoc(text) for text in (module.run.__doc__, module.__doc__) if text)
+    found = lookup(name, dialect)
+    about = None if isinstance(found, Registered) else found.__doc__
+    return "\n\n".join(cleandoc(text) for text in (found.run.__doc__, about) if text)
 
 
 def options_of(name: str, dialect: str) -> dict[str, Any]:
     """The options of the pass, the named pipeline, or `fixpoint`, with their defaults."""
-    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+    if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return dict(named.options)
     return _FIXPOINT_OPTIONS if name == FIXPOINT else getattr(lookup(name, dialect), "OPTIONS", {})
 

@@ -24,13 +24,14 @@ from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Method, Plan
 from ptir_tools.plan import plan as plan_program
+from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "compile", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
