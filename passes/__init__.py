@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import cleandoc
 from itertools import chain, repeat
@@ -25,8 +25,10 @@ from ptir_tools.core.evaluate import streams
 from ptir_tools.core.ir import Function, Program, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
+from ptir_tools.dialects import DIALECTS, FORMATS
+from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import Floats, Hook, PassContext, PassFailure, innermost_first
+from ptir_tools.rewrite.pattern_set import FrozenPatternSet
 from ptir_tools.rewrite.pipeline import Step, parse, point
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ __all__ = [
 
 _NUMBER = re.compile(r"-?[0-9]+")
 _DIGITS = 18
+_ADDED_ROUNDS = 64
 
 FIXPOINT = "fixpoint"
 _FIXPOINT_OPTIONS = {"n": 4}
@@ -287,7 +290,25 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:
     dialect = program.dialect.name
-    _run_pass(program, step, _options(step, dialect), lookup(step.name, dialect).run, context)
+    run = lookup(step.name, dialect).run
+    first = program.dialect.pipeline.partition(",")[0]
+    added = additions.added(dialect) if step.name == first else None
+    chosen = run if added is None else partial(_with_added, run, added)
+    _run_pass(program, step, _options(step, dialect), chosen, context)
+
+
+def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context: PassContext) -> None:
+    """Canonicalize, then drive the patterns that plug-ins added, until these change nothing."""
+    for _ in range(_ADDED_ROUNDS):
+        run(program, context)
+        changed = 0
+        for rw in context.rewriters(program):
+            stats = context.drive(rw, patterns, context.greedy())
+            changed += stats.rewrites
+            context.tally(stats)
+        if not changed or context.steps_left == 0:
+            return
+    context.unfinished(f"added rules and `{context.running}` undo each other: stopped after {_ADDED_ROUNDS} rounds")
 
 
 def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics) -> bool:

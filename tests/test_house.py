@@ -32,7 +32,7 @@ ASKING = {"inputs.py", "api.py", "output.py"}  # text PTIR, which alone keeps co
 
 def _files() -> list[tuple[str, Path]]:
     found = [(room, path) for room, folder in ROOMS.items() for path in sorted(folder.rglob("*.py"))]
-    return [*found, *(("api", ROOT / "ptir_tools" / name) for name in ("api.py", "rewriting.py"))]
+    return [*found, *(("api", ROOT / "ptir_tools" / name) for name in ("api.py", "rewriting.py", "plugins.py"))]
 
 
 FILES = _files()

@@ -107,6 +107,28 @@ def test_a_fault_of_a_pass_while_it_runs_is_the_plug_ins(tmp_path: Path) -> None
     assert ran.returncode == 2 and "bad.py:4: ZeroDivisionError" in ran.stderr
 
 
+def test_rules_are_added_to_any_ir(tmp_path: Path) -> None:
+    """MIND, whose canonicalization is not that of PTIR: what the rule makes is canonicalized again."""
+    added = tmp_path / "added.py"
+    added.write_text("""
+from ptir_tools import plugins
+from ptir_tools.dialects import load_dialect
+from ptir_tools.rewrite.patterns import rewrites
+
+load_dialect("mind")
+
+@rewrites("mind.Neg", operands=["mind.Neg"])
+def neg_of_neg(op):
+    inner = op.root.operands[0].op
+    return inner is not None and inner.defn is op.root.defn and op.replace(inner.operands[0])
+
+plugins.add_rules("mind", neg_of_neg)
+""")
+    text = "%0 = Input {name=x} : tensor<f32[2, 3]>\n%1 = Neg (%0)\n%2 = Neg (%1)\n%3 = Neg (%2)\noutputs: %3\n"
+    assert printed("opt", "-", stdin=text).count("Neg") == 3
+    assert printed("opt", "--load", added, "-", stdin=text).count("Neg") == 1
+
+
 def test_no_such_file() -> None:
     ran = ptir("verify", "-", "--load", "nowhere.py", stdin=CALL)
     assert ran.returncode == 2 and "nowhere.py" in ran.stderr

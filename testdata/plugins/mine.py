@@ -7,7 +7,7 @@ from ptir_tools.dialects.ptir.kernels.targets import Target
 from ptir_tools.rewriting import OpView, rewrites
 
 
-# A rule. It becomes part of `canonicalize`.
+# A rule. `canonicalize` drives it, too.
 @rewrites("ptir.erf", operands=["ptir.neg"])
 def erf_of_neg(op: OpView) -> bool:
     """`erf` is odd: what is negated before can be negated after."""
