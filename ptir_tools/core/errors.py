@@ -111,9 +111,11 @@ def _wide(x: Any) -> Any:
 
 
 def rule_of(d: OpDef) -> Rule:
-    """The declared rule, or the one that follows from the traits; `unknown` for anything else."""
+    """The declared rule, or the one that follows from the algebra or the traits; `unknown` for anything else."""
     if d.error is not None:
         return d.error
+    if d.algebra.monotone == "increasing" and d.traits & ELEMENTWISE:
+        return rising(exact=d.algebra.idempotent)
     if d.traits & MOVEMENT:
         return moved()
     if d.traits & CONSTANT:

@@ -156,7 +156,7 @@ def compares(kind: str, a: Any, b: Any) -> bool:
 
 def odd(y: Operand) -> bool:
     """Whether `y` is made by an op f of which f(-x) is -f(x)."""
-    return isinstance(y, Value) and y.op is not None and y.op.defn.short in ("tanh", "erf", "reciprocal")
+    return isinstance(y, Value) and y.op is not None and y.op.defn.algebra.parity == "odd"
 
 
 def power_of_two(c: Operand) -> bool:
