@@ -93,8 +93,10 @@ def zeros(t: TensorType) -> Array:
 
 
 def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int], start: int = 0) -> Array:
-    """A read-only view of the memory of `array`, strides in bytes, from `start` elements after its first on. That of a dtype that is not NumPy's own is made of its bits:
-    `as_strided` looks dtypes up by name, and float8_e5m2 gives one that is none."""
+    """A read-only view of the memory of `array`, strides in bytes, from `start` elements after its first on.
+
+    That of a dtype that is not NumPy's own is made of its bits: `as_strided` looks dtypes up by name, and float8_e5m2 gives one
+    that is none."""
     own = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
     view = np.lib.stride_tricks.as_strided
     if start:

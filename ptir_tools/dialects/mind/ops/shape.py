@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
@@ -64,7 +65,7 @@ def squeezed(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     return input.with_shape(d for i, d in enumerate(input.shape) if i not in axes)
 
 
-@op("mind.Reshape", infer=reshaped, traits=PURE | MOVEMENT)
+@op("mind.Reshape", infer=reshaped, traits=PURE | MOVEMENT, asks=Asks(passed=same))
 def reshape(input: Array, *, new_shape: tuple[int, ...], result: Result) -> Array:
     """The same elements in row-major order under another shape; -1 is inferred. Shape manipulation, Reshape."""
     return input.reshape(result.static_shape)

@@ -12,7 +12,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, WAITS, Many, Trait, op
 from ptir_tools.core.types import EventType, TileType, Type
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import type_text
@@ -121,6 +121,7 @@ def declare(
         infer=rules.rule(f"tile.{name}", infer, "to"),
         traits=TILE | traits,
         check=rules.check_tile_op,
+        asks=needs.VALID,
         generate=generate,
     )(body)
 

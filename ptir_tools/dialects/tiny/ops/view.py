@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
@@ -126,7 +127,9 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
     return np.where(where, flat, 0), where
 
 
-@op("tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed)
+@op(
+    "tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed, asks=Asks(passed=same)
+)
 def view(
     x: Array,
     *,
