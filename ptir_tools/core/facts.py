@@ -52,7 +52,7 @@ Role = Literal["map", "reduce", "reshape", "repeat", "product"]
 
 class Kernel(NamedTuple):
     """What the op is in a tile program of the native engine. `role`: a map of elements, a reduction of rows, a product of
-    matrices, a reshape or a repetition of what each row has one of. `name` is its instruction; a map that has none only rounds."""
+    matrices, a reshape or a repetition of one value per row. `name` is its instruction; a map that has none only rounds."""
 
     role: Role
     name: str = ""

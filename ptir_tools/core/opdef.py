@@ -104,7 +104,7 @@ class OpDef:
     fold: Callable[[Op], Operand | None] | None
     safe: Callable[[Op, Sequence[Any]], bool] | None
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
-    generate: Callable[[Any, OpDef], Any] | None
+    generate: Callable[..., Any] | None
     family: str
     star: bool  # the last group is written *xs
     wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
@@ -252,7 +252,7 @@ def op(
     fold: Callable[[Op], Operand | None] | None = None,
     safe: Callable[[Op, Sequence[Any]], bool] | None = None,
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
-    generate: Callable[[Any, OpDef], Any] | None = None,
+    generate: Callable[..., Any] | None = None,
     family: str = "",
     implemented: bool = True,
     error: Callable[..., Any] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace, Kernel
 from ptir_tools.core.lazy import lazy
@@ -105,6 +105,7 @@ def terms(step: errors.Step) -> int:
     generate=drawing.contracted,
     kernel=Kernel("product"),
     inplace=InPlace("dot"),
+    cost=costs.products(lambda op: [costs.shape_of(op, 0)[a] for a in op.attr("contract_lhs")]),
 )
 def dot_general(
     lhs: Array,

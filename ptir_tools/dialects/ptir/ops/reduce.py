@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.facts import InPlace, Kernel
@@ -82,6 +82,7 @@ def over_one(op: Op) -> Operand | None:
     error=errors.linear(),
     kernel=Kernel("reduce", "reduce_sum", pays=True),
     inplace=InPlace("sum"),
+    cost=costs.reads,
 )
 def reduce_sum(
     x: Array,
@@ -111,6 +112,7 @@ def reduce_sum(
     error=errors.monotone,
     kernel=Kernel("reduce", "reduce_max", pays=True, exact=True),
     inplace=InPlace("extreme", "maximum"),
+    cost=costs.reads,
 )
 def reduce_max(
     x: Array,
@@ -138,6 +140,7 @@ def reduce_max(
     error=errors.monotone,
     kernel=Kernel("reduce", "reduce_min", pays=True, exact=True),
     inplace=InPlace("extreme", "minimum"),
+    cost=costs.reads,
 )
 def reduce_min(
     x: Array,
@@ -166,7 +169,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     return tensor(output_dtype, without(x.shape, (at,), keepdims))
 
 
-@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked(), inplace=InPlace("argmax"))
+@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked(), inplace=InPlace("argmax"), cost=costs.reads)
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
 

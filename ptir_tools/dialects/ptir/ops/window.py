@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace
@@ -142,6 +142,7 @@ def element_by_element(op: Op) -> Operand | None:
     error=errors.by("reduce", sum=errors.linear()),
     generate=drawing.windowed,
     inplace=InPlace("window"),
+    cost=lambda op: costs.results(op) * prod(op.attr("window_dims")),
 )
 def reduce_window(
     x: Array,
