@@ -39,7 +39,7 @@ def _by_results(rw: Rewriter, op: Op) -> bool:
 
 def _is_cheap(op: Op) -> bool:
     """Whether `op` is cheaper made again than kept: a constant, a counter, a broadcast."""
-    return not op.operands or (op.defn.kernel is not None and op.defn.kernel.role == "repeat")
+    return not op.operands or op.defn.repeats
 
 
 @dataclass(slots=True)

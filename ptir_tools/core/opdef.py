@@ -127,6 +127,7 @@ class OpDef:
     is_constant: bool = field(init=False)
     is_random: bool = field(init=False)
     commutes: bool = field(init=False)
+    repeats: bool = field(init=False)
 
     def __post_init__(self) -> None:
         fixed = next((i for i, g in enumerate(self.groups) if g.kind != ONE), len(self.groups))
@@ -138,6 +139,7 @@ class OpDef:
         self.is_constant = CONSTANT in self.traits
         self.is_random = RANDOM in self.traits
         self.commutes = COMMUTES in self.traits
+        self.repeats = self.view is not None and self.view.repeats
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

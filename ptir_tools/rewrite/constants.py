@@ -35,7 +35,7 @@ def scalar_of(x: Operand) -> Any:
 
     Looks through broadcasts, as captured programs write their scalars.
     """
-    while isinstance(x, Value) and x.op is not None and x.op.defn.short == "broadcast_to":
+    while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
         x = x.op.operands[0]
     literal = literal_of(x)
     data = element_of(literal)

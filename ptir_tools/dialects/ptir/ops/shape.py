@@ -196,7 +196,7 @@ def repeated_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> 
     infer=broadcast,
     fold=of_same_type,
     traits=PURE | MOVEMENT,
-    view=View(repeated_strides),
+    view=View(repeated_strides, repeats=True),
     kernel=Kernel("repeat"),
 )
 def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:

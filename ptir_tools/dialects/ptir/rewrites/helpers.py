@@ -169,7 +169,7 @@ def power_of_two(c: Operand) -> bool:
 
 def source(x: Operand) -> Operand:
     """What `x` is a broadcast of, through all of them."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.broadcast_to":
+    while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
         x = x.op.operands[0]
     return x
 
