@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Algebra:
-    """Laws of an op, true to the bit for every element except NaN and the sign of a zero.
+    """Laws of an op, true for every element except NaN and the sign of a zero, and of monotony where integers wrap.
 
     An involution, or an idempotent op, of one operand folds. An increasing op needs no error rule. Parity moves negations.
     """

@@ -136,6 +136,7 @@ def absolute(x: Array, *, result: Result) -> Array:
     traits=MAP,
     family="elementwise_unary",
     error=errors.pointwise(ulp=2),
+    algebra=Algebra(monotone="increasing"),
     kernel=Kernel("map", "exp", pays=True),
     inplace=InPlace("float-ufunc", "exp"),
 )
@@ -153,6 +154,7 @@ def exp(x: Array, *, result: Result) -> Array:
     traits=MAP,
     family="elementwise_unary",
     error=errors.pointwise(ulp=2),
+    algebra=Algebra(monotone="increasing"),
     kernel=Kernel("map", "log", pays=True),
     inplace=InPlace("float-ufunc", "log"),
 )
@@ -170,7 +172,7 @@ def log(x: Array, *, result: Result) -> Array:
     traits=MAP,
     family="elementwise_unary",
     error=errors.pointwise(ulp=7),
-    algebra=Algebra(parity="odd"),
+    algebra=Algebra(parity="odd", monotone="increasing"),
     kernel=Kernel("map", "tanh", pays=True),
     inplace=InPlace("float-ufunc", "tanh"),
 )
@@ -188,7 +190,7 @@ def tanh(x: Array, *, result: Result) -> Array:
     traits=MAP,
     family="elementwise_unary",
     error=errors.pointwise(ulp=7),
-    algebra=Algebra(parity="odd"),
+    algebra=Algebra(parity="odd", monotone="increasing"),
     kernel=Kernel("map", "erf", pays=True),
     inplace=InPlace("erf"),
 )
@@ -206,6 +208,7 @@ def erf(x: Array, *, result: Result) -> Array:
     traits=MAP,
     family="elementwise_unary",
     error=errors.pointwise(ulp=2),
+    algebra=Algebra(monotone="decreasing"),
     kernel=Kernel("map", "rsqrt", pays=True),
     inplace=InPlace("rsqrt"),
 )
