@@ -1,5 +1,6 @@
 """What pyproject.toml cannot say: how to compile the kernels and make the parse tables."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,21 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 NATIVE = Path("ptir_tools/native")  # relative, as setuptools wants it: a build runs where this file is
 TABLES = "from ptir_tools import grammars; grammars.write_tables()"
+RULES = """
+import importlib, pkgutil, ptir_tools.dialects as dialects
+for module in pkgutil.walk_packages(dialects.__path__, dialects.__name__ + "."):
+    if ".rewrites" in module.name:
+        importlib.import_module(module.name)  # which writes the files of its rule lists
+"""
 
 
 class BuildTables(build_py):
-    """Writes grammars/*.tables first; without them every load computes its table."""
+    """Writes grammars/*.tables and the files of rule lists first; without them they are computed at load."""
 
     def run(self) -> None:
-        subprocess.run([sys.executable, "-c", TABLES], cwd=HERE, check=False)
+        writing = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        for script in (TABLES, RULES):
+            subprocess.run([sys.executable, "-c", script], cwd=HERE, env=writing, check=False)
         super().run()
 
 
@@ -32,7 +41,7 @@ setup(
         Extension(
             "ptir_tools._native",
             sources=sorted(path.as_posix() for path in NATIVE.glob("*.c")),
-            depends=sorted(path.as_posix() for path in NATIVE.glob("*.h")),
+            depends=sorted(path.as_posix() for end in ("h", "inl") for path in NATIVE.glob(f"*.{end}")),
             include_dirs=[NATIVE.as_posix()],
             extra_compile_args=FLAGS,
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

@@ -1,26 +1,35 @@
-"""The Lark grammars of the languages, their only loader, and how a syntax error is told.
+"""The Lark grammars of the languages, what is read by them, and how a syntax error is reported.
 
-`<name>.lark` defines a language (LALR, contextual lexer). `<name>.tables` is its parse table, made from it by the build
-step; without the file, or with that of another Lark or another grammar, the table is computed at load.
+`<name>.lark` defines a language (LALR, contextual lexer). Three things are made of it, by the build step (`<name>.tables`) or,
+without that file or with that of another grammar, at load:
+
+- `lines`: one regular expression that takes a statement in a usual form whole (`building`);
+- `parser`: its parse table, run without Lark (`parser`), for everything else that is right;
+- `load`: Lark itself, which says what is wrong with the rest (`refused`, `report`).
 """
 
 from __future__ import annotations
 
 import marshal
 import os
+import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
+from ptir_tools.grammars.parser import Parser
 
 if TYPE_CHECKING:
     import lark
     import lark.lexer
+
+    from ptir_tools.grammars import building
 else:
-    lark = lazy("lark")
+    lark, building = lazy("lark"), lazy("ptir_tools.grammars.building")
 
 HERE = os.path.dirname(__file__)  # pathlib would cost more than reading a table
 
@@ -54,35 +63,76 @@ def _build(name: str, transformer: Any = None) -> lark.Lark:
 
 
 def tables(name: str) -> bytes:
-    """The content of `<name>.tables` as the build step writes it: Lark's own serialization, with the version that made it."""
-    data, memo = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
-    return _stamp(name) + b"\n" + marshal.dumps((data, memo), 4)
+    """The content of `<name>.tables` as the build step writes it: what `Parser` and the line reader need, then Lark's own
+    serialization, with the version that made it."""
+    data = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
+    return b"".join(marshal.dumps(x, 4) for x in (_stamp(name), _automaton(name), lark.__version__, data))
 
 
-def _stamp(name: str) -> bytes:
-    """What a table depends on: Lark's version and the grammar's text."""
-    return f"{lark.__version__} {crc32(grammar_text(name).encode()):08x}".encode()
+def _automaton(name: str) -> dict[str, Any]:
+    return building.table(_build(name), grammar_text(name))
+
+
+def _stamp(name: str) -> int:
+    """What a table depends on."""
+    return crc32(grammar_text(name).encode())
 
 
 def load(name: str, transformer: Any = None) -> lark.Lark:
-    """The parser of a grammar; `transformer` is applied while parsing, so that no tree is built where it has a method."""
+    """The grammar as Lark parses it; `transformer` is applied while parsing, so that no tree is built where it has a method."""
     saved = _saved(name)
-    if saved is None:
+    if len(saved) < 2 or saved[1] != lark.__version__:
         return _build(name, transformer)
-    made: lark.Lark = lark.Lark._load_from_dict(*saved, transformer=transformer)  # type: ignore[no-untyped-call]
+    made: lark.Lark = lark.Lark._load_from_dict(*saved[2], transformer=transformer)  # type: ignore[no-untyped-call]
     return made
 
 
-def _saved(name: str) -> tuple[Any, Any] | None:
+def parser(name: str, actions: Any) -> Parser:
+    """The grammar with `actions`, without Lark."""
+    return Parser(name, _table(name), actions)
+
+
+@cache
+def lines(name: str) -> re.Pattern[str]:
+    """What takes a statement in one of the usual forms of the grammar whole; `lastgroup` says which."""
+    return re.compile(_table(name)["lines"])
+
+
+@cache
+def _table(name: str) -> dict[str, Any]:
+    saved = _saved(name, 1)
+    found: dict[str, Any] = saved[0] if saved else _automaton(name)
+    return found
+
+
+def _saved(name: str, count: int = 3) -> list[Any]:
+    """The first parts of a table that the build step has written; none of one that is not there, or of another grammar."""
     try:
         with open(_path(name, "tables"), "rb") as file:
-            stamp, _, body = file.read().partition(b"\n")
-        if stamp != _stamp(name):
-            return None
-        data, memo = marshal.loads(body)
+            if marshal.load(file) != _stamp(name):
+                return []
+            return [marshal.load(file) for _ in range(count)]
     except (OSError, ValueError, EOFError, TypeError):
-        return None
-    return data, memo
+        return []
+
+
+def refused(name: str, text: str, start: str) -> Exception:
+    """Lark's error for a text that `Parser` refuses."""
+    try:
+        _reporting(name).parse(text, start=start)
+    except lark.exceptions.UnexpectedInput as error:
+        return error
+    raise AssertionError(f"Lark reads what {name}.tables refuses: {text[:80]!r}")
+
+
+def is_character(error: Exception) -> bool:
+    """Whether a character that no terminal begins with is what is wrong."""
+    return isinstance(error, lark.exceptions.UnexpectedCharacters)
+
+
+@cache
+def _reporting(name: str) -> lark.Lark:
+    return load(name)
 
 
 def report(

@@ -6,8 +6,8 @@
     print(ptir.write(ptir.optimize(program)))
     print(ptir.run(program, {"x": x}))
 
-`Graph` builds PTIR from Python, `tracing` watches what runs: docs/builder.md. Everything is loaded when it is first used. What is
-wrong with a program raises `Rejected`, whose `diagnostics` tell where.
+`Graph` builds PTIR from Python, `tracing` observes what runs: docs/builder.md. `ptir_tools.tools` reduces, bisects and tests
+programs. Everything is loaded when it is first used. A program with errors raises `Rejected`; its `diagnostics` say where.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         write,
     )
 
-# In a checkout `grammars` and `passes` stand beside this folder; an installation holds them inside.
+# In a checkout `grammars` and `passes` are next to this folder; an installation holds them inside.
 if not os.path.isdir(os.path.join(__path__[0], "passes")):
     __path__.append(os.path.dirname(os.path.abspath(__path__[0])))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from ptir_tools import convert, engines, passes
 from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Literal, Program, clone
+from ptir_tools.core.ir import Literal, Op, Program, clone
+from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.dialects import FORMATS, load_format, reading
@@ -21,7 +22,7 @@ from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
-from ptir_tools.plan import Plan
+from ptir_tools.plan import Method, Plan
 from ptir_tools.plan import plan as plan_program
 
 if TYPE_CHECKING:
@@ -33,13 +34,81 @@ __all__ = [
 ]  # fmt: skip
 
 
+class ReadOptions(TypedDict, total=False):
+    """What may be chosen about reading and verifying; each IR takes what is its own."""
+
+    limits: Limits
+    profile: str  # Tiny: "strict" or "seed"
+    target: str | None  # PTO: "a3" or "a5", over the module's own
+    hazards: bool  # PTO: False leaves the hazard check out
+    placeholders: dict[str, str]  # PTIR snippets: {{name}}
+    weights: tuple[str, ...]  # text PTIR: folders and files that may hold constants, next to the program's own folder
+
+
+class WriteOptions(TypedDict, total=False):
+    """What may be chosen about writing."""
+
+    elide_constants: int | None  # constants of more elements become dense<?>
+
+
+class TranslateOptions(TypedDict, total=False):
+    """What may be chosen about translating."""
+
+    limits: Limits
+    profile: str
+    target: str | None  # to PTO: "a3" or "a5"
+    lossy: bool  # allow what changes a NaN, a range or more than rounding
+    constants: dict[str, Literal] | None  # Tiny: the values of its constant INPUTs, by tensor_id; to Tiny it is filled
+
+
+class OptimizeOptions(TypedDict, total=False):
+    """What may be chosen about passes: fields of `PassContext`."""
+
+    limits: Limits
+    floats: passes.Floats  # what rewrites may change: STRICT, DEFAULT, FAST
+    max_iterations: int | None
+    verify_each: bool
+    expensive_checks: bool
+    step_limit: int | None
+    hooks: list[passes.Hook]
+
+
+class PlanOptions(TypedDict, total=False):
+    """What may be chosen about a plan."""
+
+    align: int
+    method: Method
+
+
+class EngineOptions(TypedDict, total=False):
+    """What may be chosen about a run: fields of `RunOptions`."""
+
+    engine: str  # "auto", "reference", "numpy", "native"
+    function: str | None
+    seed: int
+    threads: int
+    limits: Limits
+    strict_fp: bool
+    order: str  # PTO: "sequential", "adversarial", "random"
+    undef: str  # PTO: "error", "nan", "zero", "random"
+    observe: Callable[[Op, tuple[Any, ...]], None] | None
+    clock: Callable[[Op, float], None] | None
+    timeout: float | None
+    passes: passes.PassContext | None
+    trace: TraceSink | None
+
+
 def read(
-    program: str | os.PathLike[str], format: str | None = None, *, bind: Mapping[str, int] | None = None, **options: Any
+    program: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    bind: Mapping[str, int] | None = None,
+    **options: Unpack[ReadOptions],
 ) -> Program:
     """Read and verify a program: the text itself (when it has a line end or a brace), or the path of its file or trace folder.
 
-    `format` is told by content unless given; `bind` replaces symbols by numbers; `options` are fields of
-    `core.dialect.Options`. Raises Rejected, OSError, LimitExceeded.
+    `format` is recognized by content unless given; `bind` replaces symbols by numbers; for `options` see `ReadOptions`. Raises
+    Rejected, OSError, LimitExceeded.
     """
     chosen, diagnostics = Options(**options), Diagnostics()
     source = _source(program, diagnostics, chosen)
@@ -60,7 +129,7 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
         return reading.decode(file.read(), path, diagnostics, options.limits)
 
 
-def verify(program: Program, **options: Any) -> tuple[Diagnostic, ...]:
+def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic, ...]:
     """The warnings and notes about a program, for one made or changed by hand. Raises Rejected when there are errors."""
     diagnostics = Diagnostics(program.source)
     verify_program(program, diagnostics, Options(**options))
@@ -68,35 +137,40 @@ def verify(program: Program, **options: Any) -> tuple[Diagnostic, ...]:
     return tuple(diagnostics.sorted())
 
 
-def write(program: Program, format: str | None = None, *, weights: str | os.PathLike[str] | None = None, **options: Any) -> str:
+def write(
+    program: Program,
+    format: str | None = None,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    **options: Unpack[WriteOptions],
+) -> str:
     """The text of `program` in a format of its IR, by default the one it was read from.
 
-    `weights` is a .safetensors or .npz file to write: text PTIR, put beside it, takes its constants of more than 16 elements
+    `weights` is a .safetensors or .npz file to write: text PTIR, put next to it, takes its constants of more than 16 elements
     from there. Raises Rejected, UsageError, OSError.
     """
     entry = FORMATS.get(format or program.format or program.dialect.name)
     writer = load_format(entry.name).write if entry is not None and entry.dialect == program.dialect.name else None
     if entry is None or writer is None:
         raise UsageError(f"a {program.dialect.name} program is not written as {format}")
-    if weights is not None:
-        options["outside"] = _save_weights(program, entry.name, os.fspath(weights))
+    outside = {} if weights is None else _save_weights(program, entry.name, os.fspath(weights))
     diagnostics = Diagnostics(program.source)
-    text = "".join(writer(program, diagnostics, Options(**options)))
+    text = "".join(writer(program, diagnostics, Options(outside=outside, **options)))
     diagnostics.raise_if_errors()
     return text
 
 
 def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
     if form != "ptir":
-        raise UsageError(f"weights stand beside text PTIR; {form} holds its constants itself")
+        raise UsageError(f"weights are files next to text PTIR; {form} holds its constants itself")
     references, arrays = external.outside(program, path)
     with open(path, "wb") as file:
         arrayfiles.save(path, file, arrays)
     return references
 
 
-def optimize(program: Program, pipeline: str | None = None, **options: Any) -> Program:
-    """An optimized copy of `program`. `pipeline` None is the default of its IR; `options` are fields of `PassContext`.
+def optimize(program: Program, pipeline: str | None = None, **options: Unpack[OptimizeOptions]) -> Program:
+    """An optimized copy of `program`. `pipeline` None is the default of its IR; for `options` see `OptimizeOptions`.
 
     Raises UsageError for a pipeline that makes no sense.
     """
@@ -107,18 +181,18 @@ def optimize(program: Program, pipeline: str | None = None, **options: Any) -> P
     return made
 
 
-def translate(program: Program, dialect: str, **options: Any) -> Program:
+def translate(program: Program, dialect: str, **options: Unpack[TranslateOptions]) -> Program:
     """`program` in another IR (`ptir`, `pto`, `mind`, `tiny`). Raises Rejected naming every op that the target cannot express."""
     diagnostics = Diagnostics(program.source)
     made = convert.translate(program, dialect, diagnostics, Options(**options))
     diagnostics.raise_if_errors()
     if made is None:
-        raise UsageError(f"no way leads from {program.dialect.name} to {dialect}")
+        raise UsageError(f"there is no conversion from {program.dialect.name} to {dialect}")
     return made
 
 
-def plan(program: Program, *, bind: Mapping[str, int] | None = None, **options: Any) -> Plan:
-    """Where every value of `program` lives in memory. `bind` gives the symbols; `options` are those of `plan.plan`.
+def plan(program: Program, *, bind: Mapping[str, int] | None = None, **options: Unpack[PlanOptions]) -> Plan:
+    """Where every value of `program` lives in memory. `bind` gives the symbols; for `options` see `PlanOptions`.
 
     Raises Violation("UnboundSymbol") when an extent stays open.
     """
@@ -128,15 +202,21 @@ def plan(program: Program, *, bind: Mapping[str, int] | None = None, **options: 
 
 
 def run(
-    program: Program, inputs: Mapping[str, Array] | Sequence[Array], *, bind: Mapping[str, int] | None = None, **options: Any
+    program: Program,
+    inputs: Mapping[str, Array] | Sequence[Array],
+    *,
+    bind: Mapping[str, int] | None = None,
+    **options: Unpack[EngineOptions],
 ) -> dict[str, Array]:
-    """The outputs of `program` by name. `inputs` are arrays by name or in order; `options` are fields of `RunOptions`.
+    """The outputs of `program` by name. `inputs` are arrays by name or in order; for `options` see `EngineOptions`.
 
     Raises UsageError for inputs that do not fit, Rejected for what goes wrong in the program, LimitExceeded.
     """
     return engines.run(program, inputs, RunOptions(bindings=bind or {}, **options))
 
 
-def compile(program: Program, *, bind: Mapping[str, int] | None = None, reuse: bool = False, **options: Any) -> Compiled:
-    """`program` as a function of its inputs that is made ready once: see `Compiled`. `options` are fields of `RunOptions`."""
+def compile(
+    program: Program, *, bind: Mapping[str, int] | None = None, reuse: bool = False, **options: Unpack[EngineOptions]
+) -> Compiled:
+    """`program` as a function of its inputs that is made ready once: see `Compiled`. For `options` see `EngineOptions`."""
     return Compiled(program, RunOptions(bindings=bind or {}, **options), reuse)

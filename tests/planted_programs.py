@@ -22,8 +22,10 @@ from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.ops.scalars import natural_zero
 from ptir_tools.dialects.ptir.rewrites import algebra, logic, movement
 from ptir_tools.rewrite.patterns import named
+from ptir_tools.rewrite.rules import left_side, unmarked
 
 INTEGERS, REALS = (SI32, SI8, UI8, SI16, SI64), (F32, BF16, F16, F64, FP8_E4M3)
+LEAVES = (ast.Name, ast.Constant, ast.UnaryOp)
 DTYPES = (*INTEGERS, *REALS, CF32, CF32, CF32, I1)
 
 
@@ -49,7 +51,7 @@ def lefts() -> list[Left]:
     for module in (algebra, logic, movement):
         for text in texts(module.RULES).values():
             left, _, right = text.strip("`").partition(" => ")
-            found.append(Left(ast.parse(left, mode="eval").body, right.partition(" if ")[2]))
+            found.append(Left(left_side(left), right.partition(" if ")[2]))
     return found
 
 
@@ -63,7 +65,8 @@ class Plant:
     bound: dict[str, object] = field(default_factory=dict)
 
     def operand(self, node: ast.expr, want: TensorType) -> Value | Literal:
-        """What stands for `node`, of the type `want` if that is free."""
+        """What is in the place of `node`, of the type `want` if that is free."""
+        node, marks = unmarked(node)
         if isinstance(node, ast.NamedExpr):
             self.bound[node.target.id] = x = self.operand(node.value, want)
             return x
@@ -73,14 +76,16 @@ class Plant:
             return self.number(ast.literal_eval(node), want)
         if node.id not in self.bound or node.id == "_":
             asked = {word.partition("(")[0] for word in self.left.condition.split(" and ") if f"({node.id})" in word}
-            self.bound[node.id] = self.constant(want, asked) if "constant" in asked else self.g.value(want)
+            self.bound[node.id] = self.constant(want, asked) if "const" in marks else self.g.value(want)
         return self.bound[node.id]
 
     def op(self, call: ast.Call) -> Value:
         kind = self.g.rng.choice([d.short for d in named(f"ptir.{call.func.id}")])
         known: TensorType | None = None
         made: dict[int, Value | Literal] = {}
-        for i, a in sorted(enumerate(call.args), key=lambda pair: isinstance(pair[1], (ast.Name, ast.Constant, ast.UnaryOp))):
+        for i, a in sorted(
+            enumerate(call.args), key=lambda pair: isinstance(unmarked(pair[1])[0], (ast.Name, ast.Constant, ast.UnaryOp))
+        ):
             flag = kind == "select" and i == 0
             made[i] = x = self.operand(a, self.flags(known) if flag else known or self.base)
             known = known or (x.type if not flag else self.base.with_shape(x.type.shape))

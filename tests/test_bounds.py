@@ -124,6 +124,20 @@ def test_inputs_that_bound_more_are_drawn() -> None:
     assert not compare.check(parse(text, "ptir"), parse(text, "ptir")).untold
 
 
+@pytest.mark.parametrize("out", ["cf32", "cf64"])
+def test_bounds_of_complex_products_are_real(out: str) -> None:
+    text = f"""func @f(%x: tensor<cf32, 3>, %y: tensor<cf32, 3>) -> tensor<{out}> {{
+  %z = dot_general(%x, %y) batch_lhs[] batch_rhs[] contract_lhs[0] contract_rhs[0] out_dtype[{out}] -> tensor<{out}>
+  return %z
+}}"""
+    x = np.array([1 + 2j, -3j, 0.1], np.complex64)
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [x, x], RunOptions())
+    (name,) = outputs
+    assert np.isrealobj(tolerances[name].absolute)
+    assert compare.compare(outputs, outputs, tolerances) == []
+    assert compare.compare(outputs, {name: outputs[name] * outputs[name].dtype.type(1.001j)}, tolerances)
+
+
 BRANCH = """func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
   %s = add(%x, %y) -> tensor<f32, 1>
   %d = sub(%s, %y) -> tensor<f32, 1>
@@ -152,6 +166,22 @@ def test_a_decision_within_the_error_may_be_either(y: float) -> None:
     other = {"r": -outputs["r"], "c": ~outputs["c"], "i": 1 - outputs["i"]}
     assert compare.compare(outputs, other, tolerances) == []
     assert compare.compare(outputs, {**other, "r": outputs["r"] * np.float32(4)}, tolerances)
+
+
+@pytest.mark.parametrize("largest", ["true", "false"])
+@pytest.mark.parametrize("gap, free", [(0.0, True), (1e-9, True), (0.5, False)])
+def test_places_of_top_k_are_compared_where_no_two_are_near(largest: str, gap: float, free: bool) -> None:
+    text = f"""func @f(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<si32, 2>) {{
+  %e = exp(%x) -> tensor<f32, 2>
+  %t = top_k(%e) k[2] largest[{largest}] -> (tensor<f32, 2>, tensor<si32, 2>)
+  return %t[0], %t[1]
+}}"""
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [np.array([1, 1 + gap], np.float32)], RunOptions())
+    best, places = outputs
+    near = np.nextafter(outputs[best], np.float32(9))
+    assert compare.compare(outputs, {best: near, places: outputs[places]}, tolerances) == []
+    assert compare.compare(outputs, {best: outputs[best] * np.float32(1.001), places: outputs[places]}, tolerances)
+    assert bool(compare.compare(outputs, {best: near, places: outputs[places][::-1]}, tolerances)) is not free
 
 
 def test_a_decision_beyond_the_error_is_compared() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Ran, run_ptir
 
-from ptir_tools.cli.codes import EXPLAIN, all_codes
+from ptir_tools.cli.explain import EXPLAIN, all_codes
 from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Code
 from ptir_tools.core.opdef import OPS

@@ -322,7 +322,11 @@ def test_a_folder_is_every_program_below_it(tmp_path: Path) -> None:
     (tmp_path / "sub" / "notes.txt").write_text("nothing that anyone recognizes\n")
     ran = ptir("verify", tmp_path)
     assert ran.returncode == 1
-    assert b"sub/a.ptir" in ran.stderr and b"sub/notes.txt: not a program of a known format" in ran.stderr
+    assert b"sub/a.ptir" in ran.stderr and b"error[UnknownFormat]" in ran.stderr and b"sub/notes.txt:1:1" in ran.stderr
+    (tmp_path / "sub" / "a.ptir").unlink()
+    assert ptir("verify", tmp_path).returncode == 1, "a file that no one recognizes is no all-clear"
+    (tmp_path / "sub" / "notes.txt").rename(tmp_path / "sub" / "weights.npz")
+    assert ptir("verify", tmp_path).returncode == 0
     (tmp_path / "empty").mkdir()
     assert ptir("verify", tmp_path / "empty").returncode == 2
 
@@ -332,3 +336,51 @@ def test_a_block_too_big_to_reorder_is_said(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(f"func @f(%0: tensor<f32, 2>) -> tensor<f32, 2> {{\n{rows}  return %2001\n}}\n")
     ran = ptir("plan", "--order", "min-peak", tmp_path / "p.ptir", "-o", tmp_path / "plan.txt")
     assert ran.returncode == 0 and b"@f has 2001 ops and keeps its order" in ran.stderr
+    ran = ptir("opt", "-p", "min-peak", tmp_path / "p.ptir", "-o", tmp_path / "made.ptir")
+    assert ran.returncode == 0 and b"warning[OrderKept]: a block of 2001 ops keeps its order" in ran.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four programs, one of them wrong, and one file that is none."""
+    made = tmp_path / "programs"
+    (made / "sub").mkdir(parents=True)
+    for place, source in {"a": "verify/ok", "sub/b": "verify/syntax", "sub/c": "opt/default", "z": "verify/ok"}.items():
+        (made / f"{place}.ptir").write_text((ROOT / "testdata" / f"{source}.ptir").read_text())
+    (made / "README.md").write_text("no program\n")
+    return made
+
+
+@pytest.mark.parametrize("command", ["verify", "opt", "canonicalize", "fmt --check --diff", "verify -v --diagnostics sarif"])
+def test_several_at_once_report_as_one_after_the_other(folder: Path, command: str) -> None:
+    one, several = (ptir(*command.split(), "-j", jobs, folder) for jobs in ("1", "3"))
+    assert (several.returncode, several.stdout, several.stderr) == (one.returncode, one.stdout, one.stderr)
+    assert one.returncode == 1 and one.stderr.count(b"error[") + one.stderr.count(b'"level": "error"') >= 3
+
+
+def test_the_command_ends_where_usage_is_wrong_however_many_at_once(folder: Path) -> None:
+    one, several = (ptir("opt", "-p", "nonsense", "-j", jobs, folder) for jobs in ("1", "3"))
+    assert (several.returncode, several.stderr) == (one.returncode, one.stderr)
+    assert one.returncode == 2 and one.stderr.count(b"unknown pass") == 1
+
+
+def test_opt_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "README.md").unlink()
+    (folder / "sub" / "b.ptir").unlink()
+    alone = {name: ptir("opt", folder / name).stdout for name in ("a.ptir", "sub/c.ptir", "z.ptir")}
+    assert ptir("opt", folder).stdout == b"\n// -----\n\n".join(alone[name] for name in sorted(alone))
+    assert ptir("opt", folder, "-o", tmp_path / "made", "-j", "2").returncode == 0
+    assert {name: (tmp_path / "made" / name).read_bytes() for name in alone} == alone
+    before = (folder / "sub" / "c.ptir").read_bytes()
+    assert ptir("opt", folder, "--in-place", "-j", "2").returncode == 0
+    assert {name: (folder / name).read_bytes() for name in alone} == alone != before
+    for wrong in ("--in-place --to ptir", "--weights w.npz", "-j 2 --trace t.json", f"-o {folder}/a.ptir"):
+        assert ptir("opt", folder, *wrong.split()).returncode == 2, wrong
+
+
+def test_a_small_file_costs_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text("func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n}\n")
+    code = "import tracemalloc, sys; from ptir_tools.cli import invoke; tracemalloc.start(); invoke(['verify', sys.argv[1]]);"
+    code += "print(tracemalloc.get_traced_memory()[1])"
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "p.ptir")], capture_output=True, timeout=60, cwd=ROOT)
+    assert int(ran.stdout) < 64 << 20

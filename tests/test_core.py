@@ -285,3 +285,9 @@ def test_ops_are_walked_with_their_nested_regions() -> None:
     inner = Op(OPS["toy.add"])
     outer = Op(OPS["toy.repeat"], regions=(Region(body=[inner], isolated=False),))
     assert list(Region(body=[outer]).ops()) == [outer, inner]
+
+
+def test_a_diagnostic_does_not_show_its_whole_source() -> None:
+    found = Diagnostics(Source("big.toy", "x" * 1_000_000))
+    found.error("ToyMismatch", "no", Span(0, 1))
+    assert len(repr(found.items[0])) < 300 and "big.toy" in repr(found.items[0])

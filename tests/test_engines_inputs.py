@@ -80,8 +80,15 @@ def test_the_first_diverging_element_is_told():
     assert (found.index, found.count, found.absolute) == ((1, 0), 1, 0.5)
     assert compare.diverging("y", a, b, compare.Tolerance(found.absolute)) is None
     assert compare.diverging("y", a, b, compare.Tolerance(0, found.relative)) is None
+    assert str(found) == "y[1, 0] is 3.5, expected 3.0 (1 elements differ; passes with atol 0.5 or rtol 0.167)"
     b[1, 1] = 0
     assert compare.diverging("y", a, b).absolute is None
+    assert str(compare.diverging("y", a, b)) == "y[1, 0] is 3.5, expected 3.0 (2 elements differ)"
+
+
+def test_no_relative_tolerance_makes_something_of_zero():
+    found = compare.diverging("y", np.zeros(2, np.float32), np.array([0, 0.5], np.float32))
+    assert str(found) == "y[1] is 0.5, expected 0.0 (1 elements differ; passes with atol 0.5)"
 
 
 def test_integers_are_compared_bit_for_bit():

@@ -209,6 +209,37 @@ def test_layer_norm_of_rows_far_from_zero(dtype, shape, axis, offset):
     agree(program, [x, *(rng.standard_normal(n).astype(x.dtype) for _ in range(2))])
 
 
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize(
+    "dtype,row,epsilon",
+    [
+        (BF16, [1.0, -3.39e38], 1e-5),  # squares overflow
+        (F32, [3.4e38, 3.4e38, -3.4e38], 0.0),  # the sum does, too
+        (F32, [1e-30, 3e-30, -2e-30, 0.0], 0.0),  # squares underflow
+        (F32, [1e-25, -1e-25, 1e-30], 1e-60),
+        (BF16, [1e-38, 2e-38, -1e-38], 0.0),
+        (F32, [1e-20, -1e-20, 3e-20], 1e-38),  # in between: some squares are subnormal
+        (F32, [2.0, 2.0, 2.0], 0.0),  # 0 / 0
+        (F32, [1.0, float("inf"), 2.0], 1e-5),
+        (F32, [1.0, float("nan"), 2.0], 1e-5),
+    ],
+)
+def test_layer_norm_of_extremes_is_that_of_float64(engine, dtype, row, epsilon):
+    """Held to float64 by hand: the error rule of the op says nothing where its smaller ops overflow."""
+    n, np_dtype = len(row), numpy_dtype(dtype)
+    program = one("layer_norm", [(dtype, (2, n)), (dtype, (n,)), (dtype, (n,))], epsilon=epsilon)
+    x = np.array([row, range(1, n + 1)], np_dtype)
+    gamma, beta = (np.linspace(a, b, n).astype(np_dtype) for a, b in ((0.5, 2), (-1, 1)))
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        centered = wide - wide.mean(1, keepdims=True)
+        normal = centered / np.sqrt((centered**2).mean(1, keepdims=True) + epsilon)
+        want = normal * gamma.astype(np.float64) + beta.astype(np.float64)
+    (got,) = run(program, [x, gamma, beta], RunOptions(engine=engine)).values()
+    ulp = 2.0**-8 if dtype is BF16 else 2.0**-21
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=ulp, atol=ulp)
+
+
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("target", [SI8, UI8, SI16, SI32])
 def test_quantization_is_that_of_the_bodies_to_the_bit(axis, target):

@@ -104,7 +104,7 @@ def test_a_lost_use_puts_back_what_asks_who_uses_its_operand() -> None:
     program, b = single_function(DIALECT)
     e = b.op("exp", b.param(T))
     b.results(b.op("neg", e), b.op("abs", b.op("tanh", b.op("tanh", b.op("log", e)))))
-    lonely = rule("lonely: neg(e := exp(x)) => tanh(x) if alone(rw, e, root)")
+    lonely = rule("lonely: neg(e := exp(x)) => tanh(x) if has_one_use(rw, e, root)")
     dies = rule("dies: log(exp(x)) => x")
     drive(program, *lonely, *dies)
     assert shorts(program) == ["tanh", "tanh", "tanh", "abs"]

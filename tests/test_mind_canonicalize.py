@@ -127,6 +127,11 @@ UNSAFE = [  # a program of constants whose exact result does not fit, or is a fl
     ("ConstTensor([65536, 1]) : tensor<i32[2]>", "ConstTensor([65536, 1]) : tensor<i32[2]>", "Dot (%0, %1)"),
     ("ConstTensor([[65536]]) : tensor<i32[1, 1]>", "MatMul (%0, %0)"),
     ("ConstTensor([[[[65536]]]]) : tensor<i32[1, 1, 1, 1]>", "Conv2d (%0, %0) {strides=[1, 1], padding=Valid}"),
+    (
+        f"ConstTensor([[[[{2**62}]]]]) : tensor<i64[1, 1, 1, 1]>",
+        "Conv2d (%0, %0) {strides=[1, 1], padding=Custom([[1, 0], [0, 0]])}",
+    ),
+    ("ConstTensor([1]) : tensor<i32[1]>", "Slice (%0) {starts=[0], ends=[0], steps=[1]}"),  # no constant is empty
     ("ConstF32(0.1)", "ConstF32(0.2)", "Add (%0, %1)"),
     ("ConstF32(0.1)", "Exp (%0)"),
     ("ConstF64(0.1)", "Relu (%0)"),

@@ -14,7 +14,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind import DIALECT
-from ptir_tools.dialects.mind.text import records, syntax
+from ptir_tools.dialects.mind.text import records
 from ptir_tools.dialects.mind.text.format import format_text
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -333,17 +333,6 @@ def test_records_number_named_values() -> None:
     lines = list(records.FORMAT.write(good('%x = Input("x") : tensor<f32>\n%5 = Neg(%x)\noutputs: %5\n'), diagnostics, Options()))
     assert [(r["value_id"], r["operands"]) for r in map(json.loads, lines)] == [(0, []), (1, [0])]
     assert [d.code for d in diagnostics] == ["ValuesRenumbered"]
-
-
-@given(st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
-def test_the_short_way_and_the_grammar_read_the_same(seed) -> None:
-    odd = ["%1 = Neg (%007) {a=12x}", "%x = Op {w=true, v=[], u=-3}", "%1 = Neg (%0) : tensor<f32[02]>"]
-    for line in [*show(random_program(seed)).splitlines(), *(x[0] for x in SPELLINGS), *odd]:
-        source = Source("x", line)
-        short, long = Diagnostics(source), Diagnostics(source)
-        assert syntax.parse(line, 0, short) == syntax.parse_by_grammar(line, 0, long)
-        assert short.items == long.items
 
 
 def test_hostile_numbers_and_nesting() -> None:

@@ -8,10 +8,12 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import lark
 import pytest
 
 from ptir_tools import grammars
@@ -21,11 +23,11 @@ from ptir_tools.core.ir import Element, Hint, Literal, Op, Program, Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc, load_format
-from ptir_tools.dialects.mind.text import usual
 from ptir_tools.dialects.ptir.gptrs import dump
 from ptir_tools.dialects.ptir.text import reader as ptir_text
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.sniff import sniff
+from ptir_tools.grammars.parser import Parser, Refused
 
 ROOT = Path(__file__).parent.parent / "testdata"
 BIGGEST = 12_000  # characters of a sample: the grammar takes 0.1 ms an op
@@ -39,6 +41,25 @@ class Form:
     names: str
     keywords: tuple[str, ...]
     grammar_alone: Callable[[pytest.MonkeyPatch], None]
+
+
+def _lark_alone(patch: pytest.MonkeyPatch) -> None:
+    """No line reader, and Lark itself instead of our way through its tables."""
+    patch.setattr(grammars, "lines", lambda name: re.compile(r"(?!)"))
+    patch.setattr(Parser, "parse", _by_lark)
+
+
+def _by_lark(self: Parser, text: str, start: str) -> Any:
+    """As `Parser.parse`, by Lark."""
+    try:
+        return _lark(self).parse(text, start=start)
+    except lark.exceptions.UnexpectedInput:
+        raise Refused from None
+
+
+@cache
+def _lark(parser: Parser) -> lark.Lark:
+    return grammars.load(parser.name, parser.actions)
 
 
 def _ptir_by_grammar(patch: pytest.MonkeyPatch) -> None:
@@ -68,10 +89,7 @@ FORMS = {
             "mind",
             r"%([0-9]+|[A-Za-z_]\w*)",
             ("outputs", "inputs", "tensor", "Tensor", "true", "None", "inf"),
-            lambda patch: (
-                patch.setattr(usual, "instruction", lambda code: None),
-                patch.setattr(usual, "statement", lambda code, start: None),
-            ),
+            lambda patch: _lark_alone(patch),
         ),
     )
 }

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import models
 from conftest import TESTDATA
 
-from ptir_tools.cli.stats import count
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
@@ -18,6 +17,7 @@ from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.passes import run_pipeline
 from ptir_tools.plan.record import plan
+from ptir_tools.tools.stats import count
 
 TABLE = TESTDATA / "rules" / "models.md"
 HEAD = "| program | ops | operations | bytes | planned peak |\n|---|---|---|---|---|\n"

@@ -48,3 +48,14 @@ def test_sizes_are_those_of_the_inputs_and_fit() -> None:
     assert small_sizes(parse(CASES["concat"], "ptir"), {}) == {"N": 2, "M": 3}
     assert small_sizes(parse(CASES["concat"], "ptir"), {"N": 7}) == {"M": 2}
     assert small_sizes(parse(CASES["slice"], "ptir"), {})["N"] >= 3
+
+
+def test_sizes_follow_from_each_other() -> None:
+    """Four inputs name what follows from two: no draw of four numbers would come upon it."""
+    taken = "%p: tensor<ui32, 1x?Nx1x?B>, %q: tensor<bf16, 1x?Dx1x?E>"
+    made = "extract_patches(%p) window[3, 1] strides[3, 1] padding[[1, 1], [0, 0]]"
+    text = f"func @f({taken}) -> tensor<ui32, 1x?Dx1x?E> {{\n  %v = {made} -> tensor<ui32, 1x?Dx1x?E>\n  return %v\n}}\n"
+    found = small_sizes(parse(text, "ptir"), {})
+    assert (found["D"], found["E"]) == ((found["N"] - 1) // 3 + 1, 3 * found["B"])
+    found = small_sizes(parse(text, "ptir"), {"B": 2})
+    assert (found["D"], found["E"]) == ((found["N"] - 1) // 3 + 1, 6)

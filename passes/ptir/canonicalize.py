@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
-from ptir_tools.passes import Floats, PassContext
+from ptir_tools.passes import PassContext
 from ptir_tools.passes.ptir.dce import prune_regions
-from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats
+from ptir_tools.rewrite.driver import GreedyConfig
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet
 from ptir_tools.rewrite.patterns import Effect, Pattern, has_floats
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.step_log import op_text
 
 OPTIONS = {"max-iterations": None}  # of rewrites and folds
-
-EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ORDER, Floats.FAST: Effect.RANGE}
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -28,8 +26,8 @@ def apply(program: Program, context: PassContext, patterns: FrozenPatternSet, co
     """Drive `patterns` with folding over every function and region, by default as the context asks."""
     for rw in context.rewriters(program, live=config is None or config.enable_dce):
         ours = patterns is CANONICALIZATION  # it moves no-ops about before they are gone
-        chosen = config or context.greedy(effect=EFFECTS[context.floats], fold_first=ours)
-        count(context.drive(rw, patterns, chosen), context)
+        chosen = config or context.greedy(fold_first=ours)
+        context.tally(context.drive(rw, patterns, chosen))
 
 
 def once(program: Program, context: PassContext, patterns: FrozenPatternSet, effect: Effect = Effect.RANGE) -> None:
@@ -53,12 +51,3 @@ def _tried(pattern: Pattern, op: Op, rw: Rewriter, context: PassContext) -> bool
     step = {"event": "changed op", "pattern": pattern.name, "root": text, "before": text, "after": []}
     context.record({**step, "loc": loc})
     return True
-
-
-def count(stats: GreedyStats, context: PassContext) -> None:
-    """Add what the driver did to the statistics of the pass that runs."""
-    context.count("rewrites", stats.rewrites)
-    context.count("folds", stats.folds)
-    context.count("erased", stats.erased)
-    for name, n in stats.patterns.items():
-        context.count(name, n)

@@ -16,7 +16,8 @@ import click
 from ptir_tools import __version__
 from ptir_tools.core.lazy import lazy
 
-exits = lazy("ptir_tools.cli.exits")
+diagnostics = lazy("ptir_tools.core.diagnostics")
+report = lazy("ptir_tools.cli.report")
 
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
 COMMANDS = (
@@ -45,7 +46,7 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _SENTENCE.split(c.help or "")[0]) for name, c in commands if c])  # python -OO: no help
         with formatter.section("Exit codes"):
-            formatter.write_dl(exits.meanings())
+            formatter.write_dl(report.meanings())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -56,7 +57,7 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise exits.unknown_name("command", args[0], COMMANDS)
+            raise diagnostics.unknown_name("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
 
@@ -79,11 +80,11 @@ def invoke(args: Sequence[str]) -> int:
     except click.exceptions.Exit as error:
         status = error.exit_code
     except BaseException as error:
-        status = exits.told(error, args, root and root.obj)
+        status = report.told(error, args, root and root.obj)
     try:
         sys.stdout.flush()
     except OSError as error:
-        status = status if status in UNWRITTEN else exits.told(error)  # told once
+        status = status if status in UNWRITTEN else report.told(error)  # told once
     return status
 
 

@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ptir_tools.cli.following import difference, located
-from ptir_tools.cli.numbers import timeout_option
-from ptir_tools.cli.optimizing import Pipeline, float_options, floats, pass_context, pipeline_option
-from ptir_tools.cli.options import file_argument, output_option, subcommand
-from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.opt import Pipeline, floats, pass_context, pipeline_option
+from ptir_tools.cli.options import (
+    check_runs_option,
+    file_argument,
+    float_options,
+    judge_timeout_option,
+    output_option,
+    subcommand,
+)
+from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.judging import Judge
+from ptir_tools.tools.observers import difference, located
 
 if TYPE_CHECKING:
     from ptir_tools import engines
@@ -50,8 +57,8 @@ class Flags:
     output_option,
     pipeline_option,
     click.option("--check", metavar="CMD", help="The judge: exits with 0 for a good program, whose file is {} in CMD, or last."),
-    click.option("--check-runs", type=click.IntRange(1), default=3, metavar="N", help="Without --check: how many runs (3)."),
-    timeout_option,
+    check_runs_option,
+    judge_timeout_option,
     *float_options,
 )
 def command(session: Session, file: str, **flags: Any) -> None:

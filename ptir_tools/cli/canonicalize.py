@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.cli.optimizing import Flags, optimize_command, pass_options
-from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.opt import Flags, optimize_command, pass_options
+from ptir_tools.cli.options import files_argument, output_tree_option, subcommand
 from ptir_tools.cli.session import Session
 
 
-@subcommand(file_argument, output_option, *pass_options)
-def command(session: Session, file: str, output: str | None, **flags: Any) -> None:
+@subcommand(files_argument, output_tree_option, *pass_options)
+def command(session: Session, files: tuple[str, ...], output: str | None, **flags: Any) -> None:
     """Print the canonical form that the program's specification asks for.
 
     The same as `ptir opt` with the default pipeline.
@@ -20,4 +20,4 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
       ptir canonicalize graph.mind.ir
       ptir canonicalize --check --check-runs 10 model.ptir
     """
-    optimize_command(session, file, output, None, Flags(**flags))
+    optimize_command(session, files, output, None, Flags(**flags))

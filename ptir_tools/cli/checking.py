@@ -7,33 +7,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
-from ptir_tools.cli.output import program_text, replacing, write_text
+from ptir_tools.cli.output import replacing, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.writing import program_text
 
 if TYPE_CHECKING:
     import tempfile
 
     from ptir_tools import engines
-    from ptir_tools.cli import constants as constants_file
     from ptir_tools.core import arrayfiles
+    from ptir_tools.core import arrays as literals
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
-    constants_file = lazy("ptir_tools.cli.constants")
+    literals = lazy("ptir_tools.core.arrays")
     compare = lazy("ptir_tools.engines.compare")
     engines = lazy("ptir_tools.engines")
     tempfile = lazy("tempfile")
-
-check_options = (
-    click.option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),
-    click.option("--check-runs", type=click.IntRange(1), default=3, metavar="N", help="How many times --check runs (3)."),
-)
 
 
 def check(
@@ -48,7 +42,8 @@ def check(
     """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run.
     `finite`: what is NaN or infinite before may be anything after. `known` are inputs whose values the change relies on."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
-    constants = constants_file.as_arrays(session.options.constants) if session.options.constants else known
+    kept = session.options.constants or {}
+    constants = {name: literals.from_literal(x) for name, x in kept.items()} or known
     found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")

@@ -8,14 +8,22 @@ import sys
 
 import click
 
-from ptir_tools.cli import splitting
-from ptir_tools.cli.options import files_argument, output_option, subcommand
+from ptir_tools.cli.options import (
+    diff_option,
+    files_argument,
+    in_place_option,
+    jobs_option,
+    output_option,
+    split_option,
+    subcommand,
+)
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
+from ptir_tools.tools import splitting
 
 reading = lazy("ptir_tools.dialects.reading")
 
@@ -23,13 +31,21 @@ reading = lazy("ptir_tools.dialects.reading")
 @subcommand(
     files_argument,
     output_option,
-    click.option("--in-place", "-i", is_flag=True, help="Rewrite the files; those that would not change are left alone."),
+    in_place_option,
     click.option("--check", is_flag=True, help="List the files that would change; exit code 1 if there are any."),
-    click.option("--diff", is_flag=True, help="Print what would change as a unified diff."),
-    splitting.split_option,
+    diff_option,
+    split_option,
+    jobs_option,
 )
 def command(
-    session: Session, files: tuple[str, ...], output: str | None, in_place: bool, check: bool, diff: bool, split_input: bool
+    session: Session,
+    files: tuple[str, ...],
+    output: str | None,
+    in_place: bool,
+    check: bool,
+    diff: bool,
+    split_input: bool,
+    jobs: int,
 ) -> None:
     """Lay out programs: indentation, blanks and spelling, nothing else.
 
@@ -57,7 +73,7 @@ def command(
             write_text(output, [after])
         return int(check and before != after)
 
-    session.each(files, one)
+    session.each(files, one, jobs)
 
 
 def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:

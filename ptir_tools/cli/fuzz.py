@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from ptir_tools.cli.numbers import Finite
-from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.options import Finite, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.dialects import DIALECTS
 from ptir_tools.tools.fuzz import Campaign, Report, campaign, generators

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from ptir_tools.cli.options import output_option, subcommand
-from ptir_tools.cli.output import program_text, write_text
+from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.splitting import divided
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects import FORMATS, load_dialect
+from ptir_tools.dialects.writing import program_text
+from ptir_tools.tools.splitting import divided
 
 _GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir", "mind", "tiny", "pto")}
 

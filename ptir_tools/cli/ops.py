@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.opdef import MANY, MAYBE, REQUIRED, SEGMENTS, Derived, OpDef, Trait
 from ptir_tools.dialects import DIALECTS, load_dialect
 

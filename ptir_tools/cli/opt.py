@@ -1,40 +1,153 @@
-"""`ptir opt`."""
+"""`ptir opt`: running a pipeline, and what shows and checks what it does. `canonicalize` and `bisect` use it, too."""
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
 from ptir_tools import __version__
-from ptir_tools.cli import reproducing
-from ptir_tools.cli.optimizing import Flags, optimize_command, pass_options, pipeline_option
-from ptir_tools.cli.options import file_argument, output_option, subcommand
-from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.cli import checking
+from ptir_tools.cli.options import (
+    Decorator,
+    check_options,
+    elide_option,
+    files_argument,
+    float_options,
+    in_place_option,
+    jobs_option,
+    output_tree_option,
+    split_option,
+    subcommand,
+    titled,
+    weights_option,
+)
+from ptir_tools.cli.output import (
+    distinct,
+    each_program,
+    logging,
+    only_one,
+    places_of,
+    taken_out,
+    to_stdout,
+    write_text,
+    write_weights,
+)
+from ptir_tools.cli.report import Reporter
+from ptir_tools.cli.session import STDIN, Session
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
+from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects import DIALECTS
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.source import Source
+from ptir_tools.dialects import DIALECTS, FORMATS
+from ptir_tools.dialects.writing import program_text, require_format
+from ptir_tools.passes import Floats, PassContext, parse_pipeline, run_pipeline
+from ptir_tools.tools import reproduce
+from ptir_tools.tools.observers import Printer, Tracer, located
+from ptir_tools.tools.splitting import divider
 
 if TYPE_CHECKING:
+    import json
+
     from ptir_tools import passes
     from ptir_tools.cli import tables
 else:
+    json = lazy("json")
     passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
 
 
+@dataclass(slots=True)
+class Flags:
+    """The options of `pass_options`, as click names them."""
+
+    to: str | None
+    print_ir_before: tuple[str, ...]
+    print_ir_after: tuple[str, ...]
+    print_ir_diff: bool
+    print_ir_tree: str | None
+    timing: bool
+    stats: bool
+    trace: str | None
+    log_rewrites: str | None
+    bisect_limit: int | None
+    expensive_checks: bool
+    verify_each: bool
+    strict_fp: bool
+    fast_math: bool
+    elide_constants_larger: int | None
+    weights: str | None
+    split_input: bool
+    in_place: bool
+    jobs: int
+    check: bool
+    check_runs: int
+
+
+def _once(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The text that was given, if any. Of two, neither is to be forgotten."""
+    if len(given) > 1:
+        raise click.BadParameter("given more than once; commas separate passes", param=option)
+    return given[0] if given else None
+
+
+pipeline_option = click.option(
+    "-p",
+    "--pipeline",
+    multiple=True,
+    callback=_once,
+    metavar="PIPELINE",
+    help="The passes: `name,name{option=value}`, or @FILE that holds them (@-: stdin).",
+)
+pass_options: tuple[Decorator, ...] = (
+    click.option("--to", type=click.Choice(list(FORMATS)), help="Print in this format instead of the input's."),
+    *float_options,
+    elide_option,
+    weights_option,
+    split_option,
+    in_place_option,
+    jobs_option,
+    *titled(
+        "Watching",
+        click.option(
+            "--print-ir-before", metavar="PASS", multiple=True, help="Print the program before PASS[,PASS] (`all`: each)."
+        ),
+        click.option(
+            "--print-ir-after", metavar="PASS", multiple=True, help="… after PASS[,PASS] (`all`; `change`: if it changed)."
+        ),
+        click.option("--print-ir-diff", is_flag=True, help="Print what each pass changed."),
+        click.option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
+        click.option("--timing", is_flag=True, help="Tell how long each pass took."),
+        click.option("--stats", is_flag=True, help="Tell what each pass did: rewrites, folds, erased ops, per pattern."),
+        click.option("--trace", metavar="FILE", help="Write a Chrome trace of the passes."),
+        click.option("--log-rewrites", metavar="FILE", help="One JSON line per step: pass, pattern, root, before, after, at."),
+        click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
+    ),
+    *titled(
+        "Checking",
+        click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
+        click.option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
+        *check_options,
+    ),
+)
+
+
 @subcommand(
-    file_argument,
-    output_option,
+    files_argument,
+    output_tree_option,
     pipeline_option,
     click.option("--list-passes", is_flag=True, help="List the passes of every IR with their options and leave."),
     click.option("--run-reproducer", is_flag=True, help="FILE is what a crash left: run its pipeline with its flags."),
     *pass_options,
 )
-def command(session: Session, file: str, output: str | None, pipeline: str | None, **flags: Any) -> None:
+def command(session: Session, files: tuple[str, ...], output: str | None, pipeline: str | None, **flags: Any) -> None:
     """Run passes on a program and print it in its own format.
 
     Without -p, the default pipeline of the program's IR runs. A pass of another IR is wrong usage. `fixpoint{n=4}(name,name)`
@@ -53,15 +166,177 @@ def command(session: Session, file: str, output: str | None, pipeline: str | Non
         _list(session)
         return
     if flags.pop("run_reproducer"):
-        pipeline = _replay(session, file, pipeline, flags)
-    optimize_command(session, file, output, pipeline, Flags(**flags))
+        pipeline = _replay(session, files, pipeline, flags)
+    optimize_command(session, files, output, pipeline, Flags(**flags))
 
 
-def _replay(session: Session, file: str, pipeline: str | None, flags: dict[str, Any]) -> str:
-    """The pipeline of the reproducer `file`; what it says about flags goes to `flags` and the session. Raises UsageError."""
-    if file in ("", "-") or pipeline is not None:
+def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
+    """Read, run the pipeline (None: the dialect's default), compare if asked, print: for each of the files."""
+    only_one("--split-input", flags.split_input, weights=flags.weights)
+    only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights=flags.weights)
+    only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
+    distinct(output=output, weights=flags.weights, trace=flags.trace, log_rewrites=flags.log_rewrites)
+    if flags.in_place and (output is not None or flags.to is not None or not files):
+        raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
+    session.set(elide_constants=flags.elide_constants_larger)
+    places = dict(places_of(session.files(files), files, output)) if several else {}
+    with ExitStack() as stack:
+        optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
+
+        def one(path: str) -> int:
+            made = each_program(session, path, flags.split_input, optimizer.optimized)
+            target = path if flags.in_place else places.get(path, output)
+            if several and to_stdout(target) and path != next(iter(places)):
+                sys.stdout.write(divider(flags.to or optimizer.form))
+            made.write(target, flags.to)
+            return 0
+
+        session.each(files, one, flags.jobs)
+
+
+class Pipeline(NamedTuple):
+    """The pipeline that was asked for: None is the dialect's own; `path` is the file that it stands in, if it does in one."""
+
+    text: str | None
+    path: str = ""
+
+    @classmethod
+    def asked(cls, session: Session, given: str | None) -> Pipeline:
+        """What `-p` says; that of `@FILE` stands in the file, `-` is standard input. Raises OSError, UsageError."""
+        if given is None or not given.startswith("@"):
+            return cls(given)
+        if given == "@":
+            raise UsageError("-p @FILE needs the name of the file")
+        path, data = session.read(given[1:])
+        try:
+            return cls(data.decode("utf-8-sig").replace("\r\n", "\n"), path)
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}: not UTF-8") from None
+
+    def of(self, program: Program) -> str:
+        """The text for `program`. Raises UsageError when what stands in a file makes no sense."""
+        if self.text is None:
+            return program.dialect.pipeline
+        try:
+            parse_pipeline(self.text, program.dialect.name)
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}" if self.path else str(error)) from None
+        return self.text
+
+
+class _Optimizer:
+    """What is done to each program of the input, and what watches it; the files of that are closed with `stack`."""
+
+    def __init__(self, session: Session, pipeline: Pipeline, output: str | None, flags: Flags, stack: ExitStack) -> None:
+        self.session, self.pipeline, self.output, self.flags = session, pipeline, output, flags
+        self.form = ""  # of the program that was printed last
+        printed = flags.print_ir_before or flags.print_ir_after or flags.print_ir_diff or flags.print_ir_tree is not None
+        between = (flags.print_ir_before, flags.print_ir_after, flags.print_ir_diff, flags.print_ir_tree)
+        self.printer = Printer(session.reporter.say, session.options, *between) if printed else None
+        self.log = None if flags.log_rewrites is None else stack.enter_context(logging(flags.log_rewrites))
+        self.tracer = None if flags.trace is None else Tracer()
+        if flags.trace is not None and self.tracer is not None:
+            tracer = self.tracer
+            stack.callback(lambda: write_text(flags.trace, [tracer.text()]))
+
+    def optimized(self, source: Source) -> Iterable[str]:
+        """The pieces of the program in `source` after the pipeline."""
+        session, flags = self.session, self.flags
+        program, diagnostics = session.program(source)
+        before = clone(program) if flags.check else None
+        self.form = form = flags.to or program.format
+        require_format(program, form)
+        context = self.context(program, diagnostics)
+        _run(session, program, self.pipeline.of(program), context, flags)
+        _summaries(session.reporter, context, flags)
+        arrays = taken_out(session, program, form, flags.weights, self.output)
+        pieces = program_text(program, form, diagnostics, session.options)
+        session.reporter.settle(diagnostics)
+        if before is not None:
+            checking.check(session, before, program, flags.check_runs, finite=flags.fast_math, known=context.known)
+        write_weights(flags.weights, arrays)
+        return pieces
+
+    def context(self, program: Program, diagnostics: Diagnostics) -> PassContext:
+        """What the passes are given."""
+        context, flags = pass_context(self.session, diagnostics, self.flags), self.flags
+        context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
+        context.step_limit = flags.bisect_limit
+        if (log := self.log) is not None:
+            context.log = lambda record: log(json.dumps(located(record, program.source), ensure_ascii=False) + "\n")
+        if self.printer is not None:
+            self.printer.begin(program)
+            context.hooks.append(self.printer)
+        if self.tracer is not None:
+            self.tracer.begin(context)
+            context.hooks.append(self.tracer)
+        return context
+
+
+def _run(session: Session, program: Program, pipeline: str, context: PassContext, flags: Flags) -> None:
+    """Run the passes. When one crashes, the reporter gets what the reproducer says; the crash goes on."""
+    position = reproduce.Position()
+    context.hooks.insert(0, position)
+    try:
+        run_pipeline(program, pipeline, context)
+    except (UsageError, Rejected, LimitExceeded, MemoryError, OSError):
+        raise
+    except Exception:
+        if program.source is not None:
+            with suppress(Exception):  # the crash itself matters more
+                session.reporter.reproducer = reproduce.describe(
+                    program.source,
+                    session.parse,
+                    pipeline,
+                    position,
+                    context,
+                    options=session.options,
+                    flags=[name for name in reproduce.FLAGS if getattr(flags, name)],
+                    comment=session.reporter.comment,
+                )
+        raise
+
+
+class FloatFlags(Protocol):
+    """The options of `float_options`."""
+
+    strict_fp: bool
+    fast_math: bool
+
+
+def floats(flags: FloatFlags) -> Floats:
+    """What rewrites may change. Raises UsageError when both flags are given."""
+    if flags.strict_fp and flags.fast_math:
+        raise UsageError("--strict-fp and --fast-math exclude each other")
+    return Floats.STRICT if flags.strict_fp else Floats.FAST if flags.fast_math else Floats.DEFAULT
+
+
+def pass_context(session: Session, diagnostics: Diagnostics, flags: FloatFlags) -> PassContext:
+    """A context with the limits and the floats that were asked for."""
+    limits = session.options.limits
+    bound = limits.iterations if limits.iterations != LIMITS.iterations else None
+    return PassContext(diagnostics, limits, floats(flags), max_iterations=bound)
+
+
+def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
+    if flags.timing:
+        spent = [*context.timings, *([("--verify-each", context.verifying)] if context.verify_each else [])]
+        times = [(name, f"{seconds * 1e3:.2f}") for name, seconds in spent]
+        total = ("total", f"{sum(seconds for _, seconds in spent) * 1e3:.2f}")
+        plain = (f"{ms:>10} ms  {name}\n" for name, ms in (*times, total))
+        reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "ms"), times, footer=total)])
+    if flags.stats:
+        done = [(name, what, str(n)) for name, counts in context.statistics.items() for what, n in sorted(counts.items())]
+        plain = (f"{n:>10}  {name}: {what}\n" for name, what, n in done)
+        reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])
+
+
+def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: dict[str, Any]) -> str:
+    """The pipeline of the reproducer in `files`; what it says about flags goes to `flags` and the session. Raises UsageError."""
+    if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")
-    asked = reproducing.read(session.opened(file))
+    (file,) = files
+    asked = reproduce.read(session.opened(file))
     flags.update(asked.flags)
     if asked.max_iterations is not None:
         session.set(limits=replace(session.options.limits, iterations=asked.max_iterations))

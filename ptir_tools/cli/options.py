@@ -1,24 +1,43 @@
-"""The options that commands share, and the decorator that makes a function a command with them."""
+"""The options that commands share, each declared once; what their values are; the decorator that makes a function a command.
+
+What a shell proposes for a value follows from the metavar of its option.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ptir_tools.cli.completing import proposing
-from ptir_tools.cli.exits import meanings
-from ptir_tools.cli.report import reporter_of
+from ptir_tools.cli.report import meanings, reporter_of
 from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
+
+if TYPE_CHECKING:
+    from click import shell_completion
+
+    from ptir_tools import passes
+    from ptir_tools.cli import explain
+    from ptir_tools.dialects.pto import targets
+
+    Text = click.ParamType[str]
+    Items = list[shell_completion.CompletionItem]
+else:
+    explain = lazy("ptir_tools.cli.explain")
+    passes = lazy("ptir_tools.passes")
+    shell_completion = lazy("click.shell_completion")
+    targets = lazy("ptir_tools.dialects.pto.targets")
+    Text = click.ParamType
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _ARRAYS = re.compile(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
@@ -47,6 +66,19 @@ def assignment(text: str) -> tuple[str, str]:
     if not name.strip() or not equals or not value:
         raise click.BadParameter(f"{text!r} is not NAME=TEXT")
     return name.strip(), value
+
+
+class Finite(click.FloatRange):
+    """A float in a range; NaN and the infinities are none."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Raises click.BadParameter."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
 
 
 def titled(title: str, *options: Decorator) -> tuple[Decorator, ...]:
@@ -108,8 +140,98 @@ def from_option(*more: str) -> Decorator:
 
 
 output_option = click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
+output_tree_option = click.option(
+    "-o", "--output", metavar="FILE", help="Write there instead of to standard output; for several files, to this folder."
+)
 file_argument = click.argument("file", default="", metavar="[FILE]")
 files_argument = click.argument("files", nargs=-1, metavar="[FILE]...")
+split_option = click.option("--split-input", is_flag=True, help="Lines `// -----` (`# -----`) divide the file into programs.")
+weights_option = click.option(
+    "--weights", metavar="FILE", help="Text PTIR: keep constants of more than 16 elements in FILE (.safetensors or .npz)."
+)
+elide_option = click.option(
+    "--elide-constants-larger", type=click.IntRange(0), metavar="N", help="Print constants of more than N elements as dense<?>."
+)
+strict_fp_option = click.option(
+    "--strict-fp", is_flag=True, help="Every rounding stays as the program writes it: in rewrites and in engines."
+)
+float_options = (
+    strict_fp_option,
+    click.option("--fast-math", is_flag=True, help="Rewrites may assume finite numbers and reassociate."),
+)
+check_runs_option = click.option(
+    "--check-runs", type=click.IntRange(1), default=3, metavar="N", help="On how many random inputs programs are compared (3)."
+)
+check_options = (
+    click.option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),
+    check_runs_option,
+)
+target_option = click.option("--target", metavar="TARGET", help="PTO: the target, a3 or a5.")
+json_option = click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+in_place_option = click.option("--in-place", "-i", is_flag=True, help="Rewrite the files that change.")
+jobs_option = click.option("-j", "--jobs", type=click.IntRange(1), default=1, metavar="N", help="Work on N files at once (1).")
+diff_option = click.option("--diff", is_flag=True, help="Print what would change as a unified diff.")
+judge_timeout_option = click.option(
+    "--timeout", type=Finite(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
+)
+
+
+class Words(Text):
+    """Text with known words in it. What stands before the last `,` or `(` of it stays."""
+
+    name = "text"
+
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        self.known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        kept = re.sub(r"[^,(]*\Z", "", incomplete)
+        proposed = (kept + word for word in sorted(set(self.known())))
+        return [shell_completion.CompletionItem(word) for word in proposed if word.startswith(incomplete)]
+
+
+class Paths(Text):
+    """The path of a file or of a folder, `kind`."""
+
+    name = "text"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        return [shell_completion.CompletionItem(incomplete, type=self.kind)]
+
+
+def _ops() -> list[str]:
+    return [name for dialect in DIALECTS for op in load_dialect(dialect).ops.values() for name in (op.short, op.name)]
+
+
+def _passes() -> list[str]:
+    return [name for dialect in DIALECTS for name in passes.names(dialect)]
+
+
+_FILE, _PASSES = Paths("file"), Words(_passes)
+_TYPES: dict[str, Text] = {
+    "FILE": _FILE,
+    "A": _FILE,
+    "B": _FILE,
+    "PLAN.json": _FILE,
+    "DIR": Paths("dir"),
+    "PASS": _PASSES,
+    "PIPELINE": _PASSES,
+    "FORMAT": Words(lambda: FORMATS),
+    "CODE": Words(lambda: [code.code for _, code in explain.all_codes()]),
+    "OP": Words(_ops),
+    "TARGET": Words(lambda: targets.TARGETS),
+}
+
+
+def proposing(command: click.Command) -> click.Command:
+    """`command`, its parameters of plain text completed by what their metavars say."""
+    for p in command.params:
+        if p.type is click.STRING and p.metavar:
+            p.type = _TYPES.get(p.metavar.strip("[]."), p.type)
+    return command
 
 
 class Command(click.Command):

@@ -6,18 +6,27 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
-from ptir_tools.core.dialect import Options
+import click
+
+from ptir_tools.cli.session import Session, named
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects import FORMATS, load_format
+from ptir_tools.core.source import Source
+from ptir_tools.tools import splitting
 
 if TYPE_CHECKING:
     import tempfile
+
+    from ptir_tools.core import arrayfiles
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.text import external
 else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
+    external = lazy("ptir_tools.dialects.ptir.text.external")
     tempfile = lazy("tempfile")
 
 
@@ -106,15 +115,6 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
         raise
 
 
-@contextlib.contextmanager
-def named(path: str | None) -> Iterator[None]:
-    """An OSError inside tells of `path`, not of the temporary name beside it, nor of nothing."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-
-
 def _mode(path: str) -> int | None:
     try:
         return os.stat(path).st_mode
@@ -128,20 +128,86 @@ def _umask() -> int:
     return mask
 
 
-def require_format(program: Program, form: str) -> None:
-    """Raise UsageError when `form` is a format of another IR."""
-    if FORMATS[form].dialect != program.dialect.name:
-        raise UsageError(f"a {program.dialect.name} program is not written as {form}; ptir translate --to {form} converts it")
+def taken_out(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:
+    """What goes to the file at `path`; the writer then refers to it. Without one, what was read from files stays there: a text
+    that is written to `output` refers to them, too. Raises UsageError for another format."""
+    if path is None:
+        if form == "ptir":
+            session.set(outside=external.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
+        return {}
+    if form != "ptir":
+        raise UsageError(f"--weights is for text PTIR; {form} holds its constants itself")
+    references, arrays = external.outside(program, path)
+    session.set(outside=references)
+    return arrays
 
 
-def program_text(program: Program, form: str, diagnostics: Diagnostics, options: Options) -> list[str]:
-    """The pieces of `program` in format `form`; what it cannot say goes to `diagnostics`. Raises UsageError."""
-    require_format(program, form)
-    writer = load_format(form).write
-    if writer is None:
-        raise UsageError(f"{form} can be read, not written")
-    try:
-        return list(writer(program, diagnostics, options))
-    except Violation as violation:  # of a program that was not verified
-        diagnostics.violation(violation, None)
-        return []
+def write_weights(path: str | None, arrays: Mapping[str, Array]) -> None:
+    """Write the file, where there is one to write. Raises OSError."""
+    if path is not None:
+        write_bytes(path, lambda file: arrayfiles.save(path, file, arrays))
+
+
+class Made(NamedTuple):
+    """What was made of each program of a file; `status` is the highest exit code."""
+
+    source: Source
+    texts: list[Iterable[str]]
+    status: int
+
+    def write(self, output: str | None, to: str | None) -> None:
+        """Write it, in format `to` (None: the input's); end the command when `status` says so.
+
+        What was refused leaves its place empty on standard output, and a file as it was. Raises OSError.
+        """
+        if not self.status or to_stdout(output):
+            write_text(output, splitting.joined(self.texts, self.source, to))
+        if self.status:
+            raise click.exceptions.Exit(self.status)
+
+
+def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str]]) -> Made:
+    """What `make` makes of the program in `file`, or with `split` of each of its programs: of these, one that is refused or hits
+    a limit does not keep the others from being told of."""
+    source = session.opened(file)
+    if not split:
+        return Made(source, [make(source)], 0)
+    texts: list[Iterable[str]] = []
+
+    def one(part: Source) -> int:
+        session.reporter.sources.append(part)
+        texts.append([])
+        texts[-1] = make(part)
+        return 0
+
+    status = session.highest(splitting.programs(source), one)
+    return Made(source, texts, status)
+
+
+def only_one(what: str, asked: bool, **files: str | None) -> None:
+    """Raise UsageError when `what` is asked for together with a file that holds something of one program."""
+    for name, path in files.items():
+        if asked and path is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is for one program; it does not go with {what}")
+
+
+def places_of(files: Sequence[str], given: Sequence[str], folder: str | None) -> Iterator[tuple[str, str | None]]:
+    """Where what is made of each of `files` goes: below `folder`, as they are below what was `given`; else standard output.
+
+    Raises UsageError when `folder` is a file, OSError.
+    """
+    if to_stdout(folder):
+        yield from ((file, None) for file in files)
+        return
+    folder = folder or ""
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UsageError(f"{folder} is a file; what is made of several programs goes to a folder")
+    taken: set[str] = set()
+    for file in files:
+        root = next((g for g in given if os.path.isdir(g) and os.path.commonpath([g, file]) == os.path.normpath(g)), "")
+        place = os.path.join(folder, os.path.relpath(file, root) if root else os.path.basename(file))
+        if place in taken:
+            raise UsageError(f"two programs would be written to {place}")
+        taken.add(place)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        yield file, place

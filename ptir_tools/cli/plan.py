@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptir_tools.cli.numbers import Finite
-from ptir_tools.cli.options import file_argument, output_option, size, subcommand
+from ptir_tools.cli.options import Finite, file_argument, output_option, size, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols

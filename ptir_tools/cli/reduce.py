@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ptir_tools.cli.numbers import timeout_option
-from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.options import file_argument, judge_timeout_option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.tools.judging import Judge
@@ -21,7 +20,7 @@ from ptir_tools.tools.reduce import Smaller, reduced
         required=True,
         help="The judge: exits with 0 for an interesting program, whose file is {} in CMD, or last.",
     ),
-    timeout_option,
+    judge_timeout_option,
     click.option("--allow-invalid", is_flag=True, help="Try programs that do not verify, too."),
 )
 def command(session: Session, file: str, output: str | None, check: str, timeout: float | None, allow_invalid: bool) -> None:

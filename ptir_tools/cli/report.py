@@ -1,27 +1,46 @@
-"""What goes to standard error: diagnostics in the chosen form, and the errors that are not of a program."""
+"""What goes to standard error: diagnostics in the chosen form, errors that are not of a program; and the exit codes."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ptir_tools import __version__
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source
 
 if TYPE_CHECKING:
+    import tempfile
+
     from ptir_tools.cli import tables
     from ptir_tools.core import render
 else:
     render = lazy("ptir_tools.core.render")
     tables = lazy("ptir_tools.cli.tables")
+    tempfile = lazy("tempfile")
+
+OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
+
+_MEANINGS = {
+    OK: "fine",
+    REJECTED: "the program was rejected, failed at run time, or a comparison did",
+    USAGE: "wrong usage: an option, a pass, an input that is missing or unfit",
+    LIMIT: "a limit was hit",
+    IO: "a file cannot be read or written",
+    INTERNAL: "internal error",
+    INTERRUPTED: "interrupted",
+    PIPE: "the reader of a pipe went away",
+}
 
 
 def wants_color(choice: str, stream: TextIO) -> bool:
@@ -46,7 +65,8 @@ class Reporter:
     comment: str = "//"  # how the program that was read begins one
     reproducer: str = ""  # what a command knows better than the source to reproduce an internal error
     held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
-    shown: int = 0  # diagnostics written so far; an empty line stands between them
+    shown: int = 0  # diagnostics written so far; an empty line is between them
+    gap: str = ""  # what is written before the first
 
     def settle(self, diagnostics: Diagnostics) -> None:
         """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
@@ -129,7 +149,7 @@ class Reporter:
         elif self.form == "short":
             self.say(render.short(d))
         else:
-            self.say("\n" * (self.shown > 0) + render.text(d, color=wants_color(self.color, sys.stderr)))
+            self.say(("\n" if self.shown else self.gap) + render.text(d, color=wants_color(self.color, sys.stderr)))
         self.shown += 1
 
 
@@ -139,3 +159,72 @@ def reporter_of(ctx: click.Context) -> Reporter:
     if root.obj is None:
         root.obj = Reporter()
     return root.obj  # type: ignore[no-any-return]
+
+
+def meanings() -> list[tuple[str, str]]:
+    """The exit codes and what they mean, for --help."""
+    return [(str(code), meaning) for code, meaning in _MEANINGS.items()]
+
+
+def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:
+    """Tell the user about `error`; the exit code that it means."""
+    reporter = reporter or Reporter()
+    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        return PIPE
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        reporter.fail("Interrupted", "interrupted")
+        return INTERRUPTED
+    try:
+        return _told(error, args, reporter)
+    except OSError as gone:  # standard error, too
+        return PIPE if isinstance(gone, BrokenPipeError) else IO
+
+
+def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
+    if isinstance(error, Rejected):
+        reporter.show(error.diagnostics)
+        reporter.finish()
+        return REJECTED
+    if isinstance(error, (click.ClickException, UsageError)):
+        reporter.fail("UsageError", *_usage(error))
+        return USAGE
+    if isinstance(error, (LimitExceeded, MemoryError)):
+        flag = getattr(error, "flag", None)
+        message = (str(error) or "out of memory") + reporter.place(getattr(error, "loc", 0))
+        reporter.fail("LimitExceeded", message, f"raise the limit with {flag}" if flag else None)
+        return LIMIT
+    if isinstance(error, OSError):
+        reporter.fail("IOError", os_error_text(error))
+        return IO
+    path = _reproducer(error, args, reporter)
+    replay = f"; see it again: ptir opt --run-reproducer {path}" if reporter.reproducer else ""
+    told = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    message = " ".join(f"internal error: {told}".split())
+    reporter.fail("InternalError", message, f"a reproducer is in {path}{replay}")
+    return INTERNAL
+
+
+def _usage(error: click.ClickException | UsageError) -> tuple[str, str | None]:
+    """(message, help) of wrong usage."""
+    if isinstance(error, UsageError):
+        return str(error), error.help
+    ctx = getattr(error, "ctx", None)
+    help = f"{ctx.command_path} --help tells the options" if ctx and ctx.parent else None
+    return error.format_message(), help
+
+
+def os_error_text(error: OSError) -> str:
+    """`name: what is wrong`, without errno."""
+    name = error.filename
+    what = (error.strerror or str(error)).lower()
+    return f"{os.fsdecode(name)}: {what}" if name is not None else f"standard output: {what}"
+
+
+def _reproducer(error: BaseException, args: Sequence[str], reporter: Reporter) -> str:
+    """Write what one needs to see the internal error again; the file's path. It reads as a program: the rest is comments."""
+    said = [f"ptir {__version__}, Python {sys.version.split()[0]}", "ptir " + " ".join(args)]
+    said += "".join(traceback.format_exception(error)).splitlines()
+    with tempfile.NamedTemporaryFile("w", prefix="ptir-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.writelines(f"{reporter.comment} {line}\n" for line in said)
+        file.writelines([reporter.reproducer] if reporter.reproducer else [source.text for source in reporter.sources[-1:]])
+    return file.name

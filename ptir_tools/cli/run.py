@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptir_tools.cli import outcome
-from ptir_tools.cli.inputs import Inputs
-from ptir_tools.cli.numbers import Finite
-from ptir_tools.cli.options import assignment, file_argument, subcommand, titled
-from ptir_tools.cli.output import distinct, write_bytes
+from ptir_tools.cli.options import Finite, assignment, file_argument, strict_fp_option, subcommand, target_option, titled
+from ptir_tools.cli.output import distinct, write_bytes, write_text
+from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.watching import Watch, deadline
 from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import UsageError, Violation
-from ptir_tools.core.ir import Program
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.types import MemRefType, TensorType, Type, memref
 from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.options import ORDERS, UNDEF
+from ptir_tools.engines.signature import results, signature
+from ptir_tools.tools.inputs import Inputs
+from ptir_tools.tools.profile import COLUMNS, Profile
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.cli import tables
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
+    from ptir_tools.tools import compare as outcome
+    from ptir_tools.tools import debug
 else:
     compare = lazy("ptir_tools.engines.compare")
+    debug = lazy("ptir_tools.tools.debug")
+    np = lazy("numpy")
+    outcome = lazy("ptir_tools.tools.compare")
+    tables = lazy("ptir_tools.cli.tables")
     tracefolder = lazy("ptir_tools.engines.tracefolder")
 
 
@@ -113,7 +128,7 @@ _undef = click.Choice(UNDEF)
         click.option(
             "--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."
         ),
-        click.option("--strict-fp", is_flag=True, help="No engine may keep more precision than the program writes."),
+        strict_fp_option,
         click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Stop after S seconds; exit code 3."),
         click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing tells the spread."),
     ),
@@ -138,7 +153,7 @@ _undef = click.Choice(UNDEF)
     ),
     *titled(
         "PTO",
-        click.option("--target", metavar="TARGET", help="The target."),
+        target_option,
         click.option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
         click.option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
         click.option("--no-verify", type=click.Choice(["hazards"]), help="Run what only the hazard check refuses."),
@@ -195,7 +210,7 @@ class Execution:
         if self.flags.output is not None:
             _save(self.flags.output, outputs)
         elif not self.flags.expect:
-            outcome.summarize(program, outputs, self.flags)
+            _summarize(program, outputs, self.flags)
 
     def inputs(self, program: Program) -> dict[str, Array]:
         """The arrays that the command line speaks of."""
@@ -232,7 +247,7 @@ class Execution:
             undef=f.undef,
             target=f.target,
             observe=watch.observe if watch and watch.observes else None,
-            clock=watch.clock if watch and watch.times else None,
+            clock=watch.profile.clock if watch and watch.times else None,
             timeout=f.timeout,
             trace=trace,
         )
@@ -243,9 +258,9 @@ class Execution:
         f = self.flags
         trace = tracefolder.TraceFolder(f.dump_dir, self.session.options) if f.dump_dir is not None else None
         options = self.options(watch, trace)
-        with deadline(f.timeout):
+        with _deadline(f.timeout):
             for _ in range(f.repeat):
-                with watch.run():
+                with watch.profile.run():
                     outputs = run(program, inputs, options, self.diagnostics)
         return outputs
 
@@ -271,3 +286,89 @@ class Execution:
 def _save(path: str, arrays: dict[str, Array]) -> None:
     """Write arrays to a file; `-` is standard output, as .npz."""
     write_bytes(path, lambda file: arrayfiles.save("-.npz" if path == "-" else path, file, arrays))
+
+
+class Watch:
+    """The observers that the options ask for: values that are printed, NaNs that are looked for, and the profile."""
+
+    def __init__(self, reporter: Reporter, program: Program, flags: Flags, diagnostics: Diagnostics) -> None:
+        self.reporter = reporter
+        self.program = program
+        self.flags = flags
+        self.nonfinite = debug.NonFinite(program, flags.function, diagnostics) if flags.check_nan else None
+        self.profile = Profile(program)
+        self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
+        self.observes = bool(flags.check_nan or self.wanted)
+        self.times = bool(flags.timing or flags.trace)
+        known = {v.name for block in program.blocks() for op in block.body for v in op.results}
+        if unknown := sorted(self.wanted - known):
+            raise UsageError(f"no op defines %{unknown[0]}")
+
+    def given(self, inputs: Mapping[str, Array]) -> None:
+        """Look at the inputs of the run; raise Rejected for a NaN with --check-nan."""
+        if self.nonfinite is not None:
+            self.nonfinite.given(inputs)
+
+    def observe(self, op: Op, results: tuple[Any, ...]) -> None:
+        """Print what is asked for; raise Rejected for a NaN or an infinity with --check-nan."""
+        for v, data in zip(op.results, results, strict=False):
+            if v.name in self.wanted:
+                shown = _values(data, self.flags) if not isinstance(data, tuple) else str(data)
+                self.reporter.say(f"%{v.name}: {self.program.dialect.type_text(v.type)}\n{shown}")
+        if self.nonfinite is not None:
+            self.nonfinite.ran(op, results)
+
+    def finish(self) -> None:
+        """Write the table and the trace."""
+        if self.flags.timing:
+            rows, total = self.profile.rows(), self.profile.per_run()
+            self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(COLUMNS, rows, footer=total)])
+        if self.flags.trace:
+            write_text(self.flags.trace, [self.profile.chrome_trace()])
+
+
+def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]:
+    for spent, share, n, *about in rows:
+        yield f"{spent:>12} us {share:>6} {n:>6}x  {' '.join(about).rstrip()}\n"
+    yield f"{total[0]:>12} us {total[3]}\n"
+
+
+@contextmanager
+def _deadline(seconds: float | None) -> Iterator[None]:
+    """Raise LimitExceeded inside after so many seconds, whichever engine runs; where there are no alarms, engines look at the
+    clock between ops."""
+    if seconds is None or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise LimitExceeded(f"stopped after {seconds} s", "--timeout")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _summarize(program: Program, outputs: Mapping[str, Array], style: Flags) -> None:
+    """Name, type and values of each output, on standard output."""
+    types = {p.name: p.type for p in (*signature(program, style.function), *results(program, style.function))}
+    for name, array in outputs.items():
+        sys.stdout.write(f"{name}: {program.dialect.type_text(_shaped(types.get(name), array))}\n{_values(array, style)}\n")
+
+
+def _values(array: Array, style: Flags) -> str:
+    """The elements as NumPy prints them."""
+    threshold = sys.maxsize if style.full else 1000
+    with np.printoptions(precision=style.precision, threshold=threshold, linewidth=120, suppress=False):
+        return str(array)
+
+
+def _shaped(t: Type | None, array: Array) -> Type:
+    """The declared type with the extents of the array."""
+    if isinstance(t, TensorType):
+        return t.with_shape(array.shape)
+    return memref(t.dtype, array.shape) if isinstance(t, MemRefType) else t  # type: ignore[return-value]

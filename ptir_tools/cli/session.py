@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
-from ptir_tools.cli.exits import told
-from ptir_tools.cli.output import named
-from ptir_tools.cli.report import Reporter
+from ptir_tools.cli.report import Reporter, told
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
@@ -20,13 +19,43 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 
+parallel = lazy("ptir_tools.cli.parallel")
 reading = lazy("ptir_tools.dialects.reading")
-sniff = lazy("ptir_tools.dialects.sniff")
 symbols = lazy("ptir_tools.core.symbols")
 verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
 STDIN = ("", "-")  # the names of standard input
+_ARRAYS = (".npy", ".npz", ".safetensors")  # files of a folder that are no programs
+_PIECE = 1 << 20
+
+
+def _at_most(most: int, file: IO[bytes]) -> bytes:
+    """The first `most` bytes, read piece by piece: one big read would reserve memory for all of them."""
+    pieces = []
+    while most and (piece := file.read(min(most, _PIECE))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
+
+
+def _below(path: str) -> Iterator[str]:
+    """`path`, or when it is a folder the programs below it; the folder of a trace is one program."""
+    if path in STDIN or not os.path.isdir(path) or reading.program_file(path) != path:
+        yield path
+        return
+    names = [name for name in sorted(os.listdir(path)) if not name.startswith(".") and not name.endswith(_ARRAYS)]
+    for name in names:
+        yield from _below(os.path.join(path, name))
+
+
+@contextlib.contextmanager
+def named(path: str | None) -> Iterator[None]:
+    """An OSError inside tells of `path`, not of a temporary name, nor of nothing."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 @dataclass(slots=True)
@@ -91,54 +120,37 @@ class Session:
 
     def read(self, path: str) -> tuple[str, bytes]:
         """The name and the bytes of a file, at most one more than a program may have. Raises OSError, UsageError."""
+        most = self.options.limits.file_bytes + 1
         if path not in STDIN:
             path = reading.program_file(path)
             with named(path), open(path, "rb") as file:
-                return os.fspath(path), file.read(self.options.limits.file_bytes + 1)
+                return os.fspath(path), _at_most(most, file)
         if sys.stdin.isatty():
             raise click.UsageError(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.ctx)
         if self.took_stdin:
             raise UsageError("standard input can be read once only")
         self.took_stdin = True
-        return "<stdin>", sys.stdin.buffer.read(self.options.limits.file_bytes + 1)
+        return "<stdin>", _at_most(most, sys.stdin.buffer)
 
-    def each(self, paths: Sequence[str], action: Callable[[str], int]) -> None:
-        """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code. For a folder
-        that is no trace, every program below it is taken, in the order of names."""
-        files = [file for path in paths for file in self.programs_below(path)] if paths else ["-"]
-        if status := self.highest(files, action):
+    def each(self, paths: Sequence[str], action: Callable[[str], int], jobs: int = 1) -> None:
+        """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code. With `jobs`,
+        that many files at once, in child processes; what they print comes in the order of the files."""
+        files = self.files(paths)
+        if jobs > 1 and len(files) > 1 and hasattr(os, "fork"):
+            status = parallel.run(self.reporter, files, lambda file: self._status(file, action), jobs)
+        else:
+            status = self.highest(files, action)
+        if status:
             raise click.exceptions.Exit(status)
 
-    def programs_below(self, path: str) -> Iterator[str]:
-        """`path`, or when it is a folder the programs below it; files of no known format are named on standard error. Raises
-        UsageError for a folder without programs."""
-        if path in STDIN or not os.path.isdir(path) or reading.program_file(path) != path:
-            yield path
-            return
-        found = False
-        for folder, folders, files in os.walk(path):
-            folders[:] = [f for f in sorted(folders) if not f.startswith(".")]
-            if reading.is_traced(folder):
-                folders[:], files = [], []
-                found = True
-                yield folder
-            for file in (os.path.join(folder, f) for f in sorted(files) if not f.startswith(".")):
-                if self.form is not None or self.recognized(file):
-                    found = True
-                    yield file
-                else:
-                    self.reporter.tell(f"{file}: not a program of a known format")
-        if not found:
-            raise UsageError(f"{path}: there is no program in this folder")
-
-    def recognized(self, path: str) -> bool:
-        """Whether a file begins like a program; one that cannot be opened is left to whoever reads it."""
-        try:
-            with open(path, "rb") as file:
-                text = file.read(self.options.limits.file_bytes + 1).decode("utf-8", "replace")
-        except OSError:
-            return True
-        return sniff.sniff(text.removeprefix(reading.BOM)) is not None
+    def files(self, paths: Sequence[str]) -> list[str]:
+        """The files that `paths` name. A folder that is no trace stands for every file below it in the order of names,
+        except hidden files and arrays. Raises UsageError for a folder without any."""
+        found = {path: list(_below(path)) for path in paths or ["-"]}
+        for path, files in found.items():
+            if not files:
+                raise UsageError(f"{path}: there is no program in this folder")
+        return [file for path in paths or ["-"] for file in found[path]]
 
     def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:
         """The highest exit code that `action` gives; what ends it for one of the things does not end it for the others."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-
-from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.options import file_argument, json_option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
-from ptir_tools.core import costs
-from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.tools.stats import UNKNOWN, count
 
 if TYPE_CHECKING:
     from ptir_tools.cli import tables
@@ -23,10 +19,9 @@ else:
     tables = lazy("ptir_tools.cli.tables")
 
 _COLUMNS = ("op", "ops", "operations", "bytes")
-_UNKNOWN = None  # where an extent is a symbol
 
 
-@subcommand(file_argument, output_option, click.option("--json", "as_json", is_flag=True, help="The same as JSON."))
+@subcommand(file_argument, output_option, json_option)
 def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
     """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.
 
@@ -48,26 +43,12 @@ def command(session: Session, file: str, output: str | None, as_json: bool) -> N
         write_text(output, _plain(found))
 
 
-def count(program: Program) -> dict[str, dict[str, int | None]]:
-    """Per kind of op, most frequent first: `ops`, `operations` (a multiply-add is two), `bytes`."""
-    found: dict[str, dict[str, Any]] = defaultdict(lambda: {"ops": 0, "operations": 0, "bytes": 0})
-    for block in program.blocks():
-        for op in block.body:
-            row = found[op.defn.short]
-            row["ops"] += 1
-            row["operations"] += costs.operations(op)
-            row["bytes"] += costs.traffic(op)
-    for row in found.values():
-        row.update((what, _UNKNOWN) for what in ("operations", "bytes") if not isinstance(row[what], int))
-    return dict(sorted(found.items(), key=lambda item: (-item[1]["ops"], item[0])))
-
-
 def _rows(found: dict[str, dict[str, int | None]]) -> list[tuple[str, ...]]:
     """The cells under `_COLUMNS`, the totals last."""
     columns = {k: [row[k] for row in found.values()] for k in _COLUMNS[1:]}
-    total = {k: _UNKNOWN if _UNKNOWN in column else sum(n for n in column if n) for k, column in columns.items()}
+    total = {k: UNKNOWN if UNKNOWN in column else sum(n for n in column if n) for k, column in columns.items()}
     rows = [(name, *(row[k] for k in _COLUMNS[1:])) for name, row in (*found.items(), ("total", total))]
-    return [tuple("?" if cell is _UNKNOWN else str(cell) for cell in row) for row in rows]
+    return [tuple("?" if cell is UNKNOWN else str(cell) for cell in row) for row in rows]
 
 
 def _plain(found: dict[str, dict[str, int | None]]) -> Iterator[str]:

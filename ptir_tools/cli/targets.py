@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import click
 
-from ptir_tools.cli.exits import unknown_name
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
+from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.dialects.pto.targets import TARGETS, Target
 
 

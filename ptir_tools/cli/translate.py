@@ -9,20 +9,30 @@ from typing import Any
 import click
 
 from ptir_tools.cli import checking
-from ptir_tools.cli import weights as weights_file
-from ptir_tools.cli.exits import unknown_name
-from ptir_tools.cli.options import assignment, file_argument, output_option, subcommand
-from ptir_tools.cli.output import distinct, program_text
+from ptir_tools.cli.options import (
+    assignment,
+    check_options,
+    elide_option,
+    file_argument,
+    output_option,
+    split_option,
+    subcommand,
+    target_option,
+    weights_option,
+)
+from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, write_weights
 from ptir_tools.cli.session import Session
-from ptir_tools.cli.splitting import each_program, only_one, split_option
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects.writing import program_text
 
-constants_file = lazy("ptir_tools.cli.constants")
-comments = lazy("ptir_tools.cli.comments")
+arrayfiles = lazy("ptir_tools.core.arrayfiles")
+arrays = lazy("ptir_tools.core.arrays")
+inputs = lazy("ptir_tools.tools.inputs")
+comments = lazy("ptir_tools.tools.comments")
 compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
 ir = lazy("ptir_tools.core.ir")
@@ -53,19 +63,14 @@ class Flags:
     click.option(
         "--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."
     ),
-    click.option("--target", metavar="TARGET", help="--to pto: the target to tile for, a3 or a5."),
+    target_option,
     click.option(
         "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
     ),
-    click.option(
-        "--elide-constants-larger",
-        type=click.IntRange(0),
-        metavar="N",
-        help="Write constants of more than N elements as dense<?>.",
-    ),
-    weights_file.weights_option,
+    elide_option,
+    weights_option,
     split_option,
-    *checking.check_options,
+    *check_options,
 )
 def command(session: Session, file: str, output: str | None, **flags: Any) -> None:
     """Write a program in another format, of its own IR or of another.
@@ -83,7 +88,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     given = Flags(**flags)
     if given.to not in FORMATS:
         raise unknown_name("format", given.to, FORMATS)
-    only_one(given.split_input, constants=given.constants, weights=given.weights)
+    only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
     session.set(target=given.target, placeholders=dict(given.placeholders), lossy=given.lossy)
     session.set(elide_constants=given.elide_constants_larger)
@@ -103,11 +108,11 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
     if flags.constants is not None:
-        session.set(constants=constants_file.read(flags.constants, program) if program.dialect.name == "tiny" else {})
+        session.set(constants=inputs.constants(flags.constants, program) if program.dialect.name == "tiny" else {})
     if between and flags.check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
-    arrays = weights_file.taken_out(session, after, flags.to, flags.weights, output)
+    taken = taken_out(session, after, flags.to, flags.weights, output)
     pieces = program_text(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:
@@ -115,8 +120,10 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
     if flags.check:
         checking.check(session, program, after, flags.check_runs)
     if flags.constants is not None and after.dialect.name in ("tiny", "pto"):
-        constants_file.write(flags.constants, session.options.constants)
-    weights_file.write(flags.weights, arrays)
+        found = {name: arrays.from_literal(x) for name, x in (session.options.constants or {}).items()}
+        with replacing(flags.constants) as file:
+            arrayfiles.save(flags.constants, file, found)
+    write_weights(flags.weights, taken)
     return pieces
 
 
@@ -124,7 +131,7 @@ def _convert(session: Session, program: Program, dialect: str, diagnostics: Diag
     after: Program | None = convert.translate(program, dialect, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if after is None:
-        raise UsageError(f"no way leads from {program.dialect.name} to {dialect}")
+        raise UsageError(f"there is no conversion from {program.dialect.name} to {dialect}")
     return after
 
 

@@ -6,23 +6,26 @@ import sys
 
 import click
 
-from ptir_tools.cli import splitting
-from ptir_tools.cli.options import files_argument, subcommand
+from ptir_tools.cli.options import files_argument, jobs_option, split_option, subcommand, target_option
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.tools import splitting
 
-expectations = lazy("ptir_tools.cli.expectations")
+expectations = lazy("ptir_tools.tools.expectations")
 
 
 @subcommand(
     files_argument,
-    click.option("--target", metavar="TARGET", help="PTO: check legality on a3 or a5, too."),
-    splitting.split_option,
+    target_option,
+    split_option,
+    jobs_option,
     click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
-def command(session: Session, files: tuple[str, ...], target: str | None, split_input: bool, verify_diagnostics: bool) -> None:
+def command(
+    session: Session, files: tuple[str, ...], target: str | None, split_input: bool, jobs: int, verify_diagnostics: bool
+) -> None:
     """Read and verify programs.
 
     Silent when all is well. All independent errors of a file are told in one run, each with a code that
@@ -58,4 +61,4 @@ def command(session: Session, files: tuple[str, ...], target: str | None, split_
             session.reporter.say(f"{source.name}: ok ({', '.join(forms)})")
         return status
 
-    session.each(files, check)
+    session.each(files, check, jobs)

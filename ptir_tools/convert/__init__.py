@@ -81,7 +81,7 @@ def get_conversion_target(target: str, source: str = HUB) -> ConversionTarget | 
 
 
 for _source, _target, _module in (
-    ("mind", "ptir", "ptir_tools.convert.mind_to_ptir"),
+    ("mind", "ptir", "ptir_tools.convert.mind_to_ptir.convert"),
     ("tiny", "ptir", "ptir_tools.convert.tiny_to_ptir.convert"),
     ("ptir", "mind", "ptir_tools.convert.ptir_to_mind.convert"),
     ("ptir", "tiny", "ptir_tools.convert.ptir_to_tiny.convert"),

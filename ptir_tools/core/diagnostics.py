@@ -3,9 +3,21 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Source, Span
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
+
+_LISTED = 12  # so many names are listed when none is near
+_LISTS = {
+    kind: f"`{command}` lists them"
+    for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
+}
 
 
 class Severity(StrEnum):
@@ -106,6 +118,15 @@ class UsageError(Exception):
     def __init__(self, message: str, help: str | None = None) -> None:
         super().__init__(message)
         self.help = help
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
+    """The error for a name that is not one of `known`; the nearest is suggested. `where` follows the name in the message."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, 1)
+    listed = f" (there are: {', '.join(names.values())})" if len(names) <= _LISTED else ""
+    hint = f"; did you mean `{names[near[0]]}`?" if near else listed
+    return UsageError(f"no {kind} `{name}`{where}{hint}", None if hint else _LISTS.get(kind))
 
 
 @dataclass(slots=True)

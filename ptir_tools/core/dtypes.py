@@ -106,3 +106,30 @@ _CODES = {
 def struct_code(dtype: DType) -> str | None:
     """The `struct` format of an element, or None when there is none (bf16, fp8, 4-bit, complex)."""
     return _CODES.get(dtype)
+
+
+_HOLDS = {
+    FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
+    FP8_E5M2: {FP8_E5M2, BF16, F16, F32, F64},
+    BF16: {BF16, F32, F64},
+    F16: {F16, F32, F64},
+    F32: {F32, F64},
+    F64: {F64},
+}
+
+
+def lossless(source: DType, target: DType) -> bool:
+    """Whether a cast from `source` to `target` keeps every value."""
+    if source is target or source.kind is Kind.BOOL:
+        return True
+    if target.kind is Kind.BOOL or (source.is_complex and not target.is_complex):
+        return False
+    if source.is_complex:
+        return source.bits <= target.bits
+    if target.is_complex:
+        return lossless(source, F32 if target.bits == 64 else F64)
+    if source.is_float:
+        return target in _HOLDS[source]
+    if target.is_float:
+        return source.bits - source.is_signed <= target.precision
+    return target.min <= source.min and source.max <= target.max

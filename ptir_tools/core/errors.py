@@ -73,12 +73,14 @@ class Step:
         return unit(declared) if declared is not None else max(floats, default=fine(self.dtypes[0]))
 
     def run(self, operands: Sequence[Any], **given: Any) -> list[Array]:
-        """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes."""
+        """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes. Of real
+        operands (magnitudes, errors) they are real, also where the result of the op is complex."""
         wide = {name: _wide(x) for name, x in (self.keywords | given).items()}
         d = self.op.defn
         with np.errstate(all="ignore"):
             answer = d.body(*d.split(self.op.attrs, operands), **wide)
-        return [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
+        found = [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
+        return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
 
     def sizes(self, operands: Sequence[Any], **given: Any) -> Array:
         """What the body makes of real numbers that are no less than 0; a body may give them its own complex dtype."""
@@ -356,14 +358,13 @@ def ranked(axis: str = "axis", places: int = 0) -> Rule:
         x, e = arrays.widen(step.operands[0]), step.errors[0]
         if e is EXACT:
             return [EXACT] * len(step.results)
-        found = monotone(step) if places else [EXACT]
         at = step.op.attr(axis) % x.ndim
         low, high = np.sort(x - e, axis=at), np.sort(x + e, axis=at)
         # Where intervals of the sorted axis overlap, the places may be others.
         touching = np.any(np.take(high, range(x.shape[at] - 1), at) >= np.take(low, range(1, x.shape[at]), at), at, keepdims=True)
         wrong = np.where(touching, np.inf, 0.0) if places else _contested(x, e, at)
         kept = np.broadcast_to(wrong if places or step.op.attr("keepdims") else np.squeeze(wrong, at), step.results[places].shape)
-        return [*found, kept] if places else [kept]
+        return [*monotone(step)[:places], kept]
 
     return rule
 

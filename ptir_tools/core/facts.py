@@ -69,13 +69,11 @@ class View(NamedTuple):
     """The op only looks at the storage of its first operand.
 
     `seen(op, shape, strides, out)` gives (offset, strides) in elements of its result, of shape `out`, on an operand of `shape`
-    with `strides`; None where it has to copy. `in_order`: it sees all elements in the order that they have. `repeats`: it sees
-    each element any number of times.
+    with `strides`; None where it has to copy. `in_order`: it sees all elements in the order that they have.
     """
 
     seen: Callable[[Op, Extents, Strides, Extents], tuple[int, Strides] | None]
     in_order: bool = False
-    repeats: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -40,6 +40,7 @@ class Trait(Flag):
     ASYNC = auto()  # may return an event
     MEASURES = auto()  # computes extents of its result, which a declared symbol may name
     CALLS = auto()  # its attributes name what it does
+    REPEATS = auto()  # its result consists of the elements of its first operand, repeated
 
 
 PURE = Trait.PURE
@@ -54,6 +55,7 @@ WAITS = Trait.WAITS
 ASYNC = Trait.ASYNC
 MEASURES = Trait.MEASURES
 CALLS = Trait.CALLS
+REPEATS = Trait.REPEATS
 
 # Annotations of operand groups; see the module's docstring.
 Many = tuple[Any, ...]
@@ -139,7 +141,7 @@ class OpDef:
         self.is_constant = CONSTANT in self.traits
         self.is_random = RANDOM in self.traits
         self.commutes = COMMUTES in self.traits
-        self.repeats = self.view is not None and self.view.repeats
+        self.repeats = REPEATS in self.traits
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

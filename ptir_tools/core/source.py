@@ -39,7 +39,7 @@ def pack_json(container: int, index: int) -> Loc:
 JsonPath = tuple[str | int, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Source:
     """A text with its name. Lines and columns are 1-based; a column counts code points.
 
@@ -53,6 +53,9 @@ class Source:
     whole: "Source | None" = None
     start: int = 0
     _lines: list[int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<source {self.name!r}, {len(self.text)} characters>"  # never the text: it may be megabytes
 
     def part(self, start: int, end: int) -> "Source":
         """text[start:end] as a source of its own."""

@@ -71,7 +71,9 @@ class Divergence:
         if self.reason:
             return f"{self.name}: {self.reason}"
         where = f"{self.name}[{', '.join(map(str, self.index))}]" if self.index else self.name
-        needed = "" if self.absolute is None else f"; passes with atol {self.absolute:.3g} or rtol {self.relative:.3g}"
+        ways = (("atol", self.absolute), ("rtol", self.relative))
+        needed = " or ".join(f"{name} {least:.3g}" for name, least in ways if least is not None)
+        needed = f"; passes with {needed}" if needed else ""
         return f"{where} is {self.actual}, expected {self.expected} ({self.count} elements differ{needed})"
 
 
@@ -300,19 +302,33 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
     for free in (inputs, names):
         upward = range(2, 2 + len(free))
         spread = max(12, len(free))
-        for sizes in (upward, *(rng.sample(range(1, spread + 1), len(free)) for _ in range(_ATTEMPTS))):
-            found = dict(zip(free, sizes, strict=True))
-            if _fits(program, {**bound, **found}):
-                return found
+        if _completed(program, {**bound, **dict(zip(free, upward, strict=True))}, free) is not None:
+            return dict(zip(free, upward, strict=True))
+        for _ in range(_ATTEMPTS):
+            sizes = dict(zip(rng.sample(free, len(free)), rng.sample(range(1, spread + 1), len(free)), strict=True))
+            if (found := _chosen(program, bound, sizes)) is not None:
+                return {n: found[n] for n in free}
     return dict(zip(names, range(2, 2 + len(names)), strict=True))
 
 
-def _fits(program: Program, numbers: dict[str, int]) -> bool:
-    """Whether every type of `program` is right, and known, with these sizes."""
+def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:
+    """A number for each symbol of `sizes`: what follows from those before it, else the one given; None when they do not fit."""
+    known: dict[str, int] | None = dict(bound)
+    for name, size in sizes.items():
+        if known is None:
+            return None
+        if name not in known:
+            known = _completed(program, {**known, name: size}, [n for n in sizes if n not in known and n != name])
+    return None if known is None else _completed(program, known)
+
+
+def _completed(program: Program, numbers: dict[str, int], left: Sequence[str] = ()) -> dict[str, int] | None:
+    """`numbers` and what follows from them; None where a type of `program` is wrong with them, or open for good: what is `left`
+    gets its number later."""
     static = clone(program)
+    found = dict(numbers)
     try:
-        symbols.bind(static, numbers)
-        symbols.specialize(static, numbers)
-    except Violation:
-        return False
-    return True
+        symbols.specialize(static, found)
+    except Violation as violation:
+        return found if violation.code == "UnboundSymbol" and any(n not in found for n in left) else None
+    return found

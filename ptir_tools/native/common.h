@@ -12,6 +12,10 @@
 #define CLONES
 #endif
 
+/* The text of what a macro stands for. */
+#define PTIR_TEXT_(x) #x
+#define PTIR_TEXT(x) PTIR_TEXT_(x)
+
 enum { PATIENCE = 1 << 29 };
 
 /* Whether to stop, after so many more element operations. */

@@ -22,17 +22,12 @@ typedef struct {
     ptrdiff_t batch, rows, columns;
 } ptir_matrix;
 
-/* Floats of scratch that ptir_gemm needs. */
-size_t ptir_gemm_scratch(void);
-
-/* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. With `packed`, one
- * right operand for all of the stack, c is not read. */
-void ptir_gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
-               float *scratch, ptir_watch *watch);
-
-/* A right operand of k rows and n columns in the order in which ptir_gemm reads it; the floats that this takes. */
-void ptir_pack(float *to, ptir_matrix c, size_t k, size_t n);
-size_t ptir_packed_floats(size_t k, size_t n);
+/* A stack of matrices of 8-bit integers. */
+typedef struct {
+    const uint8_t *data;
+    ptrdiff_t batch, rows, columns;
+    int is_signed;
+} ptir_bytes;
 
 /* A stack of matrices of f32, f16 or bf16, each in order along one of its axes. */
 typedef struct {

@@ -1,7 +1,9 @@
 /* The only file that knows Python: checks buffers, releases the GIL, calls kernels. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdlib.h>
 #include <string.h>
+#include "isa.h"
 #include "kernels.h"
 #include "placement.h"
 
@@ -71,12 +73,12 @@ static int multiplies(const Py_buffer *out, const Py_buffer *a, const Py_buffer 
 {
     int fits = a->shape[0] == out->shape[0] && a->shape[1] == out->shape[1];
     if (b->ndim == 1)
-        fits = fits && (size_t)b->shape[0] == ptir_packed_floats((size_t)a->shape[2], (size_t)out->shape[2]) && is_dense(b);
+        fits = fits && (size_t)b->shape[0] == ptir_isa_in_use()->packed_floats((size_t)a->shape[2], (size_t)out->shape[2]) && is_dense(b);
     else
         fits = fits && b->ndim == 3 && b->shape[0] == out->shape[0] && b->shape[2] == out->shape[2] && a->shape[2] == b->shape[1];
     if (!fits)
         return fail("shapes do not multiply");
-    if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < ptir_gemm_scratch() * sizeof(float))
+    if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < ptir_isa_in_use()->gemm_scratch() * sizeof(float))
         return fail("the result is not dense, or scratch is too small");
     return 1;
 }
@@ -97,7 +99,44 @@ static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count
         ptir_matrix right = packed ? (ptir_matrix){NULL, 0, 0, 0} : matrix(&view[2]);
         PyThreadState *saved = PyEval_SaveThread();
         ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_gemm(view[0].buf, matrix(&view[1]), right, packed, m[0], m[1], out[2], m[2], view[3].buf, &watch);
+        ptir_isa_in_use()->gemm(view[0].buf, matrix(&view[1]), right, packed, m[0], m[1], out[2], m[2], view[3].buf, &watch);
+        PyEval_RestoreThread(saved);
+        good = !watch.stopped;
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    (void)self;
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
+                        "strides, in 32 bits that wrap; out is dense.");
+
+static ptir_bytes bytes_of(const Py_buffer *view)
+{
+    return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b'};
+}
+
+static PyObject *py_igemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {3, 3, 3, 1};
+    static const char *const formats[] = {"iI", "bB", "bB", "f"};
+    Py_buffer view[4];
+    int held = 0, good = count == 4 || fail("igemm takes 4 arguments");
+    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], formats[held], held == 0 || held == 3)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape, *a = view[1].shape, *b = view[2].shape;
+        good = (a[0] == out[0] && b[0] == out[0] && a[1] == out[1] && b[2] == out[2] && a[2] == b[1]) || fail("shapes do not multiply");
+        size_t needed = ptir_isa_in_use()->igemm_scratch() * sizeof(float);
+        if (good && (!is_dense(&view[0]) || !is_dense(&view[3]) || (size_t)view[3].len < needed))
+            good = fail("the result is not dense, or scratch is too small");
+    }
+    if (good) {
+        const Py_ssize_t *a = view[1].shape, *out = view[0].shape;
+        PyThreadState *saved = PyEval_SaveThread();
+        ptir_watch watch = {is_interrupted, &saved, 0, 0};
+        ptir_isa_in_use()->igemm(view[0].buf, bytes_of(&view[1]), bytes_of(&view[2]), a[0], a[1], out[2], a[2], view[3].buf, &watch);
         PyEval_RestoreThread(saved);
         good = !watch.stopped;
     }
@@ -153,10 +192,10 @@ static PyObject *py_pack(PyObject *self, PyObject *const *args, Py_ssize_t count
     }
     size_t k = (size_t)b.shape[0], n = (size_t)b.shape[1];
     Py_ssize_t size = b.itemsize;
-    int good = (is_dense(&out) && (size_t)out.shape[0] == ptir_packed_floats(k, n)) || fail("the result is not as long as needed");
+    int good = (is_dense(&out) && (size_t)out.shape[0] == ptir_isa_in_use()->packed_floats(k, n)) || fail("the result is not as long as needed");
     if (good) {
         Py_BEGIN_ALLOW_THREADS
-        ptir_pack(out.buf, (ptir_matrix){b.buf, 0, b.strides[0] / size, b.strides[1] / size}, k, n);
+        ptir_isa_in_use()->pack(out.buf, (ptir_matrix){b.buf, 0, b.strides[0] / size, b.strides[1] / size}, k, n);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&b);
@@ -350,6 +389,7 @@ static PyMethodDef methods[] = {
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
@@ -376,12 +416,33 @@ static PyObject *op_names(void)
     return tuple;
 }
 
+/* ISA: the instruction set in use; ISAS: all that this machine can run, the fastest first. */
+static int add_isas(PyObject *made)
+{
+    PyObject *all = PyList_New(0);
+    for (const ptir_isa *const *isa = ptir_isas(); all && *isa; isa++) {
+        PyObject *name = PyUnicode_FromString((*isa)->name);
+        if (!name || PyList_Append(all, name) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(name);
+    }
+    PyObject *tuple = all ? PyList_AsTuple(all) : NULL;
+    int status = tuple ? PyModule_AddObjectRef(made, "ISAS", tuple) : -1;
+    Py_XDECREF(all);
+    Py_XDECREF(tuple);
+    return status < 0 ? status : PyModule_AddStringConstant(made, "ISA", ptir_isa_in_use()->name);
+}
+
 PyMODINIT_FUNC PyInit__native(void)
 {
+    const char *wanted = getenv("PTIR_ISA");
+    if (wanted && *wanted && !ptir_use_isa(wanted))
+        return PyErr_Format(PyExc_ValueError, "PTIR_ISA=%s: this machine has no kernels for that", wanted);
     PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
     if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
-        PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_gemm_scratch()) < 0 ||
-        PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_packed_floats(1, 1)) < 0 ||
+        add_isas(made) < 0 || PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_isa_in_use()->gemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->packed_floats(1, 1)) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0) {
         Py_XDECREF(names);

@@ -9,6 +9,7 @@ from typing import Any
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, struct_code
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import exact
 
 
@@ -26,8 +27,20 @@ def element_of(literal: Literal | None) -> bytes | None:
     """The bytes of the one element that a constant consists of, or repeats; None when there is no such."""
     if literal is None or literal.data is None:
         return None
-    one = literal.splat or not (t := literal.type).shape or (t.is_static and t.count == 1)
-    return literal.data if one else None
+    t, data = literal.type, literal.data
+    if literal.splat or not t.shape or (t.is_static and t.count == 1):
+        return data
+    size = t.dtype.bits // 8
+    first = data[:size]
+    same = size and data.startswith(first, size) and len(data) <= LIMITS.fold_bytes and data == first * (len(data) // size)
+    return first if same else None
+
+
+def source(x: Operand) -> Operand:
+    """What `x` repeats the elements of (trait REPEATS), through all such ops."""
+    while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
+        x = x.op.operands[0]
+    return x
 
 
 def scalar_of(x: Operand) -> Any:
@@ -35,9 +48,7 @@ def scalar_of(x: Operand) -> Any:
 
     Looks through broadcasts, as captured programs write their scalars.
     """
-    while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
-        x = x.op.operands[0]
-    literal = literal_of(x)
+    literal = literal_of(source(x))
     data = element_of(literal)
     return None if literal is None or data is None else number(literal.type.dtype, data)
 

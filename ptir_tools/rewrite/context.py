@@ -16,6 +16,7 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.walks import post_order
 from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet
+from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.pipeline import Step
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.step_log import Unnamed, op_text
@@ -30,6 +31,9 @@ class Floats(StrEnum):
     STRICT = "strict"
     DEFAULT = "default"
     FAST = "fast"
+
+
+EFFECTS = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ORDER, Floats.FAST: Effect.RANGE}
 
 
 class PassFailure(Exception):
@@ -101,6 +105,7 @@ class PassContext:
     def greedy(self, **more: Any) -> GreedyConfig:
         """The configuration of a greedy driver in this context; keywords are further fields."""
         given = (self.max_iterations, self.options.get("max-iterations"), self.steps_left)
+        more.setdefault("effect", EFFECTS[self.floats])
         return GreedyConfig(
             max_iterations=min((n for n in given if n is not None), default=None),
             expensive_checks=self.expensive_checks,
@@ -109,6 +114,19 @@ class PassContext:
             log=self.log and self.record,
             **more,
         )
+
+    def apply(self, program: Program, patterns: FrozenPatternSet, **more: Any) -> None:
+        """Drive `patterns` over every function and region, and count what was done; keywords as for `greedy`."""
+        for rw in self.rewriters(program):
+            self.tally(self.drive(rw, patterns, self.greedy(**more)))
+
+    def tally(self, stats: GreedyStats) -> None:
+        """Add what the driver did to the statistics of the pass that runs."""
+        self.count("rewrites", stats.rewrites)
+        self.count("folds", stats.folds)
+        self.count("erased", stats.erased)
+        for name, n in stats.patterns.items():
+            self.count(name, n)
 
     def drive(self, rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig) -> GreedyStats:
         """Run the greedy driver; its rewrites and folds are steps. Warns when `max_iterations` may have kept it from the end."""

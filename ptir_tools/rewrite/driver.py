@@ -398,12 +398,15 @@ class _Driver:
         return done
 
     def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
-        """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say)."""
+        """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say) or the
+        dialect has no such constant."""
         rw, v = self.rw, op.results[0]
         by = found.literal if isinstance(found, Materialize) else found.operand
         if not rw.accepts(v, by):
             return False
         if isinstance(by, Literal) and rw.dialect.constant and (isinstance(found, Materialize) or rw.is_result(v)):
+            if not rw.has_constant(by):
+                return False
             rw.become_constant(op, by)
         else:
             rw.replace(op, by)

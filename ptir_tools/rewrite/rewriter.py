@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from ptir_tools.core.definers import Definers
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
@@ -86,6 +86,14 @@ class Rewriter(Inspector):
         self._put(v, by)
         self._all_lost(v)
 
+    def accepts(self, v: Value, by: Operand) -> bool:
+        """As an inspector says; and where a result is called as the value that it is (`Dialect.renames_results`), that value is
+        new, or made by an op and no result already, so that it can take the name."""
+        if self.dialect.renames_results and self.is_result(v):
+            takes = isinstance(by, Value) and by.op is not None and not self.is_result(by)
+            return takes and super().accepts(v, by)
+        return super().accepts(v, by)
+
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""
         v = op.results[0]
@@ -157,6 +165,14 @@ class Rewriter(Inspector):
         named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
         op.attrs = op.defn.fill(named | attrs)
         self._reworked(op)
+
+    def has_constant(self, literal: Literal) -> bool:
+        """Whether the constant op of the dialect takes `literal`: MIND, say, has no constants without elements."""
+        try:
+            OPS[self.dialect.constant].result_types((), (literal,))
+        except Violation:
+            return False
+        return True
 
     def become_constant(self, op: Op, literal: Literal) -> None:
         """Let `op`, whose one result has the type of `literal`, be the constant op of the dialect."""

@@ -1,64 +1,120 @@
-"""What a rule written as text (`rewrite.rules`) becomes: a pattern with one expression on its left, compiled when first tried."""
+"""What a rule written as text (`rewrite.rules`) becomes: rows of plain data, and patterns that read them when first needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import marshal
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.opdef import OPS, OpDef, create, exact, operand_type
+from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import compatible
-from ptir_tools.rewrite.patterns import Effect, Look, Origin, Pattern
+from ptir_tools.rewrite.patterns import Effect, Look, Origin, Pattern, named, variadic
 from ptir_tools.rewrite.rewriter import Rewriter
 
-Env = dict[str, Any]
-Match = Callable[[Op, Rewriter], Env | None]
+CONST = "const"  # in the place of an op: what a constant may come from
+RowLook = tuple[str | None, str, int]  # as `Look`, by name
+Symbol = tuple[str, str, Any]  # what the code of a row calls it, a kind, a value: see `RuleList.meaning`
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+class Row(NamedTuple):
+    """One orientation of a rule, in values that `marshal` can write; ops and families by their full names."""
+
+    name: str
+    root: str
+    effect: int
+    depth: int
+    wants: tuple[str | None, ...]  # what defines the operands of the root
+    numbers: tuple[tuple[int, Any], ...]
+    looks: tuple[RowLook, ...]
+    looks_for_uses: bool  # whether it asks how often something is used
+    same: tuple[tuple[int, int], ...]  # operands of the root that must be one
+    symbols: tuple[Symbol, ...]  # what the code refers to besides words
+    match: bytes  # the code of a function of the root and the rewriter: what the rule binds, or something false
+    build: bytes  # that of a function of a `Site` and what was bound: the new operand; none where an operand stands there
+
+
+@dataclass(slots=True, eq=False)
+class RuleList:
+    """What the rows of one list share."""
+
+    dialect: Dialect
+    words: dict[str, Any]  # what their code may refer to
+    splat: Callable[[TensorType, Any], list[Op]]
+
+    def function(self, code: bytes, row: Row) -> Callable[..., Any]:
+        """The function that `code` of `row` is."""
+        known = self.words | {name: self.meaning(kind, value) for name, kind, value in row.symbols}
+        found: CodeType = marshal.loads(code)
+        return FunctionType(found, known)
+
+    def meaning(self, kind: str, value: Any) -> Any:
+        """What a symbol stands for: an op or the ops of a family, the default of an attribute, a number or an `exact` key."""
+        if kind == "op":
+            found = named(value)
+            return found[0] if len(found) == 1 else frozenset(found)
+        if kind == "default":
+            op, attr = value
+            return exact(OPS[op].attrs[OPS[op].attr_index[attr]].default)
+        return value
+
+    def origins(self, name: str) -> frozenset[OpDef | type[Literal]]:
+        """What the name of an op, of a family, or `CONST` stands for."""
+        return _constants(self.dialect) if name == CONST else frozenset(named(name))
+
+
+@cache
+def _constants(dialect: Dialect) -> frozenset[OpDef | type[Literal]]:
+    return frozenset([Literal, *(d for d in dialect.ops.values() if d.is_constant or d.repeats)])
+
+
 class RulePattern(Pattern):
     """One orientation of a rule."""
 
-    name: str
-    roots: tuple[str, ...]
-    benefit: int
-    depth: int
-    effect: Effect
-    wants: Sequence[frozenset[OpDef | type[Literal]] | None]
-    numbers: tuple[tuple[int, Any], ...]
-    looks: Sequence[Look]
-    uses: Sequence[Look]  # those that look for how often something is used
-    same: Sequence[tuple[int, int]]  # operands of the root that must be one
-    text: str  # a lambda of the root and the rewriter: the names that the rule binds when it matches
-    known: dict[str, Any]  # what the text refers to
-    build: Callable[[Env, Site], Operand]
-    stands: str  # the name on the right side, where that is all there is
-    match: Match | None = None  # the text, compiled when first wanted
+    __slots__ = ("benefit", "build", "depth", "effect", "list", "match", "name", "numbers", "origins", "roots", "row")
+
+    def __init__(self, row: Row, made_of: RuleList, benefit: int) -> None:
+        self.row, self.list, self.benefit = row, made_of, benefit
+        self.name, self.roots, self.depth, self.numbers = row.name, (row.root,), row.depth, row.numbers
+        self.effect = Effect(row.effect)
+        self.match: Callable[[Op, Rewriter], Any] | None = None  # made when first tried, as is `build`
+        self.build: Callable[..., Operand] | None = None
+        self.origins: list[frozenset[OpDef | type[Literal]] | None] | None = None  # what `wants` stands for
 
     def admits(self, origins: Sequence[Origin]) -> bool:
-        if len(origins) != len(self.wants) or any(origins[i] is not origins[j] for i, j in self.same):
+        if len(origins) != len(self.row.wants) or any(origins[i] is not origins[j] for i, j in self.row.same):
             return False
-        return all(w is None or o in w for o, w in zip(origins, self.wants, strict=True))
+        if self.origins is None:
+            self.origins = [None if name is None else self.list.origins(name) for name in self.row.wants]
+        return all(w is None or o in w for o, w in zip(origins, self.origins, strict=True))
 
-    def looks_through(self) -> Sequence[Look]:
-        return self.looks
+    def looks_through(self) -> Iterable[Look]:
+        for below, user, level in self.row.looks:
+            ops = [None] if below is None else [d for d in self.list.origins(below) if isinstance(d, OpDef)]
+            yield from ((d, u, level) for d in ops for u in named(user))
 
-    def looks_for_uses(self) -> Sequence[Look]:
-        return self.uses
+    def looks_for_uses(self) -> Iterable[Look]:
+        return self.looks_through() if self.row.looks_for_uses else ()
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
         if self.match is None:
-            self.match = compiled(self.text, self.name, self.known)
-        if not (env := self.match(root, rw)):
+            self.match = self.list.function(self.row.match, self.row)
+        if not (bound := self.match(root, rw)):
             return False
         result = root.results[0]
-        if self.stands:
-            return _stands(env[self.stands], root, rw)
-        site = Site(result)
+        if not self.row.build:
+            return _stands(bound[0], root, rw)
+        if self.build is None:
+            self.build = self.list.function(self.row.build, self.row)
+        site = Site(result, self.list.splat)
         try:
-            by = self.build(env, site)
+            by = self.build(site, *bound)
         except Violation:
             return False
         if operand_type(by) is not result.type and not site.declare(by):
@@ -85,7 +141,25 @@ class Site:
     """The ops of a right side in the making: nothing is inserted before the whole is known to be well typed."""
 
     result: Value
+    splat: Callable[[TensorType, Any], list[Op]]
     ops: list[Op] = field(default_factory=list)
+
+    def op(self, d: OpDef, operands: Sequence[Operand], attrs: dict[str, Any]) -> Value:
+        """A new op."""
+        new = create(d, [operands] if variadic(d) else operands, attrs)
+        self.ops.append(new)
+        return new.results[0]
+
+    def like(self, op: Op, operands: Sequence[Operand], attrs: dict[str, Any]) -> Value:
+        """A new op like `op`, with its attributes but `attrs`."""
+        return self.op(op.defn, operands, op.defn.named(op.attrs) | attrs)
+
+    def number(self, number: Any) -> Value:
+        """A constant of the root's type, all elements `number`."""
+        if not isinstance(self.result.type, TensorType):
+            raise Violation("TypeMismatch", "a number needs a tensor type")
+        self.ops += self.splat(self.result.type, number)
+        return self.ops[-1].results[0]
 
     def declare(self, by: Operand) -> bool:
         """Give the new value the root's type where its rule leaves extents open; False when the types differ."""
@@ -93,8 +167,3 @@ class Site:
             return False
         by.type = self.result.type
         return True
-
-
-def compiled(text: str, rule: str, known: dict[str, Any]) -> Any:
-    """The value of an expression in the text of `rule`, over `known`."""
-    return eval(compile(text, f"<rule {rule}>", "eval"), known)  # of our own rules, never of a program

@@ -426,10 +426,10 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
 
 
 def _inputs(program: Program) -> tuple[Program, dict[str, Array]]:
-    """The program with small sizes for its symbols, and random inputs."""
-    sizes = compare.small_sizes(program, {})
+    """The program with small sizes for its symbols, and random inputs. Raises Violation when there are no such sizes."""
     static = clone(program)
-    symbols.bind(static, sizes)
+    if symbols.symbols(static):
+        symbols.specialize(static, compare.small_sizes(program, {}))
     return static, inputs.random_inputs(static, 0)
 
 

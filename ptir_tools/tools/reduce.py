@@ -15,7 +15,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format, reading
-from ptir_tools.tools import resizing, shrinking
+from ptir_tools.tools import shrinking
 
 _REPLACEMENTS = (shrinking.by_operand, shrinking.by_constant, shrinking.by_parameter)
 Interesting = Callable[[str], bool]
@@ -124,14 +124,14 @@ class Reducer:
 
     def extents(self) -> None:
         """Make extents smaller, each wherever it is, biggest first."""
-        for old in resizing.extents(self.program):
-            for new, attributes in product(resizing.below(old), (True, False)):
-                if self.attempt(f"extent {old} as {new}", resizing.resized(old, new, attributes)):
+        for old in shrinking.extents(self.program):
+            for new, attributes in product(shrinking.below(old), (True, False)):
+                if self.attempt(f"extent {old} as {new}", shrinking.resized(old, new, attributes)):
                     break
 
     def numbers(self) -> None:
         """Make numbers in the text smaller, as long as one can be."""
-        while any(self.try_text(what, text) for what, text in resizing.smaller_numbers(self.text)):
+        while any(self.try_text(what, text) for what, text in shrinking.smaller_numbers(self.text)):
             pass
 
     def attempt(self, what: str, edit: shrinking.Edit) -> bool:

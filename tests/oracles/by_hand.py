@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from ptir_oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, wrap
+from ptir_oracle import COMPLEX, FLOATS, INTEGERS, NAME, NUMPY, rounded, wrap
 
 from oracles.check import Want, default_accum, saturated, wide
 
@@ -118,8 +118,11 @@ def div(x: np.ndarray, y: np.ndarray) -> Want:
 @means("cast")
 def cast(x: np.ndarray, dtype: Any) -> Any:
     """The contract's table, and `x != 0` for i1."""
-    source, target = NAME[x.dtype], str(dtype)
-    values = wide(x)
+    return converted(wide(x), NAME[x.dtype], str(dtype))
+
+
+def converted(values: np.ndarray, source: str, target: str) -> Any:
+    """Numbers of one dtype in another, by the same table."""
     if target == "i1":
         return each(lambda v: v != 0, values).astype(np.bool_)
     if target in FLOATS or target in COMPLEX:
@@ -191,7 +194,9 @@ def combined(kind: str, reduce: Callable[[np.ndarray, Any, Any], np.ndarray], x:
         if dtype == "fp8_e4m3":
             total = each(lambda v: math.nan if math.isinf(v) else v, total)
     if dtype in INTEGERS:
-        return Want(saturated(wide(wrap(total, accum)), out), out)
+        return converted(wide(wrap(total, accum)), accum, out)
+    if out in (*INTEGERS, "i1"):
+        return converted(wide(rounded(_numbers(total, dtype), accum)), accum, out)
     return Want(_numbers(total, dtype), out, steps, scale, accum)
 
 
@@ -234,7 +239,7 @@ def window_reduced(
 
 
 @means("segment_reduce")
-def segmented(data: np.ndarray, ids: np.ndarray, *, kind: str, num_segments: int, **_: Any) -> Want:
+def segmented(data: np.ndarray, ids: np.ndarray, *, kind: str, num_segments: int, accum_dtype: Any = None, **_: Any) -> Want:
     """Row by row into the segments."""
 
     def rows(values: np.ndarray, step: Callable[[Any, Any], Any], start: Any) -> np.ndarray:
@@ -244,7 +249,7 @@ def segmented(data: np.ndarray, ids: np.ndarray, *, kind: str, num_segments: int
                 out[(segment, *at)] = step(out[(segment, *at)], values[(row, *at)])
         return out
 
-    return combined(kind, rows, data, None, None)
+    return combined(kind, rows, data, accum_dtype, None)
 
 
 @means("argmax")
@@ -298,7 +303,9 @@ def dot_general(
     values = [wide(v) for v in (x, y)]
     total = np.asarray(np.einsum(spec, *values))
     if dtype in INTEGERS:
-        return Want(saturated(wide(wrap(total, accum)), out), out)
+        return converted(wide(wrap(total, accum)), accum, out)
+    if out in (*INTEGERS, "i1"):
+        return converted(wide(rounded(total, accum)), accum, out)
     depth = math.prod(x.shape[i] for i in contract_lhs)
     return Want(total, out, depth + 1, np.einsum(spec, *map(np.abs, values)), accum)
 
@@ -310,10 +317,11 @@ def layer_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, epsilon: f
     value, scale = np.empty_like(rows), np.empty_like(rows)
     for at in np.ndindex(rows.shape[:-1]):
         row = rows[at].tolist()
-        mean = math.fsum(row) / max(len(row), 1)
-        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in row) / max(len(row), 1) + epsilon)
-        value[at] = [(v - mean) / deviation for v in row] * g + b
-        scale[at] = np.abs(g) * max(map(abs, row), default=0) / deviation * 2 + np.abs(b)
+        with np.errstate(all="ignore"):
+            centered = rows[at] - sum(row) / max(len(row), 1)
+            deviation = np.sqrt(sum(np.square(centered)) / max(len(row), 1) + epsilon)
+            value[at] = centered / deviation * g + b
+            scale[at] = np.abs(g) * max(map(abs, row), default=0) / deviation * 2 + np.abs(b)
     steps = 8.0 + rows.shape[-1]
     return Want(np.moveaxis(value, -1, feature_axis), NAME[x.dtype], steps, np.moveaxis(scale, -1, feature_axis))
 
@@ -329,8 +337,11 @@ def along(values: tuple[Any, ...], x: np.ndarray, axis: int | None, missing: Any
     return out
 
 
-def to_steps(real: np.ndarray, axis: int | None, scales: Any, zeros: Any, dtype: str) -> np.ndarray:
-    """The nearest steps, ties to even, saturated; 0 for NaN."""
+def to_steps(real: np.ndarray, axis: int | None, scales: Any, zeros: Any, dtype: str) -> Any:
+    """The nearest steps, ties to even, saturated; 0 for NaN. A float result has no steps."""
+    if dtype in FLOATS:
+        with np.errstate(all="ignore"):
+            return Want(real / along(scales, real, axis, 1.0).astype(np.float64), dtype)
 
     def step(v: float, scale: float, zero: int) -> int:
         q = v / scale

@@ -194,7 +194,7 @@ def scatter_add(
     update_window_dims: Any,
     inserted_window_dims: Any,
     scatter_dims_to_operand_dims: Any,
-    index_vector_dim: int | None,
+    index_vector_dim: int | None = None,
 ) -> Any:
     """XLA's text: the update scatter index picks an index vector, which is spread over the operand's axes, and the window
     index is added to it where no axis was inserted."""

@@ -6,18 +6,17 @@ not translated unless something else uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import log, prod
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.convert.emitter import Match, Pattern, Rule
+from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.ops.linear import pads
 
 if TYPE_CHECKING:
@@ -30,63 +29,12 @@ Shape = tuple[int, ...]
 Padding = Any  # "Valid", "Same" or two pairs
 
 
-@dataclass(slots=True)
-class Match:
-    """`build` makes the result from the operands `needs`; `note` says under which condition."""
-
-    needs: tuple[Operand, ...]
-    build: Callable[[Any], Value]
-    note: str = ""
-
-
-def defined_by(x: Operand, short: str) -> Op | None:
-    """The op called `short` that defines `x`, or None."""
-    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == short else None
-
-
-def constant_of(x: Operand) -> Literal | None:
-    """The literal that `x` is, before any broadcast; None when it is no constant or its payload is missing."""
-    while (op := defined_by(x, "broadcast_to")) is not None:
-        x = op.operands[0]
-    if (op := defined_by(x, "constant")) is not None:
-        x = op.attr("value")
-    return x if isinstance(x, Literal) and x.data is not None else None
-
-
-def splat_of(x: Operand) -> Any:
-    """The one value of all elements of the constant `x`, or None."""
-    literal = constant_of(x)
-    if literal is None or not (literal.splat or literal.type.count == 1):
-        return None
-    return from_literal(scalar_literal(literal)).item()
-
-
-def scalar_literal(literal: Literal) -> Literal:
-    """The rank-0 literal of a literal whose elements are all one value."""
-    return Literal(tensor(literal.type.dtype), literal.data)
-
-
-def type_of(x: Operand) -> TensorType:
-    """The tensor type of an operand."""
-    t: Any = operand_type(x)
-    return tensor(t.dtype, t.shape)
-
-
-def is_zero(x: Operand) -> bool:
-    """Whether `x` is a constant of positive zeros."""
-    literal = constant_of(x)
-    return literal is not None and not any(literal.data or b"1")
-
-
 def relu(op: Op, options: Options) -> Match | None:
     """select(x > 0, x, 0) is Relu, for a NaN too."""
-    pred, x, zero = op.operands
-    compare = defined_by(pred, "compare_gt")
-    if compare is None or compare.operands[0] is not x or not is_zero(compare.operands[1]) or not is_zero(zero):
+    x = relu_operand(op)
+    if x is None or type_of(x).dtype not in (F32, F64):
         return None
-    if type_of(x).dtype not in (F32, F64):
-        return None
-    return Match((x,), lambda emit: emit.last("Relu", emit.value(x)))
+    return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)))
 
 
 def mean(op: Op, options: Options) -> Match | None:
@@ -103,20 +51,20 @@ def mean(op: Op, options: Options) -> Match | None:
     if not n or splat_of(count) != n:
         return None
     attrs = {"axes": named["axes"], "keepdims": named["keepdims"]}
-    return Match((x,), lambda emit: emit.last("Mean", emit.value(x), **attrs))
+    return Match((x,), lambda emit, op, x: emit.last("Mean", emit.value(x), **attrs))
 
 
 def strided_slice(op: Op, options: Options) -> Match | None:
-    """A window cut into rows of a step each, of which the first column stays, is a Slice with steps."""
+    """A window reshaped to rows of a step each, of which the first column stays, is a Slice with steps."""
     firsts = defined_by(op.operands[0], "slice")
     rows = defined_by(firsts.operands[0], "reshape") if firsts else None
     padded = defined_by(rows.operands[0], "pad") if rows else None
     if firsts is None or rows is None or padded is None or any(padded.attr("low")) or any(padded.attr("interior")):
         return None
-    cut, counts = type_of(rows.result), type_of(op.result)
-    if not (cut.is_static and counts.is_static and type_of(padded.result).is_static):
+    matrix, counts = type_of(rows.result), type_of(op.result)
+    if not (matrix.is_static and counts.is_static and type_of(padded.result).is_static):
         return None
-    shape, steps = cut.static_shape[::2], cut.static_shape[1::2]
+    shape, steps = matrix.static_shape[::2], matrix.static_shape[1::2]
     whole = tuple(n * s for n, s in zip(shape, steps, strict=False))
     if len(shape) != len(steps) or whole != type_of(padded.result).static_shape or shape != counts.static_shape:
         return None
@@ -130,7 +78,7 @@ def strided_slice(op: Op, options: Options) -> Match | None:
     else:
         starts = (0,) * len(steps)
     ends = tuple(a + d for a, d in zip(starts, type_of(padded.operands[0]).static_shape, strict=True))
-    return Match((x,), lambda emit: emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=steps))
+    return Match((x,), lambda emit, op, x: emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=steps))
 
 
 def conv2d(op: Op, options: Options) -> Match | None:
@@ -151,7 +99,7 @@ def conv2d(op: Op, options: Options) -> Match | None:
         return None
     strides = patches.attr("strides")
     attrs = {"strides": strides, "padding": _padding(image.static_shape, filter.static_shape, strides, patches.attr("padding"))}
-    return Match((x, f), lambda emit: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
+    return Match((x, f), lambda emit, op, x, f: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
 
 
 def _padding(image: Shape, window: Shape, strides: Shape, pairs: Padding) -> Padding:
@@ -171,7 +119,7 @@ def exp2(op: Op, options: Options) -> Match | None:
     x = wide.operands[0]
     ln2 = Literal(tensor(F32), pack(np.asarray(log(2), np.float32), F32))
     note = "EXP2 becomes Exp(x * ln 2) in f32: the rounding of the product grows with x"
-    return Match((x,), lambda emit: emit.last("Exp", emit("Mul", emit.value(x), emit.constant(ln2))), note)
+    return Match((x,), lambda emit, op, x: emit.last("Exp", emit("Mul", emit.value(x), emit.constant(ln2))), note)
 
 
 def division(op: Op, options: Options) -> Match | None:
@@ -189,41 +137,41 @@ def division(op: Op, options: Options) -> Match | None:
         return None
     factor = to_literal(reciprocals, tensor(literal.type.dtype, divisors.shape))
     note = "the divisors are powers of two: their reciprocals are exact" if exact else "a reciprocal of the divisor is rounded"
-    return Match((x,), lambda emit: _product(emit, x, factor), note)
+    return Match((x,), lambda emit, op, x: _product(emit, x, factor), note)
 
 
-def _product(emit: Any, x: Operand, factor: Literal) -> Value:
-    a, b = emit.slim(x), emit.constant(factor)
+def _product(emit: Any, x: Any, factor: Literal) -> Value:
+    a, b = emit.narrow(x), emit.constant(factor)
     if np.broadcast_shapes(a.type.static_shape, b.type.static_shape) != emit.shape:
         a = emit.value(x)
     made: Value = emit.last("Mul", a, b)
     return made
 
 
-def _lossy(build: Callable[[Any, Operand], Value], note: str) -> Callable[[Op, Options], Match | None]:
-    """A pattern of one float operand, taken with `lossy` alone."""
+def _lossy(rule: Rule, note: str) -> Pattern:
+    """A pattern of one float operand, only with `lossy`."""
 
     def pattern(op: Op, options: Options) -> Match | None:
         x = op.operands[0]
         if not options.lossy or type_of(x).dtype not in (F32, F64):
             return None
-        return Match((x,), lambda emit: build(emit, x), note)
+        return Match((x,), rule, note)
 
     return pattern
 
 
-def _abs(emit: Any, x: Operand) -> Value:
+def _abs(emit: Any, op: Op, x: Any) -> Value:
     v = emit.value(x)
     made: Value = emit.last("Add", emit("Relu", v), emit("Relu", emit("Neg", v)))
     return made
 
 
-def _reciprocal(emit: Any, x: Operand) -> Value:
+def _reciprocal(emit: Any, op: Op, x: Any) -> Value:
     made: Value = emit.last("Exp", emit("Neg", emit("Log", emit.value(x))))
     return made
 
 
-def _rsqrt(emit: Any, x: Operand) -> Value:
+def _rsqrt(emit: Any, op: Op, x: Any) -> Value:
     t = tensor(emit.type.dtype)
     half = emit.constant(Literal(t, pack(np.asarray(-0.5, t.dtype.numpy), t.dtype)))
     made: Value = emit.last("Exp", emit("Mul", emit("Log", emit.value(x)), half))
@@ -237,10 +185,10 @@ def maximum(op: Op, options: Options) -> Match | None:
         x, y = y, x
     if not options.lossy or not is_zero(y) or type_of(x).dtype not in (F32, F64):
         return None
-    return Match((x,), lambda emit: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
+    return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
 
 
-PATTERNS: dict[str, tuple[Callable[[Op, Options], Match | None], ...]] = {
+PATTERNS: dict[str, tuple[Pattern, ...]] = {
     "select": (relu,),
     "cast": (exp2,),
     "reshape": (strided_slice,),

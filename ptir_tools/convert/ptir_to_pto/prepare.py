@@ -59,7 +59,7 @@ class _Prepare:
         operands = [self.operand(x) for x in op.operands]
         expand: dict[str, Callable[..., Value]] = dict.fromkeys(REDUCTIONS, self.reduction) | dict.fromkeys(CURVES, self.curve)
         expand["dot_general"] = self.product
-        if (rule := expand.get(op.defn.short)) is not None and _static(op):
+        if (rule := expand.get(op.defn.short)) is not None and _static(op) and not _dtype(op.result).is_complex:
             made = rule(op, *operands)
         elif op.defn.is_constant and element_of(op.attr("value")) is None:
             made = self.constant(op.attr("value"), op.result.name, op.loc)

@@ -73,8 +73,9 @@ class Translation:
     def run(self) -> None:
         """Translate the entry, or report why not."""
         before = self.diagnostics.errors
-        results = self.block(self.function, self._parameters(), outer=True)
+        parameters = self._parameters()
         try:
+            results = self.block(self.function, parameters, outer=True)
             self.builder.results(*(x for pair in zip(self.function.results, results, strict=True) for x in self._outputs(*pair)))
         except Violation as violation:
             message = f"a result is a constant: {violation.message}"

@@ -1,6 +1,6 @@
 """Index maps of Tiny in PTIR: `take` with constant indices, one source axis at a time where the map lets it.
 
-A map in which every result axis serves at most one source axis (windows, strides, reversal, repetition) is taken apart: each
+A map in which every result axis serves at most one source axis (windows, strides, reversal, repetition) is split: each
 entry becomes a `take` along its own axis with an index constant as small as its own axes. Any other (a diagonal, a reshape
 by `//` and `%`) becomes one `take` from the flattened source. Guards that say no more than that a read lies inside the source
 become a `pad` of it; others select between what is taken and the fill.
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from ptir_tools.convert.emitter import tensor_type
+from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
@@ -29,39 +31,28 @@ else:
     np = lazy("numpy")
 
 
-class Emitter(Protocol):
-    """What a view needs of the conversion that calls it."""
-
-    operands: list[Operand]
-    type: TensorType
-
-    def __call__(self, short: str, *operands: Operand | Sequence[Operand], **attrs: Any) -> Value: ...
-
-    def last(self, short: str, *operands: Operand, **attrs: Any) -> Value: ...
-
-
-def view(emit: Emitter, entries: tuple[str, ...], guards: tuple[str, ...], fill: float) -> Value:
-    """The instructions for a VIEW with these expressions over the result's axes `@k`.
+def view(emit: PtirEmit, x: Operand, entries: Sequence[str], guards: Sequence[str] = (), fill: float = 0) -> Value:
+    """The instructions for a VIEW of `x` with these expressions over the result's axes `@k`.
 
     Raises Violation("UnboundSymbol") where a number is needed: everywhere but on axes that are passed on whole.
     """
-    x: Any = emit.operands[0]
+    source = tensor_type(x)
     maps, conditions = [parse(e) for e in entries], [parse(g) for g in guards]
     for p in (*maps, *conditions):
         if missing := names(str(p)):
             raise unbound(missing, "the index map")
-    if 0 in x.type.shape and 0 not in emit.type.shape:
-        return emit.last("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.type.shape)
+    if 0 in source.shape and 0 not in emit.shape:
+        return emit.last("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.shape)
     used = [a for p in maps for a in axes_of(p)]
     read = _by_axis if len(used) == len(set(used)) else _flat
-    if conditions and read is _by_axis and (widths := _widths(emit, maps, conditions)) is not None:
+    if conditions and read is _by_axis and (widths := _widths(source, emit.type, maps, conditions)) is not None:
         low, high = zip(*widths, strict=True)
         x = emit("pad", x, low=low, high=high, pad_value=rounded(fill, emit.type.dtype))
         maps, conditions = [p + constant(n) for p, n in zip(maps, low, strict=True)], []
     if not conditions:
         return read(emit, x, maps, emit.last)
     inside = read(emit, x, maps, emit)
-    outside = emit("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.type.shape)
+    outside = emit("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.shape)
     return emit.last("select", _mask(emit, conditions), inside, outside)
 
 
@@ -97,18 +88,18 @@ def _values(p: Poly, axes: Sequence[int], extents: tuple[int, ...]) -> Array:
     return np.broadcast_to(np.asarray(found, np.int64), extents)
 
 
-def _indices(emit: Emitter, array: Array, extent: int) -> Value:
+def _indices(emit: PtirEmit, array: Array, extent: int) -> Value:
     """A constant of indices below `extent`; those that a guard excludes are moved inside."""
     dtype = SI32 if extent <= 1 << 31 else SI64
     inside = np.clip(array, 0, max(extent - 1, 0))
     return emit("constant", value=to_literal(inside, tensor(dtype, array.shape)))
 
 
-def _widths(emit: Emitter, maps: list[Poly], guards: list[Poly]) -> list[tuple[int, int]] | None:
+def _widths(x: TensorType, result: TensorType, maps: list[Poly], guards: list[Poly]) -> list[tuple[int, int]] | None:
     """By how much the source is padded before and after on each axis so that no guard is needed. None when the guards
     exclude more or less than what lies outside, and when the padded source would be larger than source and result."""
-    shape = emit.type.shape
-    source = [n for n in emit.operands[0].type.shape if isinstance(n, int)]  # type: ignore[union-attr]
+    shape = result.shape
+    source = [n for n in x.shape if isinstance(n, int)]
     extents = [n for n in shape if isinstance(n, int)]
     if len(source) < len(maps) or len(extents) < len(shape) or 0 in extents:
         return None
@@ -125,23 +116,23 @@ def _widths(emit: Emitter, maps: list[Poly], guards: list[Poly]) -> list[tuple[i
     return widths if seen == len(guards) and size <= prod(source) + prod(extents) else None
 
 
-def _by_axis(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
+def _by_axis(emit: PtirEmit, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
     """Take along one source axis after another; `order` lists the result axes that the axes so far are."""
-    shape, source = emit.type.shape, x.type.shape
+    shape, source = emit.shape, x.type.shape
     whole = [n for n, p in enumerate(maps) if any(str(p) == axis_name(a) and source[n] == shape[a] for a in axes_of(p))]
     order: list[int] = []
-    taken = [n for n in range(len(maps)) if n not in whole]
+    indexed = [n for n in range(len(maps)) if n not in whole]
     in_place = [a for p in maps for a in axes_of(p)] == list(range(len(shape)))
     for n, p in enumerate(maps):
         axes, at = axes_of(p), len(order)
         if n not in whole:
-            make = last if in_place and n == taken[-1] else emit
-            x = _taken(emit, x, at, _values(p, axes, _extents(shape, axes)), _extents(source, [n])[0], make)
+            make = last if in_place and n == indexed[-1] else emit
+            x = _gathered(emit, x, at, _values(p, axes, _extents(shape, axes)), _extents(source, [n])[0], make)
         order.extend(axes)
-    return x if in_place and taken else _arranged(emit, x, order, last)
+    return x if in_place and indexed else _arranged(emit, x, order, last)
 
 
-def _taken(emit: Emitter, x: Any, at: int, indices: Array, extent: int, make: Callable[..., Value]) -> Value:
+def _gathered(emit: PtirEmit, x: Any, at: int, indices: Array, extent: int, make: Callable[..., Value]) -> Value:
     """`x` with axis `at` replaced by the axes of `indices`; `make` makes the last instruction."""
     rank, k = x.type.rank, indices.ndim
     if at == 0:
@@ -151,9 +142,9 @@ def _taken(emit: Emitter, x: Any, at: int, indices: Array, extent: int, make: Ca
     return make("transpose", rows, perm=(*range(k, k + at), *range(k), *range(k + at, k + rank - 1)))
 
 
-def _arranged(emit: Emitter, x: Any, order: list[int], last: Callable[..., Value]) -> Value:
+def _arranged(emit: PtirEmit, x: Any, order: list[int], last: Callable[..., Value]) -> Value:
     """Axes in the order of the result, and those of the result that no entry mentions repeated."""
-    shape = emit.type.shape
+    shape = emit.shape
     wanted = sorted(order)
     whole = len(order) == len(shape)
     if order != wanted:
@@ -167,10 +158,10 @@ def _arranged(emit: Emitter, x: Any, order: list[int], last: Callable[..., Value
     return last("broadcast_to", thin, result_shape=shape)
 
 
-def _flat(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
+def _flat(emit: PtirEmit, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
     """One take from the flattened source."""
     extents = _extents(x.type.shape, range(x.type.rank))
-    shape = _extents(emit.type.shape, range(emit.type.rank))
+    shape = _extents(emit.shape, range(emit.type.rank))
     axes = range(len(shape))
     linear = np.zeros(shape, np.int64)
     for n, p in zip(extents, maps, strict=True):
@@ -180,9 +171,9 @@ def _flat(emit: Emitter, x: Any, maps: list[Poly], last: Callable[..., Value]) -
     return last("take", flat, _indices(emit, linear, count))
 
 
-def _mask(emit: Emitter, guards: list[Poly]) -> Value:
+def _mask(emit: PtirEmit, guards: list[Poly]) -> Value:
     """Whether every guard holds, in the result's shape: a constant over the axes that guards mention, broadcast."""
-    shape = emit.type.shape
+    shape = emit.shape
     axes = sorted({a for g in guards for a in axes_of(g)})
     extents = _extents(shape, axes)
     holds = _holds(guards, axes, extents)

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import numpy_dtype
-from ptir_tools.core.dtypes import BF16, F16, F32
+from ptir_tools.core.dtypes import BF16, F16, F32, SI8, SI32, UI8, UI32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
@@ -49,6 +49,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     A right operand that is constant is packed once.
     """
     (out,) = outs
+    if wraps_in_si32(op):
+        return _bytes(op, ins, out, shop)
     batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
     height, width, depth = (
         prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (rows, columns, contract), strict=True)
@@ -71,6 +73,23 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 
+def wraps_in_si32(op: Op) -> bool:
+    """Whether a contraction is of 8-bit integers, in 32 bits."""
+    accum, out = op.attr("accum_dtype"), op.attr("out_dtype")
+    return tensor_of(op).dtype in (SI8, UI8) and accum in (SI32, UI32) and out is accum
+
+
+def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
+    """Products of 8-bit integers, in 32 bits that wrap."""
+    batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
+    steps: list[Step] = []
+    left = stack(ins[0], (batch, rows, contract), 0, shop, tensor_of(op).dtype, steps)
+    right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, tensor_of(op, 1).dtype, steps)
+    products = _cut(out.reshape(-1, left.shape[1], right.shape[2]), left, right, shop)
+    run, scratch = kernels().igemm, kernels().IGEMM_SCRATCH
+    return [*steps, *threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)]
+
+
 def _packed(right: Array) -> Array:
     """A right operand, of any dtype that f32 holds, in the order in which the kernel reads it."""
     depth, width = right.shape
@@ -80,13 +99,16 @@ def _packed(right: Array) -> Array:
 
 
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
-    """A stack of products, cut for the threads: by matrix, or by row when there is one matrix."""
+    """A stack of f32 products, cut for the threads."""
+    return [(kernels().gemm, (*piece, shop.scratch((kernels().GEMM_SCRATCH,), F32))) for piece in _cut(out, left, right, shop)]
+
+
+def _cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Array, Array, Array]]:
+    """A stack of products in pieces for the threads: by matrix, or by row when there is one matrix."""
     workers = shop.threads if out.size * left.shape[2] >= threads.PRODUCT_WORTH else 1
     if len(out) == 1:
-        pieces = [(out[:, s], left[:, s], right) for s in threads.cuts(out.shape[1], workers)]
-    else:
-        pieces = [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
-    return [(kernels().gemm, (*piece, shop.scratch((kernels().GEMM_SCRATCH,), F32))) for piece in pieces]
+        return [(out[:, s], left[:, s], right) for s in threads.cuts(out.shape[1], workers)]
+    return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
 
 
 # By what an op is in a tile program; others are NumPy steps.

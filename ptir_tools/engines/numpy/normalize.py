@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.ops.normalize import layer_normalize
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, dense, in_f32
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ else:
     np = lazy("numpy")
 
 BLOCK = 1 << 16  # elements
-NEGLIGIBLE = 2.0**-24  # beside deviations of 1
+NEGLIGIBLE = 2.0**-24  # next to deviations of 1
+LEAST = 2.0**-100  # a variance below it may have lost squares to underflow
 
 
 def _layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -31,18 +33,23 @@ def _layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksh
     shape = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
     steps: list[Step] = []
     rows, target = (a.reshape(shape).swapaxes(1, 2) for a in (dense(x, shop, steps), out))
-    return [*steps, (_normalize, (rows, gamma, beta, np.float32(op.attr("epsilon")), target))]
+    return [*steps, (_normalize, (rows, gamma, beta, op.attr("epsilon"), target))]
 
 
-def _normalize(x: Array, gamma: Array, beta: Array, epsilon: Any, out: Array) -> None:
-    """Layer norm over the last axis."""
+def _normalize(x: Array, gamma: Array, beta: Array, epsilon: float, out: Array) -> None:
+    """Layer norm over the last axis. A block with a row whose squares leave the range of f32 is computed in float64."""
     height = max(1, BLOCK // (x.shape[1] * x.shape[2]))
     share = np.full(x.shape[2:], 1 / x.shape[2], np.float32)
     for at in range(0, len(x), height):
-        d = out[at : at + height]
-        np.subtract(x[at : at + height], np.vecdot(x[at : at + height], share)[..., None], d)
+        rows, d = x[at : at + height], out[at : at + height]
+        np.subtract(rows, np.vecdot(rows, share)[..., None], d)
         rest = np.vecdot(d, share)[..., None]  # how far the mean was rounded
-        scale = 1 / np.sqrt(np.vecdot(d, d)[..., None] * share[0] - rest * rest + epsilon)
+        variance = np.vecdot(d, d)[..., None] * share[0] - rest * rest + np.float32(epsilon)
+        if not np.all((variance >= LEAST) & (variance < np.inf)):
+            wide, factor, term = (a.astype(np.float64) for a in (rows, gamma, beta))
+            d[...] = layer_normalize(wide, factor, term, epsilon, 2)
+            continue
+        scale = 1 / np.sqrt(variance)
         if np.max(np.abs(rest * scale)) > NEGLIGIBLE:
             np.subtract(d, rest, d)
         np.multiply(d, scale, d)

@@ -13,6 +13,7 @@ from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.types import type_text
+from ptir_tools.rewrite.vocabulary import of_same_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +68,7 @@ def index(input: Array, *, indices: tuple[int, ...]) -> Array:
     return np.asarray(input[indices])
 
 
-@op("mind.Slice", infer=sliced, traits=PURE | MOVEMENT, generate=drawing.sliced)
+@op("mind.Slice", infer=sliced, fold=of_same_type, traits=PURE | MOVEMENT, generate=drawing.sliced)
 def slice_(input: Array, *, starts: tuple[int, ...], ends: tuple[int, ...], steps: tuple[int, ...]) -> Array:
     """`starts` (inclusive) to `ends` (exclusive) by `steps` along each axis. Indexing and slicing, Slice."""
     bounds = clamped(input.shape, starts, ends)

@@ -132,7 +132,10 @@ def conv2d(input: Array, filter: Array, *, strides: tuple[int, ...], padding: Pa
     """Cross-correlation of an NHWC input with an HWCF filter; outside of the input is 0. Linear algebra, Conv2d."""
 
     def correlate(x: Array, f: Array) -> Array:
-        padded = np.pad(x, [(0, 0), *pads(x.shape, f.shape, strides, padding), (0, 0)])
+        (top, bottom), (left, right) = pads(x.shape, f.shape, strides, padding)
+        n, height, width, channels = x.shape
+        padded = np.zeros((n, top + height + bottom, left + width + right, channels), x.dtype)
+        padded[:, top : top + height, left : left + width] = x
         windows = np.lib.stride_tricks.sliding_window_view(padded, f.shape[:2], axis=(1, 2))
         return np.asarray(np.einsum("nijchw,hwcf->nijf", windows[:, :: strides[0], :: strides[1]], f))
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.facts import Asks, same
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range
 from ptir_tools.dialects.mind.types import type_text
+from ptir_tools.rewrite.vocabulary import of_same_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,25 +67,31 @@ def squeezed(input: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     return input.with_shape(d for i, d in enumerate(input.shape) if i not in axes)
 
 
-@op("mind.Reshape", infer=reshaped, traits=PURE | MOVEMENT, asks=Asks(passed=same))
+def unmoved(op: Op) -> Operand | None:
+    """`input`, when the axes stay in order."""
+    permutation = op.attr("permutation")
+    return op.operands[0] if permutation == tuple(range(len(permutation))) else None
+
+
+@op("mind.Reshape", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping", asks=Asks(passed=same))
 def reshape(input: Array, *, new_shape: tuple[int, ...], result: Result) -> Array:
     """The same elements in row-major order under another shape; -1 is inferred. Shape manipulation, Reshape."""
     return input.reshape(result.static_shape)
 
 
-@op("mind.Transpose", infer=permuted, traits=PURE | MOVEMENT)
+@op("mind.Transpose", infer=permuted, fold=unmoved, traits=PURE | MOVEMENT)
 def transpose(input: Array, *, permutation: tuple[int, ...]) -> Array:
     """Axis `i` of the result is axis `permutation[i]` of the input. Shape manipulation, Transpose."""
     return np.transpose(input, permutation)
 
 
-@op("mind.ExpandDims", infer=expanded, traits=PURE | MOVEMENT)
+@op("mind.ExpandDims", infer=expanded, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
 def expand_dims(input: Array, *, axes: tuple[int, ...], result: Result) -> Array:
     """Axes of extent 1 inserted one after another, in ascending order. Shape manipulation, ExpandDims."""
     return input.reshape(result.static_shape)
 
 
-@op("mind.Squeeze", infer=squeezed, traits=PURE | MOVEMENT)
+@op("mind.Squeeze", infer=squeezed, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
 def squeeze(input: Array, *, axes: tuple[int, ...], result: Result) -> Array:
     """The given axes of extent 1 removed; none given, none removed. Shape manipulation, Squeeze."""
     return input.reshape(result.static_shape)

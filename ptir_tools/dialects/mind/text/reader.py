@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import SI64
@@ -20,7 +21,7 @@ from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
 from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS
 from ptir_tools.dialects.mind.codes import CODES
 from ptir_tools.dialects.mind.text import given as given_values
-from ptir_tools.dialects.mind.text import syntax, usual
+from ptir_tools.dialects.mind.text import syntax
 from ptir_tools.dialects.mind.text.attributes import BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.text.given import Given
 from ptir_tools.dialects.mind.text.statements import (
@@ -37,6 +38,7 @@ from ptir_tools.dialects.mind.text.statements import (
 from ptir_tools.dialects.mind.types import DTYPES
 
 _MEANT = re.compile(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
+_SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
 _STAND_IN = Literal(tensor(SI64), bytes(8))
 
 
@@ -62,7 +64,7 @@ class Line:
     def statement(self) -> Statement | None:
         """What the line says; None when it could not be parsed."""
         if self.parsed is None and self.usual is not None:
-            self.parsed = usual.statement(self.code, self.start)
+            self.parsed = syntax.parse(self.code, self.start, Diagnostics())
         return self.parsed
 
 
@@ -115,11 +117,17 @@ class Reader:
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""
+        take, whole = grammars.lines("mind").match, set()
         for line in self.lines:
-            if line.code and (found := usual.instruction(line.code)) is not None:
-                line.usual = found
-            elif line.code:
+            if not line.code:
+                continue
+            said = found.group(*_SAID) if (found := take(line.code)) is not None else None
+            if said not in whole:
                 line.parsed = syntax.parse(line.code, line.start, self.diagnostics)
+                if found is None or line.parsed is None:
+                    continue
+                whole.add(said)
+            line.usual = found
         for line in self.lines:
             if line.usual is None or self.outputs or not self.known(line, line.usual):
                 self.statement(line)
@@ -141,8 +149,8 @@ class Reader:
     def known(self, line: Line, found: re.Match[str]) -> bool:
         """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
         look at or to report."""
-        name, opcode, listed, *more = found.groups()
-        plan = self.plans.get((opcode, self.sliced, *more))
+        name, listed = found.group("id", "operands")
+        plan = self.plans.get((self.sliced, *found.group(*_SAID)))
         name, values = name[1:], self.scope.values
         if plan is None or name in values:
             return False
@@ -176,8 +184,7 @@ class Reader:
             quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
             v, found = line.value, line.usual
             if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
-                opcode, *more = found.group(2, 4, 5, 6)
-                self.plans[opcode, sliced, *more] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
+                self.plans[sliced, *found.group(*_SAID)] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
         elif isinstance(statement, Alias):
             self.alias(statement, line)
         elif isinstance(statement, Outputs):

@@ -1,19 +1,17 @@
-"""A line of MIND text as a statement: by the grammar, but for lines in their usual form."""
+"""A line of MIND text as a statement, by the grammar."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Span
-from ptir_tools.dialects.mind.text import usual
 from ptir_tools.dialects.mind.text.statements import (
     WORDS,
     Alias,
@@ -27,11 +25,7 @@ from ptir_tools.dialects.mind.text.statements import (
     TypeText,
     canonical_id,
 )
-
-if TYPE_CHECKING:
-    import lark
-else:
-    lark = lazy("lark")
+from ptir_tools.grammars.parser import Parser, Refused, Token
 
 SYNTAX = "E1007"
 
@@ -72,29 +66,27 @@ class LexicalError(Exception):
 
 def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     """The statement of one line of code that begins at `start` of the source, or None after reporting what is wrong."""
-    if (found := usual.statement(code, start)) is not None:
-        return found
-    return parse_by_grammar(code, start, diagnostics)
-
-
-def parse_by_grammar(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
-    """As `parse`, for a line of any form."""
     if (depth := _depth(code)) > LIMITS.nesting:
         raise LimitExceeded(f"brackets are nested {depth} deep, the limit is {LIMITS.nesting}")
     parser, actions = _parser()
     actions.start = start
     try:
-        statement: Any = parser.parse(code)
+        found: Statement = parser.parse(code, "line")
     except LexicalError as error:
         diagnostics.error(error.code, error.message, Span(start + error.start, start + error.end))
-    except lark.exceptions.UnexpectedCharacters as error:
-        _bad_character(code, error.pos_in_stream or 0, start, diagnostics)
-    except lark.exceptions.UnexpectedInput as error:
-        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
+    except Refused:
+        _report(code, start, diagnostics)
     else:
-        found: Statement = statement
         return found
     return None
+
+
+def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
+    error = grammars.refused("mind", code, "line")
+    if grammars.is_character(error):
+        _bad_character(code, error.pos_in_stream or 0, start, diagnostics)  # type: ignore[attr-defined]
+    else:
+        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
 
 
 def _depth(code: str) -> int:
@@ -116,9 +108,9 @@ def _bad_character(code: str, at: int, start: int, diagnostics: Diagnostics) -> 
 
 
 @cache
-def _parser() -> tuple[lark.Lark, _Actions]:
+def _parser() -> tuple[Parser, _Actions]:
     actions = _Actions()
-    return grammars.load("mind", actions), actions
+    return grammars.parser("mind", actions), actions
 
 
 class _Actions:
@@ -126,8 +118,8 @@ class _Actions:
 
     start = 0
 
-    def name(self, token: lark.Token) -> Name:
-        at = self.start + (token.start_pos or 0)
+    def name(self, token: Token) -> Name:
+        at = self.start + token.start_pos
         return Name(canonical_id(token) if token.type == "VID" else str(token), Span(at, at + len(token)))
 
     def line(self, parts: Sequence[Any]) -> Statement:
@@ -197,18 +189,18 @@ class _Actions:
     def annotation(self, parts: Sequence[Any]) -> Any:
         head, dtype, *extents = parts
         if len(extents) == 2:
-            at = head.start_pos or 0
+            at = head.start_pos
             raise LexicalError(SYNTAX, "the type has two lists of extents", at, at + len(head))
         name = self.name(dtype)
         return "type", TypeText(name, extents[0] if extents else (), Span(self.name(head).span.start, name.span.end))
 
 
-def _fault(token: lark.Token, code: str, message: str, at: int = 0, width: int | None = None) -> LexicalError:
-    start = (token.start_pos or 0) + at
+def _fault(token: Token, code: str, message: str, at: int = 0, width: int | None = None) -> LexicalError:
+    start = token.start_pos + at
     return LexicalError(code, message, start, start + (len(token) if width is None else width))
 
 
-def _number(token: lark.Token) -> int | float:
+def _number(token: Token) -> int | float:
     if _INTEGER.fullmatch(token):
         return _integer(token)
     if _FLOAT.fullmatch(token):
@@ -219,7 +211,7 @@ def _number(token: lark.Token) -> int | float:
     raise _fault(token, "E1005", f"`{token}` is not a number")
 
 
-def _integer(token: lark.Token) -> int:
+def _integer(token: Token) -> int:
     if not _INTEGER.fullmatch(token):
         raise _fault(token, "E1005", f"`{token}` is not an integer")
     if len(token) > LIMITS.integer_digits:
@@ -227,7 +219,7 @@ def _integer(token: lark.Token) -> int:
     return int(token)
 
 
-def _string(token: lark.Token) -> str:
+def _string(token: Token) -> str:
     pieces: list[str] = []
     text, at = str(token)[1:-1], 0
     while (found := text.find("\\", at)) >= 0:

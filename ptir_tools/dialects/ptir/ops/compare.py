@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.dtypes import I1, DType, lossless
 from ptir_tools.core.facts import NOTHING, Asked, Asks, InPlace, Kernel, Need, View, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
@@ -14,10 +14,10 @@ from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op, ope
 from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
-from ptir_tools.dialects.ptir.ops.folds import made_by, tensor_type
-from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of, lossless
+from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
 from ptir_tools.rewrite.constants import same_operand, scalar_of
+from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 
 if TYPE_CHECKING:
     import numpy as np

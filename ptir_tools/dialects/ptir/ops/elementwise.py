@@ -16,7 +16,6 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
-from ptir_tools.dialects.ptir.ops.folds import of_equal_operands
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import (
     FLOATS,
@@ -30,6 +29,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     same_shape,
     want,
 )  # fmt: skip
+from ptir_tools.rewrite.vocabulary import of_equal_operands
 
 if TYPE_CHECKING:
     import numpy as np

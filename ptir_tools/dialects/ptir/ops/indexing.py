@@ -15,7 +15,6 @@ from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import indices_within
-from ptir_tools.dialects.ptir.ops.folds import made_by
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -29,6 +28,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.constants import literal_of, same_operand
+from ptir_tools.rewrite.vocabulary import made_by
 
 if TYPE_CHECKING:
     import numpy as np
@@ -267,6 +267,6 @@ def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[
     OperandShapeMismatch: the update has not the shape `sizes`, or `start` not one entry per axis. OperandRankMismatch:
     `start` is not a vector. InvalidAttributeValue: a size is more than the extent.
     """
-    out = x.copy()
+    out = np.array(x)
     out[window_at(x, start, sizes)] = update
     return out

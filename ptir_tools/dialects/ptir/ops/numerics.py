@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, PTIR_DTYPES, DType, Kind
+from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
@@ -81,30 +81,3 @@ def dtype_of(x: Array) -> DType:
 @cache
 def _by_numpy() -> dict[np.dtype[Any], DType]:
     return {arrays.numpy_dtype(d): d for d in PTIR_DTYPES}
-
-
-_HOLDS = {
-    FP8_E4M3: {FP8_E4M3, BF16, F16, F32, F64},
-    FP8_E5M2: {FP8_E5M2, BF16, F16, F32, F64},
-    BF16: {BF16, F32, F64},
-    F16: {F16, F32, F64},
-    F32: {F32, F64},
-    F64: {F64},
-}
-
-
-def lossless(source: DType, target: DType) -> bool:
-    """Whether a cast from `source` to `target` keeps every value."""
-    if source is target or source.kind is Kind.BOOL:
-        return True
-    if target.kind is Kind.BOOL or (source.is_complex and not target.is_complex):
-        return False
-    if source.is_complex:
-        return source.bits <= target.bits
-    if target.is_complex:
-        return lossless(source, F32 if target.bits == 64 else F64)
-    if source.is_float:
-        return target in _HOLDS[source]
-    if target.is_float:
-        return source.bits - source.is_signed <= target.precision
-    return target.min <= source.min and source.max <= target.max

@@ -13,7 +13,6 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     NUMERIC,
@@ -26,6 +25,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     rule,
     want,
 )  # fmt: skip
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,6 @@ from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_within, within
-from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
@@ -33,6 +32,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     same_shape,
     want,
 )  # fmt: skip
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
     import numpy as np

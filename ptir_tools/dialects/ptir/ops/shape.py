@@ -10,12 +10,12 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.facts import Asks, Extents, Kernel, Strides, View, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, op, operand_type
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, REPEATS, op, operand_type
 from ptir_tools.core.strides import restrided
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.dialects.ptir import drawing
-from ptir_tools.dialects.ptir.ops.folds import made_by, of_same_type, tensor_type
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
+from ptir_tools.rewrite.vocabulary import axes, compose, made_by, of_same_type, tensor_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,18 +33,6 @@ def permuted(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     whole = sorted(axes) == list(range(x.rank))
     attribute(whole, f"perm {list(perm)} is not a permutation of the {x.rank} axes of {x}", "perm")
     return x.with_shape(x.shape[a] for a in axes)
-
-
-def axes(given: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes in [0, rank)."""
-    return tuple(a % rank if rank else a for a in given)
-
-
-def compose(inner: Sequence[int], outer: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that does `inner`, then `outer`."""
-    n = len(inner)
-    first = axes(inner, n)
-    return tuple(first[i] for i in axes(outer, n))
 
 
 def moves_units(perm: Sequence[int], extents: Shape) -> bool:
@@ -195,8 +183,8 @@ def repeated_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> 
     "ptir.broadcast_to",
     infer=broadcast,
     fold=of_same_type,
-    traits=PURE | MOVEMENT,
-    view=View(repeated_strides, repeats=True),
+    traits=PURE | MOVEMENT | REPEATS,
+    view=View(repeated_strides),
     kernel=Kernel("repeat"),
 )
 def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:

@@ -17,7 +17,6 @@ from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics, scalars
-from ptir_tools.dialects.ptir.ops.folds import tensor_type
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -32,6 +31,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     rule,
     want,
 )  # fmt: skip
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
     import numpy as np

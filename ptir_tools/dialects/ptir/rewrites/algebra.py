@@ -26,10 +26,8 @@ RULES = """
     minus-zero-sub:     sub(-0.0, x)                             => neg(x)                                 [nan-payload]
     zero-sub:           sub(0, x)                                => neg(x)                                 [zero-sign]
     one-div:            div(1, x)                                => reciprocal(x)
-    div-power:          div(x, c)                                => mul(x, reciprocal(c))
-                        if constant(c) and power_of_two(c) and not constant(x) and alone(rw, c, root)
-    div-constant:       div(x, c)                                => mul(x, reciprocal(c))
-                        if constant(c) and floating(x) and not constant(x) and alone(rw, c, root)          [range]
+    div-power:          div(var x, once const c)                 => mul(x, reciprocal(c))   if power_of_two(c)
+    div-constant:       div(var x, once const c)                 => mul(x, reciprocal(c))   if floating(x) [range]
 
     abs-neg:            abs(neg(x))                              => abs(x)
     abs-square:         abs(y := mul(x, x))                      => y           if floating(x)             [nan-payload]
@@ -40,14 +38,10 @@ RULES = """
     mul-neg-neg:        mul(neg(x), neg(y))                      => mul(x, y)                              [nan-payload]
     mul-abs-abs:        mul(abs(x), abs(x))                      => mul(x, x)                              [nan-payload]
     div-neg-neg:        div(neg(x), neg(y))                      => div(x, y)   if floating(x)             [nan-payload]
-    mul-neg-constant:   mul(y := neg(x), c)                      => mul(x, neg(c))
-                        if constant(c) and not constant(x) and alone(rw, y, root)                          [nan-payload]
-    neg-mul-constant:   neg(y := mul(x, c))                      => mul(x, neg(c))
-                        if constant(c) and not constant(x) and alone(rw, y, root)                          [nan-payload]
-    div-neg-constant:   div(y := neg(x), c)                      => div(x, neg(c))
-                        if floating(x) and constant(c) and not constant(x) and alone(rw, y, root)          [nan-payload]
-    neg-div-constant:   neg(y := div(x, c))                      => div(x, neg(c))
-                        if floating(x) and constant(c) and not constant(x) and alone(rw, y, root)          [nan-payload]
+    mul-neg-constant:   mul(once neg(var x), const c)            => mul(x, neg(c))                         [nan-payload]
+    neg-mul-constant:   neg(once mul(var x, const c))            => mul(x, neg(c))                         [nan-payload]
+    div-neg-constant:   div(once neg(var x), const c)            => div(x, neg(c))   if floating(x)        [nan-payload]
+    neg-div-constant:   neg(once div(var x, const c))            => div(x, neg(c))   if floating(x)        [nan-payload]
     neg-odd:            neg(y := elementwise_unary(neg(x)))      => elementwise_unary(x)   if odd(y)       [nan-payload]
 
     sub-self:           sub(x, x)                                => 0                                      [range]
@@ -64,82 +58,61 @@ RULES = """
     minimum-again:      minimum(m := minimum(x, y), y)           => m                                      [nan-payload]
 
     # Constants meet: (x + a) + b is x + (a + b).
-    add-constants:      add(i := add(x, a), b)                   => add(x, add(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    add-sub-constants:  add(i := sub(x, a), b)                   => add(x, sub(b, a))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    sub-add-constants:  sub(i := add(x, a), b)                   => add(x, sub(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    sub-sub-constants:  sub(i := sub(x, a), b)                   => sub(x, add(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    add-constant-sub:   add(i := sub(a, x), b)                   => sub(add(a, b), x)
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    sub-constant-sub:   sub(i := sub(a, x), b)                   => sub(sub(a, b), x)
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    constant-sub-add:   sub(a, i := add(x, b))                   => sub(sub(a, b), x)
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    constant-sub-sub:   sub(a, i := sub(x, b))                   => sub(add(a, b), x)
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    constant-sub-from:  sub(a, i := sub(b, x))                   => add(x, sub(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    mul-constants:      mul(i := mul(x, a), b)                   => mul(x, mul(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [range]
-    maximum-constants:  maximum(i := maximum(x, a), b)           => maximum(x, maximum(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [nan-payload]
-    minimum-constants:  minimum(i := minimum(x, a), b)           => minimum(x, minimum(a, b))
-                        if constant(a) and constant(b) and not constant(x) and alone(rw, i, root)          [nan-payload]
+    add-constants:      add(once add(var x, const a), const b)   => add(x, add(a, b))                      [range]
+    add-sub-constants:  add(once sub(var x, const a), const b)   => add(x, sub(b, a))                      [range]
+    sub-add-constants:  sub(once add(var x, const a), const b)   => add(x, sub(a, b))                      [range]
+    sub-sub-constants:  sub(once sub(var x, const a), const b)   => sub(x, add(a, b))                      [range]
+    add-constant-sub:   add(once sub(const a, var x), const b)   => sub(add(a, b), x)                      [range]
+    sub-constant-sub:   sub(once sub(const a, var x), const b)   => sub(sub(a, b), x)                      [range]
+    constant-sub-add:   sub(const a, once add(var x, const b))   => sub(sub(a, b), x)                      [range]
+    constant-sub-sub:   sub(const a, once sub(var x, const b))   => sub(add(a, b), x)                      [range]
+    constant-sub-from:  sub(const a, once sub(const b, var x))   => add(x, sub(a, b))                      [range]
+    mul-constants:      mul(once mul(var x, const a), const b)   => mul(x, mul(a, b))                      [range]
+    maximum-constants:  maximum(once maximum(var x, const a), const b) => maximum(x, maximum(a, b))        [nan-payload]
+    minimum-constants:  minimum(once minimum(var x, const a), const b) => minimum(x, minimum(a, b))        [nan-payload]
 
     maximum-minimum:    maximum(minimum(x, y), x)                => x                                      [range]
     minimum-maximum:    minimum(maximum(x, y), x)                => x                                      [range]
-    maximum-lowest:     maximum(x, c)                            => x           if constant(c) and lowest(c)
-    minimum-highest:    minimum(x, c)                            => x           if constant(c) and highest(c)
-    maximum-highest:    maximum(x, c)                            => c           if constant(c) and highest(c)  [range]
-    minimum-lowest:     minimum(x, c)                            => c           if constant(c) and lowest(c)   [range]
+    maximum-lowest:     maximum(x, const c)                      => x   if lowest(c)
+    minimum-highest:    minimum(x, const c)                      => x   if highest(c)
+    maximum-highest:    maximum(x, const c)                      => c   if highest(c)                      [range]
+    minimum-lowest:     minimum(x, const c)                      => c   if lowest(c)                       [range]
     maximum-exp:        maximum(y := exp(_), 0)                  => y                                      [nan-payload]
     maximum-abs:        maximum(y := abs(x), 0)                  => y           if floating(x)             [nan-payload]
     abs-maximum:        abs(y := maximum(_, 0))                  => y                                      [nan-payload]
-    maximum-in-range:   maximum(y := minimum(maximum(_, a), b), a) => y
-                        if constant(a) and constant(b) and ordered(a, b)                                   [nan-payload]
-    minimum-in-range:   minimum(y := maximum(minimum(_, b), a), b) => y
-                        if constant(a) and constant(b) and ordered(a, b)                                   [nan-payload]
-    maximum-of-clamp:   maximum(y := clamp(_, a, b), a)          => y
-                        if constant(a) and constant(b) and ordered(a, b)                                   [nan-payload]
+    maximum-in-range:   maximum(y := minimum(maximum(_, const a), const b), const a) => y   if ordered(a, b) [nan-payload]
+    minimum-in-range:   minimum(y := maximum(minimum(_, const b), const a), const b) => y   if ordered(a, b) [nan-payload]
+    maximum-of-clamp:   maximum(y := clamp(_, const a, const b), const a) => y   if ordered(a, b)          [nan-payload]
     minimum-of-clamp:   minimum(y := clamp(_, _, b), b)          => y                                      [nan-payload]
 
     clamp-at-lower:     clamp(x, x, y)                           => minimum(x, y)
     clamp-at-upper:     clamp(x, _, x)                           => x                                      [range]
     clamp-to-one:       clamp(_, y, y)                           => y                                      [range]
     clamp-again:        clamp(c := clamp(_, a, b), a, b)         => c                                      [nan-payload]
-    clamp-below:        clamp(x, a, b)                           => maximum(x, a)  if constant(b) and highest(b)
-    clamp-above:        clamp(x, a, b)                           => minimum(x, b)  if constant(a) and lowest(a)
+    clamp-below:        clamp(x, a, const b)                     => maximum(x, a)   if highest(b)
+    clamp-above:        clamp(x, const a, b)                     => minimum(x, b)   if lowest(a)
 
     maximum-neg:        maximum(x, neg(x))                       => abs(x)                                 [nan-payload]
 
     # Powers are captured as exp(p * log(x)), square roots as reciprocal(rsqrt(x)).
     square:             exp(mul(log(x), 2))                      => mul(x, x)   if floating(x)             [range]
-    square-root:        exp(y := mul(log(x), 0.5))               => reciprocal(rsqrt(x))   if alone(rw, y, root)  [range]
+    square-root:        exp(once mul(log(x), 0.5))               => reciprocal(rsqrt(x))                   [range]
     one-over-root:      exp(mul(log(x), -0.5))                   => rsqrt(x)                               [range]
     one-over:           exp(neg(log(x)))                         => reciprocal(x)                          [range]
     root-squared:       mul(reciprocal(rsqrt(x)), reciprocal(rsqrt(x)))  => x                              [range]
     reciprocal-twice:   reciprocal(reciprocal(x))                => x                                      [range]
     reciprocal-div:     reciprocal(div(x, y))                    => div(y, x)                              [range]
-    mul-reciprocal:     mul(x, reciprocal(y))                    => div(x, y)   if not constant(y)         [range]
+    mul-reciprocal:     mul(x, reciprocal(var y))                => div(x, y)                              [range]
     div-reciprocal:     div(x, reciprocal(y))                    => mul(x, y)                              [range]
     log-exp:            log(exp(x))                              => x           if floating(x)             [range]
     exp-log:            exp(log(x))                              => x           if floating(x)             [range]
-    mul-exp:            mul(a := exp(x), b := exp(y))            => exp(add(x, y))
-                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
-    div-exp:            div(a := exp(x), b := exp(y))            => exp(sub(x, y))
-                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
-    add-log:            add(a := log(x), b := log(y))            => log(mul(x, y))
-                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
-    sub-log:            sub(a := log(x), b := log(y))            => log(div(x, y))
-                        if alone(rw, a, root) and alone(rw, b, root)                                       [range]
+    mul-exp:            mul(once exp(x), once exp(y))            => exp(add(x, y))                         [range]
+    div-exp:            div(once exp(x), once exp(y))            => exp(sub(x, y))                         [range]
+    add-log:            add(once log(x), once log(y))            => log(mul(x, y))                         [range]
+    sub-log:            sub(once log(x), once log(y))            => log(div(x, y))                         [range]
     mul-rsqrt:          mul(rsqrt(x), rsqrt(x))                  => reciprocal(x)                          [range]
-    div-div:            div(q := div(x, y), z)                   => div(x, mul(y, z))
-                        if floating(x) and not constant(z) and alone(rw, q, root)                          [range]
-    div-by-div:         div(x, q := div(y, z))                   => div(mul(x, z), y)
-                        if floating(x) and alone(rw, q, root)                                              [range]
+    div-div:            div(once div(x, y), var z)               => div(x, mul(y, z))   if floating(x)     [range]
+    div-by-div:         div(x, once div(y, z))                   => div(mul(x, z), y)   if floating(x)     [range]
     """
 
 ALGEBRA = rules(RULES, DIALECT, HELPERS, splat)

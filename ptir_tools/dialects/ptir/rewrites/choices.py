@@ -29,7 +29,7 @@ def compare_negated(op: OpView) -> bool:
         return False
     if right is not None:
         y: Operand = right.x
-    elif helpers.constant(op.y) and helpers.alone(op.rw, op.x, op.root):
+    elif helpers.constant(op.y) and helpers.has_one_use(op.rw, op.x, op.root):
         y = op.rw.build(op.root, "neg", op.y)
     else:
         return False
@@ -73,7 +73,7 @@ def select_of_alike(op: OpView) -> bool:
     if a is None or b is None or a.defn is not b.defn or a.defn.name not in MAPS or a.defn.key(a.attrs) != b.defn.key(b.attrs):
         return False
     differ = [i for i, (x, y) in enumerate(zip(a.operands, b.operands, strict=True)) if not same_operand(x, y, 0)]
-    if len(differ) != 1 or not all(helpers.alone(op.rw, x, op.root) for x in (op.on_true, op.on_false)):
+    if len(differ) != 1 or not all(helpers.has_one_use(op.rw, x, op.root) for x in (op.on_true, op.on_false)):
         return False
     (at,) = differ
     x, y = a.operands[at], b.operands[at]
@@ -93,7 +93,7 @@ def map_of_choice(op: OpView) -> bool:
     if choice is None or not isinstance(t, TensorType) or not all(same_operand(x, chosen[0]) for x in chosen):
         return False
     arms = [_computed(root, chosen, arm) for arm in (choice.on_true, choice.on_false)]
-    if arms[0] is None or arms[1] is None or not all(helpers.alone(op.rw, x, root) for x in chosen):
+    if arms[0] is None or arms[1] is None or not all(helpers.has_one_use(op.rw, x, root) for x in chosen):
         return False
     if t.dtype is I1 and arms == [b"\1", b"\0"]:
         return op.replace(choice.pred)
@@ -101,7 +101,7 @@ def map_of_choice(op: OpView) -> bool:
     if inline and not t.rank:
         return op.replace(op.rw.build(root, "select", choice.pred, *(Literal(t, arm) for arm in arms)))
     numbers = [equal_elements(t, arm, inline) for arm in arms if arm is not None]
-    gone = sum(helpers.alone(op.rw, y, choice.root) for y in {choice.on_true, choice.on_false})
+    gone = sum(helpers.has_one_use(op.rw, y, choice.root) for y in {choice.on_true, choice.on_false})
     if sum(map(len, numbers)) > 1 + gone:
         return False
     return op.replace(op.rw.build(root, "select", choice.pred, *(helpers.insert(op.rw, root, ops) for ops in numbers)))

@@ -1,101 +1,32 @@
 """What conditions and right sides of the rules say about operands, attributes and uses."""
 
+# ruff: noqa: F403, F405  (the common vocabulary is part of this one)
+
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
+from ptir_tools.core.dtypes import FP8_E4M3, DType
+from ptir_tools.core.dtypes import lossless as lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import OPS, create, operand_type
-from ptir_tools.core.types import Dim, Shape, TensorType, tensor
-from ptir_tools.dialects.ptir.ops import folds
-from ptir_tools.dialects.ptir.ops.numerics import lossless as lossless
-from ptir_tools.dialects.ptir.ops.shape import axes as axes
-from ptir_tools.dialects.ptir.ops.shape import compose as compose
+from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
-from ptir_tools.rewrite.constants import literal_of, same_op, scalar_of
+from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.constants import source as source
 from ptir_tools.rewrite.patterns import OpView
 from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.vocabulary import *
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
-
-Thing = Operand | Op
-
-
-def tensor_type(x: Thing) -> TensorType:
-    """The tensor type of an operand or of an op's result. Raises TypeError for a tuple."""
-    return folds.tensor_type(x.results[0] if isinstance(x, Op) else x)
-
-
-def shape(x: Thing) -> Shape:
-    """The shape of an operand or result; empty for a tuple."""
-    t = x.results[0].type if isinstance(x, Op) else operand_type(x)
-    return t.shape if isinstance(t, TensorType) else ()
-
-
-def extents(x: Thing) -> tuple[int, ...]:
-    """The shape as integers. Raises ValueError when an extent is symbolic."""
-    return tensor_type(x).static_shape
-
-
-def dtype(x: Thing) -> DType:
-    """The dtype of an operand or result."""
-    return tensor_type(x).dtype
-
-
-def rank(x: Thing) -> int:
-    """The number of axes."""
-    return len(shape(x))
-
-
-def static(*things: Thing) -> bool:
-    """Whether all extents are numbers."""
-    return all(isinstance(d, int) for x in things for d in shape(x))
-
-
-def known(y: Thing, x: Thing) -> bool:
-    """Whether every extent of `y` is a number or a symbol that `x` has: dropping `y` drops no symbol's definition."""
-    return all(isinstance(d, int) or d in shape(x) for d in shape(y))
-
-
-def count(x: Thing) -> int:
-    """The number of elements; -1 when an extent is symbolic."""
-    t = tensor_type(x)
-    return t.count if t.is_static else -1
-
-
-def floating(x: Thing) -> bool:
-    """Whether the elements are real floats."""
-    return dtype(x).is_float
-
-
-def integer(x: Thing) -> bool:
-    """Whether the elements are integers, not i1."""
-    return dtype(x).is_integer
-
-
-def boolean(x: Thing) -> bool:
-    """Whether the elements are i1."""
-    return dtype(x) is I1
-
-
-def real(x: Thing) -> bool:
-    """Whether the elements are not complex."""
-    return not dtype(x).is_complex
-
-
-def inexact(x: Thing) -> bool:
-    """Whether the elements are floats or complex: there are NaNs among their values."""
-    return dtype(x).is_float or dtype(x).is_complex
 
 
 def number(*xs: Operand) -> bool:
@@ -116,39 +47,6 @@ def _number(x: Operand) -> bool:
     return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
 
 
-def lowest(c: Operand) -> bool:
-    """Whether all elements of a constant are the lowest value of its dtype, -inf where it has one."""
-    return _is_end(c, -1)
-
-
-def highest(c: Operand) -> bool:
-    """Whether all elements of a constant are the highest value of its dtype, inf where it has one."""
-    return _is_end(c, 1)
-
-
-def _is_end(c: Operand, sign: int) -> bool:
-    d, found = dtype(c), scalar_of(c)
-    if d.is_integer:
-        return found is not None and bool(found == (d.min if sign < 0 else d.max))
-    return d.is_float and found is not None and bool(found == sign * (448.0 if d is FP8_E4M3 else inf))
-
-
-def ordered(a: Operand, b: Operand) -> bool:
-    """Whether the constants `a` and `b` are one number each, the first not greater."""
-    x, y = scalar_of(a), scalar_of(b)
-    return x is not None and y is not None and bool(x <= y)
-
-
-def fits(c: Operand, d: DType) -> bool:
-    """Whether the one number that the constant `c` is, no NaN, is one of the dtype `d`, too."""
-    found = scalar_of(c)
-    if found is None or isinstance(found, complex) or d.is_complex or found != found:
-        return False
-    if d.is_float:
-        return bool(float(arrays.narrow(np.asarray(float(found)), d)) == found)
-    return bool(found in (0, 1) if d is I1 else d.min <= found <= d.max and found == int(found))
-
-
 def compares(kind: str, a: Any, b: Any) -> bool:
     """What a comparison of that kind (`compare_lt`) says of two numbers."""
     return bool(getattr(operator, kind.removeprefix("compare_"))(a, b))
@@ -157,35 +55,6 @@ def compares(kind: str, a: Any, b: Any) -> bool:
 def odd(y: Operand) -> bool:
     """Whether `y` is made by an op f of which f(-x) is -f(x)."""
     return isinstance(y, Value) and y.op is not None and y.op.defn.algebra.parity == "odd"
-
-
-def power_of_two(c: Operand) -> bool:
-    """Whether all elements of a float constant are one power of two whose reciprocal the dtype has, too."""
-    found = scalar_of(c) if floating(c) else None
-    if not found or not isfinite(found) or abs(frexp(found)[0]) != 0.5:
-        return False
-    return bool(float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found)
-
-
-def source(x: Operand) -> Operand:
-    """What `x` is a broadcast of, through all of them."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
-        x = x.op.operands[0]
-    return x
-
-
-def constant(x: Operand) -> bool:
-    """Whether `x` is a constant whose payload is there, or a broadcast of one."""
-    literal = literal_of(source(x))
-    return literal is not None and literal.data is not None
-
-
-def alone(rw: Rewriter, x: Operand, root: Op) -> bool:
-    """Whether nothing but `root`, and an op that equals it, uses `x`: it dies when they are rewritten. Two uses at most, as the
-    driver looks again only when so few are left."""
-    if not isinstance(x, Value) or not 0 < rw.uses(x) <= 2 or rw.is_result(x):
-        return False
-    return all(u is root or same_op(u, root) for u in rw.users_of(x))
 
 
 def undo(perm: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
@@ -214,26 +83,6 @@ def as_transpose(op: Op | None) -> tuple[int, ...] | None:
     origins = unit_origins(before, after) if len(before) == len(after) else None
     units = iter([i for i, d in enumerate(before) if d == 1])
     return None if origins is None else tuple(next(units) if o is None else o for o in origins)
-
-
-def sums(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """Elementwise sums."""
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def products(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """Elementwise products."""
-    return tuple(x * y for x, y in zip(a, b, strict=True))
-
-
-def zeros(xs: Sequence[int]) -> bool:
-    """Whether all are 0."""
-    return not any(xs)
-
-
-def ones(xs: Sequence[Dim]) -> bool:
-    """Whether all are 1."""
-    return all(x == 1 for x in xs)
 
 
 def lead(x: Thing, of: Thing) -> Shape:
@@ -303,11 +152,7 @@ def total(root: Op) -> bool:
     return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
 
 
-HELPERS: dict[str, Any] = {
+HELPERS: dict[str, Any] = COMMON | {
     f.__name__: f
-    for f in (
-        shape, dtype, rank, static, known, count, floating, integer, constant, alone, axes, compose, moves_units,
-        undo, sums, products, zeros, ones, adds_units, lossless, total, boolean, real, inexact, number, lowest,
-        highest, power_of_two, saturates_alike, aligned, ordered, fits, odd, ends,
-    )
+    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends)
 }  # fmt: skip

@@ -15,29 +15,23 @@ RULES = """
     unequal-self-fast:  compare_ne(x, x)                         => False                                  [range]
     less-equal-self-fast:     compare_le(x, x)                   => True                                   [range]
     greater-equal-self-fast:  compare_ge(x, x)                   => True                                   [range]
-    less-than-lowest:   compare_lt(_, c)                         => False       if constant(c) and lowest(c)
-    greater-than-highest:     compare_gt(_, c)                   => False       if constant(c) and highest(c)
-    at-least-lowest:    compare_ge(_, c)                         => True        if constant(c) and lowest(c)   [range]
-    at-most-highest:    compare_le(_, c)                         => True        if constant(c) and highest(c)  [range]
-    less-right:         compare_lt(c, x)                         => compare_gt(x, c)   if constant(c) and not constant(x)
-    less-equal-right:   compare_le(c, x)                         => compare_ge(x, c)   if constant(c) and not constant(x)
-    greater-right:      compare_gt(c, x)                         => compare_lt(x, c)   if constant(c) and not constant(x)
-    greater-equal-right: compare_ge(c, x)                        => compare_le(x, c)   if constant(c) and not constant(x)
+    less-than-lowest:   compare_lt(_, const c)                   => False   if lowest(c)
+    greater-than-highest: compare_gt(_, const c)                 => False   if highest(c)
+    at-least-lowest:    compare_ge(_, const c)                   => True   if lowest(c)                    [range]
+    at-most-highest:    compare_le(_, const c)                   => True   if highest(c)                   [range]
+    less-right:         compare_lt(const c, var x)               => compare_gt(x, c)
+    less-equal-right:   compare_le(const c, var x)               => compare_ge(x, c)
+    greater-right:      compare_gt(const c, var x)               => compare_lt(x, c)
+    greater-equal-right: compare_ge(const c, var x)              => compare_le(x, c)
 
-    equal-difference:   compare_eq(d := sub(x, y), 0)            => compare_eq(x, y)   if alone(rw, d, root)   [range]
-    unequal-difference: compare_ne(d := sub(x, y), 0)            => compare_ne(x, y)   if alone(rw, d, root)   [range]
-    equal-shifted:      compare_eq(a := add(x, b), c)            => compare_eq(x, sub(c, b))
-                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
-    unequal-shifted:    compare_ne(a := add(x, b), c)            => compare_ne(x, sub(c, b))
-                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
-    equal-sub:          compare_eq(a := sub(x, b), c)            => compare_eq(x, add(c, b))
-                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
-    unequal-sub:        compare_ne(a := sub(x, b), c)            => compare_ne(x, add(c, b))
-                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
-    equal-sub-from:     compare_eq(a := sub(b, x), c)            => compare_eq(x, sub(b, c))
-                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
-    unequal-sub-from:   compare_ne(a := sub(b, x), c)            => compare_ne(x, sub(b, c))
-                        if integer(x) and constant(b) and constant(c) and not constant(x) and alone(rw, a, root)
+    equal-difference:   compare_eq(once sub(x, y), 0)            => compare_eq(x, y)                       [range]
+    unequal-difference: compare_ne(once sub(x, y), 0)            => compare_ne(x, y)                       [range]
+    equal-shifted:      compare_eq(once add(var x, const b), const c) => compare_eq(x, sub(c, b))   if integer(x)
+    unequal-shifted:    compare_ne(once add(var x, const b), const c) => compare_ne(x, sub(c, b))   if integer(x)
+    equal-sub:          compare_eq(once sub(var x, const b), const c) => compare_eq(x, add(c, b))   if integer(x)
+    unequal-sub:        compare_ne(once sub(var x, const b), const c) => compare_ne(x, add(c, b))   if integer(x)
+    equal-sub-from:     compare_eq(once sub(const b, var x), const c) => compare_eq(x, sub(b, c))   if integer(x)
+    unequal-sub-from:   compare_ne(once sub(const b, var x), const c) => compare_ne(x, sub(b, c))   if integer(x)
     compare-widened:    compare(cast(x, dtype=d), cast(y, dtype=d)) => compare(x, y)
                         if dtype(x) is dtype(y) and lossless(dtype(x), d)
 
@@ -47,8 +41,8 @@ RULES = """
     is-one:             compare_eq(cast(p, dtype=_), 1)          => p           if boolean(p)
     is-not-zero:        compare_ne(cast(p, dtype=_), 0)          => p           if boolean(p)
     is-positive:        compare_gt(cast(p, dtype=_), 0)          => p           if boolean(p)
-    compare-narrower:   compare(y := cast(x, dtype=d), c)        => compare(x, cast(c, dtype=dtype(x)))
-                        if constant(c) and not constant(x) and lossless(dtype(x), d) and fits(c, dtype(x)) and alone(rw, y, root)
+    compare-narrower:   compare(once cast(var x, dtype=d), const c) => compare(x, cast(c, dtype=dtype(x)))
+                        if lossless(dtype(x), d) and fits(c, dtype(x))
     not-not:            compare_eq(compare_eq(p, False), False)  => p
     not-not-true:       compare_ne(compare_ne(p, True), True)    => p
     equal-again:        compare_eq(compare_eq(p, q), q)          => p           if boolean(p)

@@ -16,7 +16,7 @@ from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.rewrites.helpers import alone, extents, placed, rank, source, splat, static, tensor_type
+from ptir_tools.dialects.ptir.rewrites.helpers import extents, has_one_use, placed, rank, source, splat, static, tensor_type
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.fold import foldable
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
@@ -56,7 +56,7 @@ def equal_elements(t: TensorType, data: bytes, inline: bool) -> list[Op]:
 def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
     """Replace the root by equal elements. Where all operands are made of inline literals, so is this: a scalar, broadcast."""
     ops = equal_elements(t, data, all(isinstance(source(x), Literal) for x in op.root.operands))
-    if len(ops) > 1 and not any(alone(op.rw, x, op.root) for x in op.root.operands):
+    if len(ops) > 1 and not any(has_one_use(op.rw, x, op.root) for x in op.root.operands):
         return False
     return placed(op, ops)
 
@@ -81,7 +81,7 @@ def _computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
     operands, rw = op.root.operands, op.rw
     if not t.is_static or not static(*operands) or t.count > max(1 if x.splat else x.type.count for x in literals):
         return False
-    own = [x for y in operands if (x := literal_of(y)) is not None and (x is y or alone(rw, y, op.root))]
+    own = [x for y in operands if (x := literal_of(y)) is not None and (x is y or has_one_use(rw, y, op.root))]
     dies = sum(len(x.data or b"") for x in own)
     read = sum(tensor_type(x).nbytes for x in operands)
     if t.dtype.packed_bytes(t.count) > max(LIMITS.fold_bytes, dies) or read > max(16 * LIMITS.fold_bytes, 4 * dies):

@@ -16,6 +16,7 @@ from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.tiny.immediates import dtype_of
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape
+from ptir_tools.rewrite.vocabulary import of_same_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +80,8 @@ def exp2(x: Array, *, result: Result) -> Any:
 @op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
 def relu(x: Array, *, result: Result) -> Any:
     """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Seed 2.2, Unary."""
-    return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
+    with np.errstate(invalid="ignore"):  # bf16 says so of a NaN
+        return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 
 @op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
@@ -89,7 +91,7 @@ def rsqrt(x: Array, *, result: Result) -> Any:
         return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
 
 
-@op("tiny.CAST", infer=converted, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
+@op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
 def cast(x: Array, *, to: DType) -> Any:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Seed 1.2 and 2.2."""

@@ -10,6 +10,7 @@ from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import Asks, moved
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
@@ -17,6 +18,7 @@ from ptir_tools.dialects.tiny import drawing
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import as_array, require_fits
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
+from ptir_tools.rewrite.vocabulary import of_same_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,19 +154,36 @@ def _resolve_name(uop: str, x: TensorType, text: str) -> int:
     return found[0]
 
 
-@op("tiny.RESHAPE", infer=reshaped, traits=PURE | MOVEMENT)
+def unmoved(op: Op) -> Operand | None:
+    """`x`, when the axes stay in order."""
+    perm = op.attr("perm")
+    return op.operands[0] if perm == tuple(range(len(perm))) else None
+
+
+def whole(op: Op) -> Operand | None:
+    """`x`, when all of it is taken."""
+    lo, step = op.attr("lo"), op.attr("step")
+    return op.operands[0] if all(d == 0 for d in lo) and all(s == 1 for s in step or ()) else None
+
+
+def unflipped(op: Op) -> Operand | None:
+    """`x`, when no axis is named."""
+    return None if op.attr("axes") else op.operands[0]
+
+
+@op("tiny.RESHAPE", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT)
 def reshape(x: Array, *, result_shape: Shape) -> Any:
     """The elements of `x` in row-major order under another shape. Seed 2.1."""
     return x.reshape(result_shape)
 
 
-@op("tiny.PERMUTE", infer=permuted, traits=PURE | MOVEMENT)
+@op("tiny.PERMUTE", infer=permuted, fold=unmoved, traits=PURE | MOVEMENT)
 def permute(x: Array, *, perm: Ints) -> Any:
     """Axis `i` of the result is axis `perm[i]` of `x`. Seed 2.1."""
     return np.transpose(x, perm)
 
 
-@op("tiny.EXPAND", infer=expanded, traits=PURE | MOVEMENT, generate=drawing.expanded)
+@op("tiny.EXPAND", infer=expanded, fold=of_same_type, traits=PURE | MOVEMENT, generate=drawing.expanded)
 def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Any:
     """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
     every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Seed 2.1."""
@@ -179,6 +198,7 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
 @op(
     "tiny.PAD",
     infer=padded,
+    fold=of_same_type,
     traits=PURE | MOVEMENT,
     error=errors.moved(value=0),
     generate=drawing.padded,
@@ -191,14 +211,14 @@ def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
     return np.pad(x, widths, constant_values=as_array(value, dtype)) if x.ndim else x
 
 
-@op("tiny.SHRINK", infer=sliced, traits=PURE | MOVEMENT, generate=drawing.sliced)
+@op("tiny.SHRINK", infer=sliced, fold=whole, traits=PURE | MOVEMENT, generate=drawing.sliced)
 def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Any:
     """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Seed 2.1."""
     steps = step or (1,) * len(lo)
     return x[tuple(slice(a, b, s) for a, b, s in zip(lo, hi, steps, strict=True))]
 
 
-@op("tiny.FLIP", infer=flipped, traits=PURE | MOVEMENT)
+@op("tiny.FLIP", infer=flipped, fold=unflipped, traits=PURE | MOVEMENT)
 def flip(x: Array, *, axes: Axes) -> Any:
     """`x` reversed along `axes`. Seed 2.1."""
     along: Any = axes

@@ -10,6 +10,7 @@ from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import Asks, same
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
@@ -127,8 +128,20 @@ def linear_index(source: tuple[int, ...], shape: tuple[int, ...], map: Map, guar
     return np.where(where, flat, 0), where
 
 
+def in_place(op: Op) -> Operand | None:
+    """`x`, when the map is that of every axis to itself, and nothing guards."""
+    entries = [str(d).removeprefix("?") for d in op.attr("map")]
+    return op.operands[0] if not op.attr("guard") and entries == [axis_name(i) for i in range(len(entries))] else None
+
+
 @op(
-    "tiny.VIEW", infer=viewed, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed, asks=Asks(passed=same)
+    "tiny.VIEW",
+    infer=viewed,
+    fold=in_place,
+    traits=PURE | MOVEMENT,
+    error=errors.moved(fill=0),
+    generate=drawing.viewed,
+    asks=Asks(passed=same),
 )
 def view(
     x: Array,

@@ -1,0 +1,335 @@
+"""What the build step makes of a grammar: its parse table for `parser`, and the regular expression of the line reader.
+
+A grammar says in its comments how statements usually look:
+
+    // part ids: VID ("," VID)*
+    // usual instruction: id=VID "=" opcode=WORD ["(" operands=[ids] ")"]
+
+A shape is terminals, quoted text, parts, `(…)`, `[…]` for what may be left out, `|`, `*`, and captures `name=…`. Every way
+through a shape is followed through the parse table. So a shape that the grammar does not have fails the build, and each terminal
+is taken only where the grammar's lexer would take it: not where one of higher rank matches, always at full length, and at the
+end only where the grammar would end the statement.
+"""
+
+from __future__ import annotations
+
+import re
+import re._parser as sre  # type: ignore[import-not-found]
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import lark
+
+_PRAGMA = re.compile(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
+_NOTATION = re.compile(r'\s*("[^"]*"|[A-Z_]+|[a-z_]+=|[a-z_]+|[()\[\]|*])')
+MOST_STACKS = 20_000
+Stack = tuple[int, ...]
+
+
+def table(made: lark.Lark, text: str) -> dict[str, Any]:
+    """Everything that reading needs: plain values that `marshal` takes."""
+    frontend: Any = made.parser
+    parse_table, contextual = frontend.parser._parse_table, frontend.lexer
+    rules: list[Any] = []
+    numbers: dict[Any, int] = {}
+    states: list[Any] = [None] * len(parse_table.states)
+    lexers: list[Any] = []
+    shared: dict[int, int] = {}
+    for number, row in parse_table.states.items():
+        actions = {}
+        for symbol, (action, target) in row.items():
+            if action.name == "Shift":
+                actions[str(symbol)] = target
+            else:
+                if target not in numbers:
+                    numbers[target] = len(rules)
+                    rules.append(_rule(target))
+                actions[str(symbol)] = ~numbers[target]
+        lexer = contextual.lexers[number]
+        if id(lexer) not in shared:
+            shared[id(lexer)] = len(lexers)
+            lexers.append(_lexer(lexer, _ignored(made)))
+        states[number] = (shared[id(lexer)], actions)
+    found = {
+        "starts": {str(k): (v, parse_table.end_states[k]) for k, v in parse_table.start_states.items()},
+        "lexers": [source for source, _ in lexers],
+        "words": [words for _, words in lexers],
+        "dropped": _dropped(numbers),
+        "states": states,
+        "rules": rules,
+    }
+    found["lines"] = _Lines(found, made, text).pattern()
+    return found
+
+
+def _rule(rule: Any) -> tuple[str, int, str, list[tuple[int, bool]] | None, bool]:
+    """(what it makes, how many symbols, the action or nothing, the children that are kept, whether one child stands for it)."""
+    origin = str(rule.origin.name)
+    kept = [
+        (i, not x.is_term and x.name.startswith("_")) for i, x in enumerate(rule.expansion) if not (x.is_term and x.filter_out)
+    ]
+    plain = len(kept) == len(rule.expansion) and not any(inline for _, inline in kept)
+    single = bool(rule.options and rule.options.expand1 and not rule.alias)
+    name = str(rule.alias or origin)
+    return origin, len(rule.expansion), "" if name.startswith("_") else name, None if plain else kept, single
+
+
+def _dropped(rules: Iterable[Any]) -> list[str]:
+    """The terminals that no action is given."""
+    symbols = [x for rule in rules for x in rule.expansion if x.is_term]
+    return sorted({str(x.name) for x in symbols} - {str(x.name) for x in symbols if not x.filter_out})
+
+
+def _ignored(made: lark.Lark) -> str:
+    """What may stand between terminals."""
+    patterns = {t.name: _without_groups(t.pattern.to_regexp()) for t in made.terminals}
+    skipped = [patterns[n] for n in made.ignore_tokens]
+    if len(skipped) == 1 and re.fullmatch(r"\[[^]]*\]\+", skipped[0]):
+        return f"{skipped[0][:-1]}*+"
+    return f"(?:{'|'.join(skipped)})*+"
+
+
+def _lexer(lexer: Any, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
+    """The alternatives in the order in which Lark tries them, and the words that are terminals of their own."""
+    scanner = lexer.scanner
+    words = {
+        str(name): {t.pattern.value: str(t.name) for t in unless.scanner.terminals} for name, unless in lexer.callback.items()
+    }
+    ways = [
+        f"(?P<{t.name}>{_without_groups(t.pattern.to_regexp())})" for t in scanner.terminals if t.name not in lexer.ignore_types
+    ]
+    return f"{ignored}(?:{'|'.join(ways)})?", words
+
+
+class _Lines:
+    """Shapes on their way to a regular expression."""
+
+    def __init__(self, found: dict[str, Any], made: lark.Lark, text: str) -> None:
+        self.states, self.rules = found["states"], found["rules"]
+        self.start, self.final = next(iter(found["starts"].values()))
+        contextual: Any = made.parser.lexer  # type: ignore[attr-defined]
+        self.lexers = [contextual.lexers[i] for i in range(len(self.states))]
+        self.terminals = {str(t.name): t for t in made.terminals}
+        self.named = {t.pattern.value: str(t.name) for t in made.terminals if type(t.pattern).__name__ == "PatternStr"}
+        self.firsts = {n: _first(sre.parse(t.pattern.to_regexp())) for n, t in self.terminals.items()}
+        self.regexps = {n: _without_groups(t.pattern.to_regexp()) for n, t in self.terminals.items()}
+        self.skip = _ignored(made)
+        self.parts = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "part"}
+        self.shapes = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "usual"}
+        self.edges: list[list[tuple[Any, int]]] = []
+        self.seen: dict[int, set[int]] = {}  # the states in which the terminal of an edge's shape is met
+
+    def pattern(self) -> str:
+        """One alternative per shape; the name of the one that matched is the match's `lastgroup`."""
+        return "|".join(f"(?:{self.shape(name, shape)}(?P<{name}>))" for name, shape in self.shapes.items())
+
+    def shape(self, name: str, text: str) -> str:
+        node = _Notation(text, self.parts, self.named).alternatives()
+        self.edges, self.seen = [], {}
+        first, last = self.new(), self.new()
+        self.connect(node, first, last)
+        ends = self.follow(name, first, last)
+        return self.emit(node, "") + self.skip + self.ending(ends)
+
+    # ---- through the parse table
+
+    def new(self) -> int:
+        self.edges.append([])
+        return len(self.edges) - 1
+
+    def connect(self, node: Any, first: int, last: int) -> None:
+        """Edges for every way through `node`; one of None costs no terminal."""
+        kind, content = node
+        if kind == "terminal":
+            self.edges[first].append((node, last))
+        elif kind == "all":
+            for part in content:
+                self.connect(part, first, between := self.new())
+                first = between
+            self.edges[first].append((None, last))
+        elif kind == "one":
+            for part in content:
+                self.connect(part, first, last)
+        else:
+            self.connect(content[-1] if kind == "capture" else content, first, first if kind == "many" else last)
+            if kind in ("many", "maybe"):
+                self.edges[first].append((None, last))
+
+    def follow(self, name: str, first: int, last: int) -> set[Stack]:
+        """Walk all ways through the shape; where they end."""
+        ends: set[Stack] = set()
+        pending: list[tuple[int, Stack]] = [(first, (self.start,))]
+        known = set(pending)
+        while pending:
+            at, stack = pending.pop()
+            if at == last:
+                ends.add(stack)
+            for node, target in self.edges[at]:
+                after = stack
+                if node is not None:
+                    self.seen.setdefault(id(node), set()).add(stack[-1])
+                    reduced, action = self.reduced(stack, node[1])
+                    if action is None:
+                        raise ValueError(f"the shape `{name}` has {node[1]} where the grammar does not")
+                    after = (*reduced, action)
+                if (target, after) not in known:
+                    known.add((target, after))
+                    pending.append((target, after))
+            if len(known) > MOST_STACKS:
+                raise ValueError(f"the shape `{name}` nests without end")
+        return ends
+
+    def reduced(self, stack: Stack, terminal: str) -> tuple[Stack, int | None]:
+        """The stack when `terminal` comes next, and the state that it leads to; None where it may not come."""
+        while True:
+            action = self.states[stack[-1]][1].get(terminal)
+            if action is None or action >= 0:
+                return stack, action
+            origin, length, *_ = self.rules[~action]
+            stack = stack[: len(stack) - length]
+            stack = (*stack, self.states[stack[-1]][1][origin])
+            if terminal == "$END" and stack[-1] == self.final:
+                return stack, self.final
+
+    def over(self, stack: Stack, terminal: str) -> bool:
+        """Whether the statement on the stack is over when `terminal` comes next."""
+        after, action = self.reduced(stack, terminal)
+        return action is not None and len(after) <= 2
+
+    # ---- to a regular expression
+
+    def emit(self, node: Any, lead: str) -> str:
+        """The expression of a node; `lead` comes before its first terminal."""
+        kind, content = node
+        if kind == "terminal":
+            return lead + self.terminal(node)
+        if kind == "capture":
+            return f"{lead}(?P<{content[0]}>{self.emit(content[1], '')})"
+        if kind == "all":
+            return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(content))
+        if kind == "one":
+            return f"(?>{'|'.join(self.emit(part, lead) for part in content)})"
+        return f"(?:{self.emit(content, lead or self.skip if kind == 'many' else lead)}){'*' if kind == 'many' else '?'}+"
+
+    def terminal(self, node: Any) -> str:
+        """A terminal at full length, where none comes before it in any state in which it is met."""
+        name = node[1]
+        before: dict[str, None] = {}
+        words: dict[str, None] = {}
+        whole = ""
+        for state in self.seen.get(id(node), ()):
+            lexer = self.lexers[state]
+            lexer.scanner  # noqa: B018  (builds the callbacks)
+            ranked = [str(t.name) for t in lexer.scanner.terminals]
+            for regular, unless in lexer.callback.items():
+                among = {str(t.name): t.pattern.value for t in unless.scanner.terminals}
+                if regular == name:
+                    words |= dict.fromkeys(map(re.escape, among.values()))
+                elif name in among:
+                    whole = r"(?![\w.$-])"
+            rank = ranked.index(name) if name in ranked else 0
+            before |= dict.fromkeys(n for n in ranked[:rank] if self.overlap(n, name))
+        guards = [self.regexps[n] for n in before]
+        guards += [f"(?:{'|'.join(words)})(?![A-Za-z0-9_])"] if words else []
+        value = self.regexps[name] if name in self.named.values() else f"(?>{self.regexps[name]})"
+        return (f"(?!{'|'.join(guards)})" if guards else "") + value + whole
+
+    def overlap(self, a: str, b: str) -> bool:
+        """Whether two terminals may begin with the same character."""
+        x, y = self.firsts[a], self.firsts[b]
+        return x is None or y is None or bool(x & y)
+
+    def ending(self, stacks: set[Stack]) -> str:
+        """Where the grammar ends the statement: at the end of the text, or before what may follow."""
+        following = [n for n in (*self.terminals, "$END") if all(self.over(stack, n) for stack in stacks)]
+        ways = [r"\Z" if n == "$END" else self.regexps[n] for n in following]
+        return f"(?={'|'.join(ways)})" if ways != [r"\Z"] else r"\Z"
+
+
+class _Notation:
+    """Reads a shape into nodes (kind, content)."""
+
+    def __init__(self, text: str, parts: dict[str, str], named: dict[str, str]) -> None:
+        self.words = _NOTATION.findall(text)
+        if "".join(self.words) != re.sub(r'\s+(?=(?:[^"]*"[^"]*")*[^"]*$)', "", text):
+            raise ValueError(f"the shape cannot be read: {text}")
+        self.parts, self.named = parts, named
+
+    def alternatives(self) -> Any:
+        found = [self.sequence()]
+        while self.words and self.words[0] == "|":
+            self.words.pop(0)
+            found.append(self.sequence())
+        return found[0] if len(found) == 1 else ("one", found)
+
+    def sequence(self) -> Any:
+        found = []
+        while self.words and self.words[0] not in ("|", ")", "]"):
+            found.append(self.item())
+        return ("all", found)
+
+    def item(self) -> Any:
+        word = self.words.pop(0)
+        if word[-1] == "=":
+            return ("capture", (word[:-1], self.item()))
+        if word in ("(", "["):
+            inside = self.alternatives()
+            self.words.pop(0)
+            found = ("maybe", inside) if word == "[" else inside
+        elif word[0] == '"' and word != '"':
+            found = ("terminal", self.named[word[1:-1]])
+        elif word in self.parts:
+            found = _Notation(self.parts[word], self.parts, self.named).alternatives()
+        else:
+            found = ("terminal", word)
+        if self.words and self.words[0] == "*":
+            self.words.pop(0)
+            return ("many", found)
+        return found
+
+
+def _without_groups(pattern: str) -> str:
+    """The pattern with groups that capture nothing."""
+    return re.sub(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\((?!\?)", lambda m: m[1] or "(?:", pattern)
+
+
+def _first(parsed: Any) -> set[int] | None:
+    """The characters with which a match may begin; None for any."""
+    found: set[int] = set()
+    for step, value in parsed:
+        more, empty = _begins(str(step), value)
+        if more is None:
+            return None
+        found |= more
+        if not empty:
+            return found
+    return None
+
+
+def _begins(step: str, value: Any) -> tuple[set[int] | None, bool]:
+    """The first characters of one step of a parsed expression, and whether it may be empty."""
+    if step == "LITERAL":
+        return {value}, False
+    if step == "IN":
+        return _in(value), False
+    if step in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        return _first(value[2]), value[0] == 0
+    if step == "SUBPATTERN":
+        return _first(value[3]), False
+    if step == "BRANCH":
+        ways = [_first(x) for x in value[1]]
+        return None if None in ways else set().union(*(w for w in ways if w is not None)), False
+    return (set(), True) if step in ("AT", "ASSERT", "ASSERT_NOT") else (None, False)
+
+
+def _in(items: Any) -> set[int] | None:
+    found: set[int] = set()
+    for step, value in items:
+        if str(step) == "LITERAL":
+            found.add(value)
+        elif str(step) == "RANGE":
+            found.update(range(value[0], value[1] + 1))
+        else:  # a category, a negation
+            return None
+    return found

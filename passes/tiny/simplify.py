@@ -1,0 +1,14 @@
+"""What cancels in a Tiny graph: the rules of `dialects.tiny.rewrites`, and folding, in the greedy driver."""
+
+from __future__ import annotations
+
+from ptir_tools.core.ir import Program
+from ptir_tools.dialects.tiny.rewrites import SIMPLIFICATION
+from ptir_tools.passes import PassContext
+
+OPTIONS = {"max-iterations": None}  # of rewrites and folds
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Leave out what cancels: chains of movement and casts, double negations, `x + 0`, `x * 1`; dead nodes are dropped."""
+    context.apply(program, SIMPLIFICATION)

@@ -1,0 +1,87 @@
+"""`-j N`: several files at once, in child processes. What they print comes in the order of the files."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple, TextIO
+
+from ptir_tools.cli.report import Reporter, told
+from ptir_tools.core.diagnostics import Diagnostic
+
+_GAP = "\0"  # where an empty line goes when a diagnostic came before
+
+
+class _Done(NamedTuple):
+    """What became of one file. `stop`: the command ends with it."""
+
+    status: int
+    out: bytes
+    err: str
+    held: list[Diagnostic]
+    shown: int
+    stop: bool
+
+
+class _Work(NamedTuple):
+    """What children inherit when they are forked."""
+
+    reporter: Reporter
+    files: Sequence[str]
+    action: Callable[[str], int]
+    stderr: TextIO
+
+
+_work: list[_Work] = []
+
+
+class _Captured(io.StringIO):
+    """Text that is kept; a terminal when `stream` is one, so that it is written the same way."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.terminal = stream.isatty()
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], jobs: int) -> int:
+    """The highest exit code that `action` gives for the files, `jobs` at once. An error that is not of one file ends all."""
+    _work.append(_Work(reporter, files, action, sys.stderr))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pool = ProcessPoolExecutor(min(jobs, len(files)), multiprocessing.get_context("fork"))
+    highest = 0
+    try:
+        for done in pool.map(_one, range(len(files))):
+            sys.stdout.flush()
+            sys.stdout.buffer.write(done.out)
+            sys.stderr.write(done.err.replace(_GAP, "\n" if reporter.shown else ""))
+            reporter.held += done.held
+            reporter.shown += done.shown
+            highest = max(highest, done.status)
+            if done.stop:
+                break
+    finally:
+        _work.pop()
+        pool.shutdown(wait=False, cancel_futures=True)
+    return highest
+
+
+def _one(index: int) -> _Done:
+    """Do the work for one file, in a child."""
+    reporter, files, action, stderr = _work[-1]
+    reporter.held, reporter.shown, reporter.gap = [], 0, _GAP
+    out = io.BytesIO()
+    sys.stdout = io.TextIOWrapper(out, "utf-8", newline="\n", write_through=True)
+    sys.stderr = err = _Captured(stderr)
+    stop = False
+    try:
+        status = action(files[index])
+    except BaseException as error:  # as the command line does
+        status, stop = told(error, sys.argv[1:], reporter), True
+    return _Done(status, out.getvalue(), err.getvalue(), reporter.held, reporter.shown, stop)

@@ -1,0 +1,269 @@
+"""What every conversion builds with.
+
+A conversion is an `Emit` of its target and a table of rules, one per op of the source:
+
+    rule(emit, op, *operands) -> what the result of `op` becomes
+
+`operands` are what the operands of `op` became. A rule appends ops by calling `emit`, and the last one by `emit.last`, which
+gives it the name of the result. A Violation in a rule is a refusal of that op: the conversion goes on, so that all refusals are
+reported at once, and what reads a refused value stays silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ptir_tools.convert.naming import Names
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, result_names
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import Shape, TensorType, Type
+from ptir_tools.dialects import load_dialect
+
+NOT_TRANSLATABLE = "NotTranslatable"
+_OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too
+
+D = TypeVar("D")  # what a value becomes
+Rule = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Match:
+    """What a pattern found: `rule` makes the result of what `needs` became, and `note` says under which condition."""
+
+    needs: tuple[Operand, ...]
+    rule: Rule
+    note: str = ""
+
+
+Pattern = Callable[[Op, Options], Match | None]  # looks at definitions only; what it absorbs has its own users or none
+
+
+class InError(Exception):
+    """What is read was refused before: whoever reads it stays silent."""
+
+
+class Emit(Generic[D]):
+    """A program of the target in the making. `values` holds what the values of the source became (None: refused)."""
+
+    dialect: ClassVar[str]  # of the target
+    title: ClassVar[str]  # what messages call it
+    patterns: ClassVar[Mapping[str, Sequence[Pattern]]] = {}  # where several ops of the source are one op of the target
+    help: ClassVar[Mapping[str, str]] = {}  # what would help, by short names of the source's ops
+
+    def __init__(
+        self, rules: Mapping[str, Rule], function: Function, diagnostics: Diagnostics, options: Options, name: str = "main"
+    ) -> None:
+        self.rules = rules
+        self.source = function
+        self.diagnostics = diagnostics
+        self.options = options
+        self.program, self.builder = single_function(load_dialect(self.dialect), name)
+        self.program.main.loc = function.loc
+        self.values: dict[Value, D | None] = {}
+        self.refused: set[Op] = set()
+        self.matches: dict[Op, Match | None] = {}
+        self.names = self._result_names()
+        self.fresh = Names(self.name_of(v) for v in _values(function))
+        self.op: Op | None = None  # the one at hand
+
+    # Names
+
+    def spelled(self, name: str) -> str:
+        """`name` in the letters of the target."""
+        return name
+
+    def name_of(self, v: Value) -> str:
+        """What `v` is called in the target."""
+        return self.names.get(v) or self.spelled(v.name)
+
+    def _result_names(self) -> dict[Value, str]:
+        """The results that are called otherwise than their values, once each, by names that no other value has."""
+        found: dict[Value, str] = {}
+        own = {self.spelled(v.name) for v in (*self.source.params, *(v for op in self.source.body for v in op.results))}
+        for x, name in zip(self.source.results, result_names(self.source), strict=True):
+            fits = isinstance(x, Value) and x.op is not None and self.source.results.count(x) == 1
+            if fits and (label := self.spelled(name)) not in own:
+                assert isinstance(x, Value)
+                found[x] = label
+                own.add(label)
+        return found
+
+    @property
+    def name(self) -> str:
+        """The name of the result of the op at hand."""
+        return self.name_of(self.op.result) if self.op is not None else "output"
+
+    # The op at hand
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the result of the op at hand."""
+        assert self.op is not None
+        return tensor_type(self.op.result)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of that result."""
+        return self.type.shape
+
+    @property
+    def loc(self) -> Loc:
+        """Its place in the source; without one that of the function."""
+        return self.source.loc if self.op is None else self.op.loc
+
+    def note(self, message: str, loc: Loc | None = None) -> None:
+        """Report the condition under which the op at hand (or that at `loc`) was translated."""
+        self.diagnostics.note("ConditionalTranslation", message, self.loc if loc is None else loc)
+
+    # Building
+
+    def __call__(self, short: str, *operands: Any, **attrs: Any) -> Value:
+        """An op before the last, under a name that no value has."""
+        return self.builder.op(short, *operands, name=self.fresh.between(self.name), **attrs)
+
+    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
+        """The op that gives the result, under its name."""
+        return self.builder.op(short, *operands, name=self.name, **attrs)
+
+    # Converting
+
+    def parameters(self) -> None:
+        """What the parameters become, each under its label."""
+        labels = self.source.attrs.get("input_names") or [p.name for p in self.source.params]
+        places = self.source.attrs.get("input_locs", {})
+        for p, label in zip(self.source.params, labels, strict=True):
+            try:
+                self.values[p] = self.parameter(p, label)
+            except Violation as violation:
+                at = places.get(label, self.source.loc)
+                message = f"parameter %{p.name}: {violation.message}"
+                self.diagnostics.error(NOT_TRANSLATABLE, message, at, help=violation.help)
+                self.values[p] = None
+
+    def parameter(self, p: Value, label: str) -> D:
+        """What a parameter becomes. Raises Violation where the target has no such type."""
+        raise NotImplementedError
+
+    def body(self, block: Region) -> None:
+        """Convert the ops of a block that its results need, in order."""
+        for op in self.needed(block):
+            self.values[op.results[0]] = self.convert(op)
+
+    def needed(self, block: Region) -> list[Op]:
+        """The ops that the results need, in order. Patterns are matched from the last op to the first, so that what only a
+        pattern absorbs is left out."""
+        wanted, found = _values_of(block.results), list[Op]()
+        for op in reversed(block.body):
+            if any(v in wanted for v in op.results):
+                patterns = self.patterns.get(op.defn.short, ())
+                self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
+                wanted |= _values_of(match.needs if match else op.operands)
+                found.append(op)
+        return found[::-1]
+
+    def convert(self, op: Op) -> D | None:
+        """What the result of `op` becomes by its rule; None where it is refused or reads what was. Regions may nest in it."""
+        outer, self.op = self.op, op
+        self.builder.loc = op.loc
+        try:
+            return self.translated(op)
+        except InError:
+            return None
+        except Violation as violation:
+            self.refuse(violation)
+            return None
+        finally:
+            self.op = outer
+            self.builder.loc = self.loc
+
+    def translated(self, op: Op) -> D:
+        """What the result of `op` becomes. Raises Violation, or InError where an operand is in error."""
+        rule = self.rule(op)
+        operands = self.operands(op)
+        for v in op.results:
+            self.require_fit(v.type)
+        found: D = rule(self, op, *operands)
+        return found
+
+    def rule(self, op: Op) -> Rule:
+        """The rule of the pattern that `op` matches, else that for ops of its name. Raises Violation when there is none."""
+        if (match := self.matches.get(op)) is not None:
+            return match.rule
+        if (rule := self.rules.get(op.defn.short)) is None:
+            raise Violation(NOT_TRANSLATABLE, f"{self.title} has no `{op.defn.short}`")
+        return rule
+
+    def operands(self, op: Op) -> Sequence[Any]:
+        """What the operands became, or what the pattern needs. Raises InError."""
+        match = self.matches.get(op)
+        found = [self.read(x) for x in (op.operands if match is None else match.needs)]
+        if match is not None and match.note:
+            self.note(match.note)
+        return found
+
+    def require_fit(self, t: Type) -> None:
+        """Raise Violation unless the target has a value of type `t`."""
+
+    def read(self, x: Operand) -> Any:
+        """What an operand became. Raises InError."""
+        if isinstance(x, Literal):
+            return self.literal(x)
+        found = self.values.get(x.value if isinstance(x, Element) else x)
+        if found is None:
+            raise InError
+        return self.element(found, x.index) if isinstance(x, Element) else found
+
+    def literal(self, x: Literal) -> Any:
+        """What an inline constant becomes."""
+        return x
+
+    def element(self, x: D, index: int) -> Any:
+        """What an element of a tuple became."""
+        raise Violation(NOT_TRANSLATABLE, f"{self.title} has no tuples")
+
+    def refuse(self, violation: Violation) -> None:
+        """Report why the op at hand is not translated, once where it is put in line several times."""
+        op = self.op
+        assert op is not None
+        if op in self.refused:
+            return
+        self.refused.add(op)
+        if violation.code in _OWN_CODES:
+            self.diagnostics.violation(violation, op.loc)
+            return
+        short = op.defn.short
+        message = violation.message if f"`{short}`" in violation.message else f"`{short}`: {violation.message}"
+        self.diagnostics.error(NOT_TRANSLATABLE, message, op.loc, help=violation.help or self.help.get(short))
+
+    def refuse_results(self, violation: Violation) -> None:
+        """Report why the results cannot be those of the target's program."""
+        at = self.source.return_loc or self.source.loc
+        self.diagnostics.error(NOT_TRANSLATABLE, f"a result: {violation.message}", at, help=violation.help)
+
+
+def _values_of(operands: Sequence[Operand]) -> set[Value]:
+    return {x.value if isinstance(x, Element) else x for x in operands if not isinstance(x, Literal)}
+
+
+def _values(function: Function) -> Iterator[Value]:
+    """The values of a function and of all regions below it."""
+    todo: list[Region] = [function]
+    while todo:
+        block = todo.pop()
+        yield from block.params
+        for op in block.body:
+            yield from op.results
+            todo += op.regions
+
+
+def tensor_type(x: Operand) -> TensorType:
+    """The type of an operand, which is a tensor."""
+    t = operand_type(x)
+    assert isinstance(t, TensorType)
+    return t

@@ -1,0 +1,1 @@
+"""MIND to PTIR."""

@@ -1,0 +1,171 @@
+"""MIND to PTIR: every operation of Core v1, broadcasting made explicit, accumulation in the result's dtype.
+
+Two things that MIND leaves to run time are known here, because shapes are static, and are refused with MIND's own codes:
+an Index out of bounds (E6001) and a Mean of integers over no elements (E6006).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ptir_tools.convert.emitter import Rule, tensor_type
+from ptir_tools.convert.to_ptir import PtirEmit
+from ptir_tools.core.arrays import from_literal
+from ptir_tools.core.diagnostics import Diagnostics, require
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
+from ptir_tools.dialects.mind.ops.linear import pads
+from ptir_tools.dialects.mind.ops.reduce import normalized
+from ptir_tools.rewrite.constants import literal_of
+
+
+def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The PTIR program that computes what `program` does; None after reporting what cannot run."""
+    return PtirEmit(RULES, program.main, diagnostics, options).run()
+
+
+def constant(emit: PtirEmit, op: Op) -> Value:
+    """The same literal."""
+    return emit.last("constant", value=op.attr("value"))
+
+
+def binary(name: str) -> Rule:
+    """Both sides broadcast to the result's shape."""
+    return lambda emit, op, x, y: emit.last(name, emit.full(x), emit.full(y))
+
+
+def unary(name: str) -> Rule:
+    """One instruction on the same operand."""
+    return lambda emit, op, x: emit.last(name, x)
+
+
+def reshaped(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """Reshape, ExpandDims and Squeeze to the shape that they give."""
+    return emit.last("reshape", x, new_shape=emit.shape)
+
+
+def transpose(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """The same permutation."""
+    return emit.last("transpose", x, perm=op.attr("permutation"))
+
+
+def relu(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """Compare and select, which give 0 for a NaN as MIND does; `maximum` would keep it."""
+    zero = emit.filled(0)
+    return emit.last("select", emit("compare_gt", x, zero), x, zero)
+
+
+def sum_attrs(op: Op, x: Value) -> dict[str, Any]:
+    """The attributes of the sum that `op` is or takes the mean of."""
+    axes, dtype = op.attr("axes"), tensor_type(x).dtype
+    along = normalized(axes, tensor_type(x).rank)
+    return {"axes": along, "keepdims": op.attr("keepdims") and bool(axes), "accum_dtype": dtype, "out_dtype": dtype}
+
+
+def sum_(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """A sum in the dtype of its operand; the empty list of axes means all of them."""
+    return emit.last("reduce_sum", x, **sum_attrs(op, x))
+
+
+def mean(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """The sum divided by the count; PTIR's integer division truncates, as MIND's mean does."""
+    attrs, shape = sum_attrs(op, x), tensor_type(x).static_shape
+    n = prod(shape[a] for a in attrs["axes"])
+    require(bool(n) or emit.type.dtype.is_float, "E6006", f"Mean of integers over no elements: the shape is {list(shape)}")
+    return emit.last("div", emit("reduce_sum", x, **attrs), emit.filled(n))
+
+
+def index(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """A window of one element, as a scalar. E6001 when it is out of bounds."""
+    indices = op.attr("indices")
+    if (violation := out_of_bounds(tensor_type(x).static_shape, indices)) is not None:
+        raise violation
+    element = emit("slice", x, starts=indices, sizes=(1,) * len(indices))
+    return emit.last("reshape", element, new_shape=())
+
+
+def slice_(emit: PtirEmit, op: Op, x: Value) -> Value:
+    """With a stride: the window, padded so that each step is a row of its own, of which the first column stays."""
+    counts = emit.type.static_shape
+    low = tuple(lo for lo, _ in clamped(tensor_type(x).static_shape, op.attr("starts"), op.attr("ends")))
+    strides = tuple(s if n > 1 else 1 for s, n in zip(op.attr("steps"), counts, strict=True))
+    sizes = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(counts, strides, strict=True))
+    if all(s == 1 for s in strides):
+        return emit.last("slice", x, starts=low, sizes=sizes)
+    window = emit("slice", x, starts=low, sizes=sizes)
+    high = tuple(s - 1 if n else 0 for n, s in zip(counts, strides, strict=True))
+    padded = emit("pad", window, low=(0,) * len(low), high=high)
+    rows = emit("reshape", padded, new_shape=tuple(d for pair in zip(counts, strides, strict=True) for d in pair))
+    firsts = emit("slice", rows, starts=(0,) * (2 * len(low)), sizes=tuple(d for n in counts for d in (n, 1)))
+    return emit.last("reshape", firsts, new_shape=counts)
+
+
+def gather(emit: PtirEmit, op: Op, x: Value, indices: Value) -> Value:
+    """Take; constant indices are checked here, as PTIR would on reading the translation."""
+    if (literal := literal_of(indices)) is not None and literal.data is not None:
+        shape, found = tensor_type(x).static_shape, from_literal(literal)
+        bad = found[(found < 0) | (found >= shape[0])]
+        require(not bad.size, "E6001", f"Gather index {bad[:1].tolist()} is out of bounds for shape {list(shape)}")
+    return emit.last("take", x, indices)
+
+
+def dot(emit: PtirEmit, op: Op, lhs: Value, rhs: Value) -> Value:
+    """The last axis of the left side with the first of the right."""
+    return contraction(emit, lhs, rhs, (tensor_type(lhs).rank - 1,), (0,))
+
+
+def matmul(emit: PtirEmit, op: Op, lhs: Value, rhs: Value) -> Value:
+    """A right side of rank 2 needs no batch axes; else both sides are broadcast to the batch of the result."""
+    a, b = tensor_type(lhs).shape, tensor_type(rhs).shape
+    if len(b) == 2:
+        return contraction(emit, lhs, rhs, (len(a) - 1,), (0,))
+    batch = emit.shape[:-2]
+    k = len(batch)
+    lhs, rhs = emit.full(lhs, batch + a[-2:]), emit.full(rhs, batch + b[-2:])
+    return contraction(emit, lhs, rhs, (k + 1,), (k,), tuple(range(k)))
+
+
+def contraction(
+    emit: PtirEmit, lhs: Value, rhs: Value, left: tuple[int, ...], right: tuple[int, ...], batch: tuple[int, ...] = ()
+) -> Value:
+    """A dot_general accumulated in the result's dtype."""
+    axes = {"batch_lhs": batch, "batch_rhs": batch, "contract_lhs": left, "contract_rhs": right}
+    return emit.last("dot_general", lhs, rhs, **axes, accum_dtype=emit.type.dtype, out_dtype=emit.type.dtype)
+
+
+def conv2d(emit: PtirEmit, op: Op, x: Value, f: Value) -> Value:
+    """The patches times the filter as a matrix; patches run over (kh, kw, c), as the filter's leading axes do."""
+    window, strides = tensor_type(f).static_shape, op.attr("strides")
+    padding = pads(tensor_type(x).static_shape, window, strides, op.attr("padding"))
+    patches = emit("extract_patches", x, window=window[:2], strides=strides, padding=padding)
+    matrix = emit("reshape", f, new_shape=(prod(window[:3]), window[3]))
+    return contraction(emit, patches, matrix, (3,), (0,))
+
+
+RULES: dict[str, Rule] = {
+    "ConstI64": constant,
+    "ConstF32": constant,
+    "ConstF64": constant,
+    "ConstTensor": constant,
+    "Add": binary("add"),
+    "Sub": binary("sub"),
+    "Mul": binary("mul"),
+    "Neg": unary("neg"),
+    "Exp": unary("exp"),
+    "Log": unary("log"),
+    "Relu": relu,
+    "Sum": sum_,
+    "Mean": mean,
+    "Reshape": reshaped,
+    "ExpandDims": reshaped,
+    "Squeeze": reshaped,
+    "Transpose": transpose,
+    "Index": index,
+    "Slice": slice_,
+    "Gather": gather,
+    "Dot": dot,
+    "MatMul": matmul,
+    "Conv2d": conv2d,
+}

@@ -1,0 +1,58 @@
+"""What patterns of conversions from PTIR look at: definitions and constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir_tools.core.arrays import from_literal
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import TensorType, tensor
+
+
+def defined_by(x: Operand, short: str) -> Op | None:
+    """The op called `short` that defines `x`, or None."""
+    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == short else None
+
+
+def constant_of(x: Operand) -> Literal | None:
+    """The literal that `x` is, before any broadcast; None when it is no constant or its payload is missing."""
+    while (op := defined_by(x, "broadcast_to")) is not None:
+        x = op.operands[0]
+    if (op := defined_by(x, "constant")) is not None:
+        x = op.attr("value")
+    return x if isinstance(x, Literal) and x.data is not None else None
+
+
+def splat_of(x: Operand) -> Any:
+    """The one value of all elements of the constant `x`, or None."""
+    literal = constant_of(x)
+    if literal is None or not (literal.splat or literal.type.count == 1):
+        return None
+    return from_literal(scalar_literal(literal)).item()
+
+
+def scalar_literal(literal: Literal) -> Literal:
+    """The rank-0 literal of a literal whose elements are all one value."""
+    return Literal(tensor(literal.type.dtype), literal.data)
+
+
+def type_of(x: Operand) -> TensorType:
+    """The tensor type of an operand."""
+    t: Any = operand_type(x)
+    return tensor(t.dtype, t.shape)
+
+
+def is_zero(x: Operand) -> bool:
+    """Whether `x` is a constant of positive zeros."""
+    literal = constant_of(x)
+    return literal is not None and not any(literal.data or b"1")
+
+
+def relu_operand(op: Op) -> Value | None:
+    """`x` where the select `op` is `select(compare_gt(x, 0), x, 0)`, which is a Relu, for a NaN too."""
+    pred, x, zero = op.operands
+    test = defined_by(pred, "compare_gt")
+    if test is None or not isinstance(x, Value) or test.operands[0] is not x:
+        return None
+    return x if is_zero(zero) and is_zero(test.operands[1]) else None

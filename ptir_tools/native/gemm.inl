@@ -1,0 +1,161 @@
+/* Matrix product. Both operands are packed: the left in panels of MR rows, the right in panels of NR columns, so that the
+ * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
+ * of the left one in level 2, a panel of the right one in level 1. */
+
+enum { NR = NRV * W, KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR, LINE = 16 };
+
+/* Packed panels begin at a line of the cache: a vector that crosses one is loaded twice. */
+PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
+static size_t gemm_scratch(void) { return (size_t)MC * KC + (size_t)NC * KC + MR * NR + 3 * LINE; }
+
+static size_t packed_floats(size_t k, size_t n) { return (n + NR - 1) / NR * NR * k; }
+
+/* `to[panel][k][r]` = element (panel * width + r, k), 0 beyond `count`; steps between r and between k are given. */
+PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
+                      size_t width)
+{
+    for (size_t start = 0; start < count; start += width) {
+        size_t here = smallest(width, count - start), turned = 0;
+        const float *base = from + (ptrdiff_t)start * step;
+        if (here == width && step == 1) {
+            for (size_t k = 0; k < depth; k++, to += width)
+                memcpy(to, base + (ptrdiff_t)k * depth_step, width * sizeof *to);
+            continue;
+        }
+        if (here == width && depth_step == 1) {
+            if (width % 8 == 0)
+                for (; turned + 8 <= depth; turned += 8)
+                    for (size_t r = 0; r < width; r += 8)
+                        turn8(to + turned * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + turned, step);
+            else if (width % 4 == 0)
+                for (; turned + 4 <= depth; turned += 4)
+                    for (size_t r = 0; r < width; r += 4)
+                        turn4(to + turned * width + r, (ptrdiff_t)width, base + (ptrdiff_t)r * step + turned, step);
+        }
+        for (size_t k = turned; k < depth; k++)
+            for (size_t r = 0; r < width; r++)
+                to[k * width + r] = r < here ? base[(ptrdiff_t)r * step + (ptrdiff_t)k * depth_step] : 0.0f;
+        to += width * depth;
+    }
+}
+
+/* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. */
+PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
+                       int add, int rows, int vectors)
+{
+    vec sum[MR][NRV];
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (vec){0};
+    for (size_t k = 0; k < depth; k++, a += MR, b += NR) {
+        vec right[NRV];
+        for (int v = 0; v < vectors; v++)
+            right[v] = *(const vec *)(b + v * W);
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] += a[i] * right[v];
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++) {
+            vec *to = (vec *)(out + i * stride + v * W);
+            if (add)
+                sum[i][v] += *to;
+            *to = sum[i][v];
+        }
+}
+
+/* The block at a corner of the result: no more rows and vectors than are there, written by way of `spare` when a vector is cut. */
+PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *b, size_t depth, int add, size_t rows,
+                        size_t columns, float *spare)
+{
+    int cut = columns % W != 0;
+    float *to = cut ? spare : out;
+    size_t step = cut ? NR : stride;
+    int keep = add && !cut;
+#define ROWS(r)                                                                                                        \
+    case r:                                                                                                            \
+        if (columns > 2 * W && NRV > 2)                                                                                \
+            micro(to, step, a, b, depth, keep, r, NRV);                                                                \
+        else if (columns > W)                                                                                          \
+            micro(to, step, a, b, depth, keep, r, 2);                                                                  \
+        else                                                                                                           \
+            micro(to, step, a, b, depth, keep, r, 1);                                                                  \
+        break;
+    switch (rows) {
+        ROWS(1)
+        ROWS(2)
+        ROWS(3)
+        ROWS(4)
+#if MR > 4
+        ROWS(5)
+        ROWS(6)
+        ROWS(7)
+        ROWS(8)
+#endif
+    }
+#undef ROWS
+    for (size_t i = 0; cut && i < rows; i++)
+        for (size_t j = 0; j < columns; j++)
+            out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + spare[i * NR + j];
+}
+
+static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
+                        float *spare)
+{
+    for (size_t j = 0; j < n; j += NR)
+        for (size_t i = 0; i < m; i += MR) {
+            float *to = out + i * stride + j;
+            if (m - i >= MR && n - j >= NR)
+                micro(to, stride, a + i * depth, b + j * depth, depth, add, MR, NRV);
+            else
+                corner(to, stride, a + i * depth, b + j * depth, depth, add, smallest(MR, m - i), smallest(NR, n - j), spare);
+        }
+}
+
+/* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
+static size_t packed_at(size_t j, size_t p, size_t n, size_t k)
+{
+    size_t columns = smallest(NC, n - j);
+    return j * k + p * ((columns + NR - 1) / NR * NR);
+}
+
+static void pack_whole(float *to, ptir_matrix c, size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j += NC)
+        for (size_t p = 0; p < k; p += KC)
+            pack(to + packed_at(j, p, n, k), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows,
+                 smallest(NC, n - j), smallest(KC, k - p), NR);
+}
+
+static void gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t m, size_t n, size_t k, float *scratch,
+                 ptir_watch *watch)
+{
+    float *left = at_line(scratch), *own = at_line(left + (size_t)MC * KC), *spare = at_line(own + (size_t)NC * KC);
+    if (k == 0)
+        memset(out, 0, m * n * sizeof *out);
+    for (size_t j = 0; j < n; j += NC)
+        for (size_t p = 0; p < k; p += KC) {
+            size_t columns = smallest(NC, n - j), depth = smallest(KC, k - p);
+            if (is_stopped(watch, columns * depth * m))
+                return;
+            const float *right = packed ? packed + packed_at(j, p, n, k) : own;
+            if (!packed)
+                pack(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
+            for (size_t i = 0; i < m; i += MC) {
+                size_t rows = smallest(MC, m - i);
+                pack(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR);
+                macro_block(out + i * n + j, n, left, right, rows, columns, depth, p > 0, spare);
+            }
+        }
+}
+
+static void gemm_batch(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
+                       float *scratch, ptir_watch *watch)
+{
+    for (size_t b = 0; b < batch && !watch->stopped; b++) {
+        gemm(out + b * m * n, a, c, packed, m, n, k, scratch, watch);
+        a.data += a.batch;
+        c.data += packed ? 0 : c.batch;
+    }
+}

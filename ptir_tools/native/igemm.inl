@@ -1,0 +1,151 @@
+/* Matrix product of 8-bit integers in 32 bits, which wrap. Operands are packed as in gemm.inl, IG steps along k to a word of 32 bits:
+ * four bytes where there is a dot product of bytes, else two numbers of 16 bits.
+ *
+ * The dot product of bytes takes the left one unsigned and the right one signed. A left s8 is shifted up by 128 and a right u8 down;
+ * what that adds is known from the sums of rows and columns, and taken off where the sums begin. */
+
+enum { IKC = 512, IMC = 192 / MR * MR, INC = 1024 / NR * NR };
+
+typedef int32_t words_of_sums __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef uint32_t words_of_pack __attribute__((vector_size(4 * W), aligned(4), may_alias));
+
+static size_t igemm_scratch(void)
+{
+    return ((size_t)IMC + INC) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + 5 * LINE;
+}
+
+#if IG == 4
+PTIR_INLINE uint32_t shifted(uint8_t x, uint8_t flip) { return x ^ flip; }
+#else
+PTIR_INLINE uint32_t shifted(uint8_t x, uint8_t is_signed) { return is_signed ? (uint16_t)(int8_t)x : x; }
+#endif
+
+/* `to[panel][k / IG][r]` = IG elements (panel * width + r, k …) in a word; 0 beyond `count` and `depth`. */
+PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
+                            size_t width, uint8_t how)
+{
+    for (size_t start = 0; start < count; start += width) {
+        size_t here = smallest(width, count - start);
+        const uint8_t *base = from + (ptrdiff_t)start * step;
+        for (size_t k = 0; k < depth; k += IG, to += width) {
+            size_t whole = smallest(IG, depth - k);
+            const uint8_t *at = base + (ptrdiff_t)k * depth_step;
+            if (here < width)
+                memset(to, 0, width * sizeof *to);
+            if (whole == IG && step == 1)
+                for (size_t r = 0; r < here; r++) {
+                    uint32_t word = 0;
+                    for (int g = 0; g < IG; g++)
+                        word |= shifted(at[(ptrdiff_t)r + g * depth_step], how) << 32 / IG * g;
+                    to[r] = word;
+                }
+            else if (whole == IG && depth_step == 1)
+                for (size_t r = 0; r < here; r++) {
+                    uint32_t word = 0;
+                    for (int g = 0; g < IG; g++)
+                        word |= shifted(at[(ptrdiff_t)r * step + g], how) << 32 / IG * g;
+                    to[r] = word;
+                }
+            else
+                for (size_t r = 0; r < here; r++) {
+                    uint32_t word = 0;
+                    for (size_t g = 0; g < whole; g++)
+                        word |= shifted(at[(ptrdiff_t)r * step + (ptrdiff_t)g * depth_step], how) << 32 / IG * g;
+                    to[r] = word;
+                }
+        }
+    }
+}
+
+/* `sums[r]` = `factor` times the sum along k of row r of packed words, bytes signed or not, plus `first`. */
+static void sum_words(int32_t *sums, const uint32_t *from, size_t count, size_t steps, size_t width, int is_signed,
+                      int32_t factor, int32_t first)
+{
+    memset(sums, 0, (count + width - 1) / width * width * sizeof *sums);
+    for (size_t start = 0; factor && start < count; start += width)
+        for (size_t k = 0; k < steps; k++, from += width)
+            for (size_t r = 0; r < width; r++)
+                for (int g = 0; g < 32; g += 8) {
+                    int32_t byte = (int32_t)(from[r] >> g & 0xff);
+                    sums[start + r] += is_signed ? (int8_t)byte : byte;
+                }
+    for (size_t r = 0; r < count; r++)
+        sums[r] = (int32_t)((uint32_t)sums[r] * (uint32_t)factor + (uint32_t)first);
+}
+
+/* Add products of the IG numbers of each word. */
+#ifndef IDOT
+PTIR_INLINE words_of_sums idot(words_of_sums sum, uint32_t a, words_of_pack b)
+{
+    words_of_sums right = (words_of_sums)b;
+    return sum + (int16_t)a * (right << 16 >> 16) + ((int32_t)a >> 16) * (right >> 16);
+}
+#define IDOT(sum, a, b) idot(sum, a, b)
+#endif
+
+PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b,
+                        const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int rows)
+{
+    words_of_sums sum[MR][NRV];
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < NRV; v++)
+            sum[i][v] = *(const words_of_sums *)(columns_add + v * W) + rows_add[i];
+    for (size_t k = 0; k < steps; k++, a += MR, b += NR)
+        for (int v = 0; v < NRV; v++) {
+            words_of_pack right = *(const words_of_pack *)(b + v * W);
+            for (int i = 0; i < rows; i++)
+                sum[i][v] = IDOT(sum[i][v], a[i], right);
+        }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < NRV; v++) {
+            words_of_sums *to = (words_of_sums *)(out + i * stride + v * W);
+            if (add)
+                sum[i][v] += *to;
+            *to = sum[i][v];
+        }
+}
+
+static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_t *b, const int32_t *rows_add,
+                   const int32_t *columns_add, size_t m, size_t n, size_t steps, int add, int32_t *spare)
+{
+    for (size_t j = 0; j < n; j += NR)
+        for (size_t i = 0; i < m; i += MR) {
+            int32_t *to = out + i * stride + j;
+            if (m - i >= MR && n - j >= NR) {
+                imicro(to, stride, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, add, MR);
+                continue;
+            }
+            imicro(spare, NR, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, 0, MR);
+            for (size_t r = 0; r < smallest(MR, m - i); r++)
+                for (size_t c = 0; c < smallest(NR, n - j); c++)
+                    to[r * stride + c] = (int32_t)((add ? (uint32_t)to[r * stride + c] : 0) + (uint32_t)spare[r * NR + c]);
+        }
+}
+
+static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
+                  ptir_watch *watch)
+{
+    uint32_t *left = (uint32_t *)at_line(scratch), *right = (uint32_t *)at_line((float *)(left + IMC * (IKC / IG)));
+    int32_t *rows_add = (int32_t *)at_line((float *)(right + INC * (IKC / IG)));
+    int32_t *columns_add = (int32_t *)at_line((float *)(rows_add + IMC)), *spare = (int32_t *)at_line((float *)(columns_add + INC));
+    uint8_t up = IG == 4 && a.is_signed ? 128 : 0, down = IG == 4 && !c.is_signed ? 128 : 0;
+    if (k == 0)
+        memset(out, 0, batch * m * n * sizeof *out);
+    for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += c.batch)
+        for (size_t j = 0; j < n; j += INC)
+            for (size_t p = 0; p < k; p += IKC) {
+                size_t columns = smallest(INC, n - j), depth = smallest(IKC, k - p), steps = (depth + IG - 1) / IG;
+                if (is_stopped(watch, columns * depth * m))
+                    return;
+                pack_words(right, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR,
+                           IG == 4 ? down : c.is_signed);
+                sum_words(columns_add, right, columns, steps, NR, 1, -up, -(int32_t)depth * up * down);
+                for (size_t i = 0; i < m; i += IMC) {
+                    size_t rows = smallest(IMC, m - i);
+                    pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR,
+                               IG == 4 ? up : a.is_signed);
+                    sum_words(rows_add, left, rows, steps, MR, 0, down, 0);
+                    iblock(out + i * n + j, n, left, right, rows_add, columns_add, rows, columns, steps, p > 0, spare);
+                }
+            }
+}

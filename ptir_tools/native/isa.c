@@ -1,0 +1,42 @@
+/* Which instruction set the kernels use. */
+#include "isa.h"
+#include <string.h>
+
+static const ptir_isa *available[5], *in_use;
+
+const ptir_isa *const *ptir_isas(void)
+{
+    if (available[0])
+        return available;
+    size_t n = 0;
+#if PTIR_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+        if (__builtin_cpu_supports("avx512vnni"))
+            available[n++] = &ptir_isa_avx512vnni;
+        available[n++] = &ptir_isa_avx512;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        available[n++] = &ptir_isa_avx2;
+#endif
+    available[n] = &ptir_isa_baseline;
+    return available;
+}
+
+const ptir_isa *ptir_isa_in_use(void)
+{
+    if (!in_use)
+        in_use = ptir_isas()[0];
+    return in_use;
+}
+
+int ptir_use_isa(const char *name)
+{
+    for (const ptir_isa *const *isa = ptir_isas(); *isa; isa++)
+        if (strcmp((*isa)->name, name) == 0) {
+            in_use = *isa;
+            return 1;
+        }
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* Kernels by instruction set. A kernel is written once, in an .inl file, for vectors of W floats; each isa_*.c compiles it for
+ * one instruction set and names the results in a table. The table in use is chosen when the module is loaded. */
+#ifndef PTIR_ISA_H
+#define PTIR_ISA_H
+#include "kernels.h"
+
+typedef struct {
+    const char *name;
+    /* Floats of scratch that `gemm` needs. */
+    size_t (*gemm_scratch)(void);
+    /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. With `packed`,
+     * one right operand for all of the stack, c is not read. */
+    void (*gemm)(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
+                 float *scratch, ptir_watch *watch);
+    /* A right operand of k rows and n columns in the order in which `gemm` reads it; the floats that this takes. */
+    void (*pack)(float *to, ptir_matrix c, size_t k, size_t n);
+    size_t (*packed_floats)(size_t k, size_t n);
+    /* Likewise of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
+    void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
+                  ptir_watch *watch);
+    size_t (*igemm_scratch)(void);
+} ptir_isa;
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define PTIR_X86 1
+extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni;
+#else
+#define PTIR_X86 0
+#endif
+extern const ptir_isa ptir_isa_baseline;
+
+/* The tables that this machine can run, the fastest first, NULL last. */
+const ptir_isa *const *ptir_isas(void);
+
+/* The table in use: the fastest, unless `ptir_use_isa` chose another. */
+const ptir_isa *ptir_isa_in_use(void);
+
+/* Use the table called `name`; 0 when this machine cannot run it. */
+int ptir_use_isa(const char *name);
+#endif

@@ -1,0 +1,82 @@
+"""Where the rows of rule lists are kept, one file per list and Python version: what a list says is parsed once.
+
+A file is named by the dialect, the text and the version of Python. It is used only when the compiler of rules is the same and the
+ops are still declared as it takes them to be. What cannot be read is compiled anew, and what cannot be written is not.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from zlib import crc32
+
+from ptir_tools.core.dialect import Dialect
+from ptir_tools.rewrite.patterns import named
+from ptir_tools.rewrite.rule_pattern import Row
+
+HERE = os.path.join(os.path.dirname(__file__), "compiled")
+KEPT = 64  # files; older ones go
+
+
+def rows(text: str, dialect: Dialect, compile_rules: Callable[[str, Dialect], list[Row]]) -> Sequence[Row]:
+    """The rows of a rule list: those of its file, else what `compile_rules` makes of it, for which a file is then written."""
+    path = _path(text, dialect)
+    if (found := _read(path)) is None:
+        found = compile_rules(text, dialect)
+        if not sys.dont_write_bytecode:
+            _write(path, found)
+    return found
+
+
+def _path(text: str, dialect: Dialect) -> str:
+    return os.path.join(HERE, f"{dialect.name}-{crc32(text.encode()):08x}{len(text):x}.{sys.implementation.cache_tag}")
+
+
+def _read(path: str) -> list[Row] | None:
+    try:
+        with open(path, "rb") as file:
+            stamp, facts, saved = marshal.load(file)
+        if stamp == _stamp() and all(_declared(name) == fact for name, fact in facts):
+            return [Row(*row) for row in saved]
+    except (OSError, ValueError, TypeError, EOFError):
+        pass
+    return None
+
+
+def _write(path: str, found: Sequence[Row]) -> None:
+    """Write the file of a rule list, if that is possible; when there are too many, the oldest go."""
+    ops = {row.root for row in found} | {value for row in found for _, kind, value in row.symbols if kind == "op"}
+    facts = tuple((name, _declared(name)) for name in sorted(ops))
+    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, found))))
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(HERE, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+        files = sorted((os.path.join(HERE, name) for name in os.listdir(HERE)), key=os.path.getmtime)
+        for old in files[:-KEPT]:
+            os.remove(old)
+    except OSError:
+        pass
+
+
+@cache
+def _stamp() -> tuple[int, int]:
+    """What a file depends on besides its rules and the ops: Python, and the compiler of rules."""
+    try:
+        with open(os.path.join(os.path.dirname(__file__), "rules.py"), "rb") as file:
+            return sys.hexversion, crc32(file.read())
+    except OSError:
+        return sys.hexversion, 0
+
+
+def _declared(name: str) -> tuple[object, ...] | None:
+    """What the code of rows takes the op or family `name` to be; None when there is no such."""
+    try:
+        return tuple((d.name, d.commutes, tuple(g.kind for g in d.groups), tuple(d.attr_index)) for d in named(name))
+    except KeyError:
+        return None

@@ -1,0 +1,43 @@
+"""Applying the edits that diagnostics propose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.source import Source
+from ptir_tools.core.verify import verify
+
+ROUNDS = 10  # a fix may uncover the next fault
+
+
+def mended(
+    source: Source, parse: Callable[[Source, Diagnostics], Program | None], found: Diagnostics, options: Options | None = None
+) -> str:
+    """The text after as many rounds as bring something. `parse` reads a text; `found` is left with what remains."""
+    text = source.text
+    for _ in range(ROUNDS):
+        found.items.clear()
+        found.errors = 0
+        program = parse(Source(source.name, text), found)
+        if program is not None:
+            verify(program, found, options or Options())
+        fixes = [d.fix for d in found.sorted() if d.fix is not None]
+        if not fixes:
+            break
+        text = _applied(text, fixes)
+    return text
+
+
+def _applied(text: str, fixes: list[Fix]) -> str:
+    """`text` with the edits made, last first. A fix of which an edit touches one of an earlier fix waits for the next round."""
+    edits: list[Fix] = []
+    for fix in fixes:
+        wanted = [fix, *fix.also]
+        if not any(a.span.start <= b.span.end and b.span.start <= a.span.end for a in wanted for b in edits):
+            edits += wanted
+    for edit in sorted(edits, key=lambda f: f.span.start, reverse=True):
+        text = text[: edit.span.start] + edit.text + text[edit.span.end :]
+    return text

@@ -1,0 +1,330 @@
+"""Inputs of a run: from `NAME=SPEC`, files and random streams to arrays that fit the program's parameters.
+
+A SPEC is `@file.npy`, `@file.npz:key`, `@file.safetensors:key`, a number, a list, `iota`, `random` or `random(lo,hi)`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrayfiles, arrays, decimals, symbols
+from ptir_tools.core.diagnostics import UsageError, Violation, unknown_name
+from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
+from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type, memref
+from ptir_tools.engines.inputs import random_array, random_inputs
+from ptir_tools.engines.memory import addressed, require_memory
+from ptir_tools.engines.signature import Port, entry, signature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+CONST_POOL = "const_pool"
+_FILE = re.compile(r"@(?P<path>.*?\.(?:npy|npz|safetensors))(?::(?P<key>.*))?", re.DOTALL)
+_RANDOM = re.compile(r"random\(\s*([^,()]+)\s*,\s*([^,()]+)\s*\)")
+_WORDS = re.compile(r"\b(?:nan|inf)\b", re.IGNORECASE)
+_JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
+_PAIR = re.compile(r"\(([^(),\[\]]+),([^(),\[\]]+)\)")  # a complex number, as text PTIR writes it
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a command line says about inputs: `--input`, `--inputs`, `--random`, `--cast-inputs`, and bindings."""
+
+    given: tuple[tuple[str, str], ...] = ()
+    files: tuple[str, ...] = ()
+    random: int | None = None
+    cast: bool = False
+    function: str | None = None
+    bindings: Mapping[str, int] | None = None
+    shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
+    limits: Limits = LIMITS
+
+    def arrays(self, program: Program) -> dict[str, Array]:
+        """One array per port of `program` that is spoken of, in order of the ports.
+
+        Raises UsageError for what does not fit, OSError for a file, Violation("UnboundSymbol") for an extent that stays open.
+        """
+        ports = signature(program, self.function)
+        specs = self._specs(program, ports)
+        known = {p.name: p for p in ports}
+        files = self._from_files(known) | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
+        ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
+        for position, p in enumerate(ports):
+            if is_list(spec := specs.get(p.name, "")):
+                ready[p.name] = generated(replace(p, type=self._shaped(p, p.type)), spec, position, 0)
+        numbers = _numbers(program, ports, ready, self.bindings or {})
+        lookup = symbols.lookup_in(program, numbers)
+        wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
+        static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]
+        require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in ready), self.limits)
+        for position, p in enumerate(static):
+            if p.name in wanted and p.name not in ready and (wanted[p.name] != "random" or isinstance(p.type, MemRefType)):
+                ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
+        if "random" in wanted.values():
+            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits)
+            ready |= {n: a for n, a in drawn.items() if n in wanted}
+        return {p.name: ready[p.name] for p in ports if p.name in ready}
+
+    def _shaped(self, port: Port, t: Type) -> Type:
+        """`t`, with the extents that `--shape` gives."""
+        if (text := (self.shapes or {}).get(port.name)) is None:
+            return t
+        extents = tuple(int(n) for n in text.split(",") if n.strip().isdecimal())
+        if not isinstance(t, MemRefType) or len(extents) != len(t.shape) or text.count(",") != len(extents) - 1:
+            raise UsageError(f"--shape {port.name}={text} does not fit {port.text}")
+        made = memref(t.dtype, extents, t.space, t.layout, t.strides, t.offset)
+        require_shape(port, extents)
+        return made
+
+    def _specs(self, program: Program, ports: Sequence[Port]) -> dict[str, str]:
+        """What `--input` says, by the port's name."""
+        found: dict[str, str] = {}
+        for name, spec in self.given:
+            port = resolve(program, ports, name, self.function)
+            if port.name in found:
+                raise UsageError(f"input `{port.name}` is given twice")
+            found[port.name] = spec.strip()
+        return found
+
+    def _from_files(self, ports: Mapping[str, Port]) -> dict[str, Array]:
+        """The arrays of the files of `--inputs`, each of them an input's."""
+        found: dict[str, Array] = {}
+
+        def fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+            if name not in ports:
+                raise unknown_name("input", name, ports)
+            if name in found:
+                raise UsageError(f"input `{name}` is given twice")
+            self._header_fits(ports[name], shape, dtype)
+
+        for path in self.files:
+            archive = arrayfiles.Archive(path)
+            for name in archive.names:
+                found[name] = archive.read(name, fits)
+        return found
+
+    def _from_path(self, port: Port, spec: str) -> Array:
+        if (match := _FILE.fullmatch(spec)) is None:
+            raise UsageError(f"{spec}: give @file.npy, @file.npz:key or @file.safetensors:key")
+        return arrayfiles.load(match["path"], match["key"], lambda _, shape, dtype: self._header_fits(port, shape, dtype))
+
+    def _header_fits(self, port: Port, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Raise what is wrong with an array of a file before its data are read. Raises UsageError, LimitExceeded."""
+        require_shape(port, shape)
+        converted(port, np.empty(0, dtype), self.cast)
+        require_memory(math.prod(shape) * dtype.itemsize, self.limits)
+
+
+def resolve(program: Program, ports: Sequence[Port], name: str, function: str | None) -> Port:
+    """The port that `name` means: a position when it is all digits, `%3` a value's name, else the port's name."""
+    if name.isdecimal():
+        if int(name) >= len(ports):
+            raise UsageError(f"no input {name}, there are {len(ports)}")
+        return ports[int(name)]
+    plain = name.removeprefix("%")
+    if name.startswith("%"):
+        values = [p.name for p in entry(program, function).params]
+        if plain in values and len(values) == len(ports):
+            return ports[values.index(plain)]
+    if (found := next((p for p in ports if p.name in (plain, name)), None)) is None:
+        raise unknown_name("input", name, [p.name for p in ports])
+    return found
+
+
+def _nbytes(port: Port) -> int:
+    return addressed(dtype_of(port.type), shape_of(port))
+
+
+def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array], bindings: Mapping[str, int]) -> dict[str, int]:
+    """The symbols that bindings, the program's `dims` and the arrays at hand determine."""
+    numbers: dict[str, int] = {**program.attrs.get("dims", {}), **bindings}
+    for p in ports:
+        if p.name in ready and isinstance(p.type, TensorType):
+            symbols.unify(
+                p.type, p.type.with_shape(ready[p.name].shape), numbers, f"input `{p.name}`", program.dialect.codes.extent
+            )
+    return numbers
+
+
+def fitted(port: Port, array: Array, cast: bool = False) -> Array:
+    """`array` in the dtype of `port`: as it is, its raw bytes read so, or a wider one whose every value is representable.
+
+    `cast` converts by the cast table instead. Raises UsageError.
+    """
+    require_shape(port, array.shape)
+    return converted(port, array, cast)
+
+
+def converted(port: Port, array: Array, cast: bool = False) -> Array:
+    """As `fitted`, for an array of any shape."""
+    dtype = dtype_of(port.type)
+    want = arrays.numpy_dtype(dtype)
+    if cast and array.dtype.newbyteorder("=") != want and (source := _dtype_named(array.dtype.name)) is not None:
+        return arrays.cast(array, source, dtype)
+    try:
+        found = arrayfiles.as_dtype(array, dtype)
+    except ValueError as bad:
+        raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {bad}; --cast-inputs rounds it") from None
+    if found is None:
+        raise UsageError(f"input `{port.name}` is {port.text}, got an array of {array.dtype}; --cast-inputs converts it")
+    return found
+
+
+def _dtype_named(name: str) -> DType | None:
+    return next((d for d in PTIR_DTYPES if d.numpy == name), None)
+
+
+def dtype_of(t: Type) -> DType:
+    """The element type of a port. Raises UsageError for a type that cannot be given from outside."""
+    if not isinstance(t, (TensorType, ScalarType, MemRefType)):
+        raise UsageError(f"a value of type {t} cannot be given")
+    return t.dtype
+
+
+def shape_of(port: Port) -> tuple[int, ...]:
+    """The shape of a port. Raises Violation("UnboundSymbol") when an extent is no number."""
+    t = port.type
+    if not isinstance(t, (TensorType, MemRefType)):
+        return ()
+    if left := [str(d) for d in t.shape if not isinstance(d, int)]:
+        message = f"input `{port.name}` has no number for {', '.join(left)}"
+        way = "--bind NAME=INT" if isinstance(t, TensorType) else f"--shape {port.name}=INT,…"
+        raise Violation("UnboundSymbol", message, help=f"give it with {way}", at=f"%{port.name}:", loc=port.loc)
+    return tuple(d for d in t.shape if isinstance(d, int))
+
+
+def require_shape(port: Port, shape: tuple[int, ...]) -> None:
+    """Raise UsageError when an array of `shape` cannot be `port`. A symbol takes any extent."""
+    wanted = port.type.shape if isinstance(port.type, (TensorType, MemRefType)) else ()
+    if len(wanted) != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(wanted, shape, strict=True)):
+        raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(shape)}")
+
+
+def is_list(spec: str) -> bool:
+    """Whether a SPEC is a list of numbers."""
+    return spec.startswith("[")
+
+
+def generated(port: Port, spec: str, position: int, seed: int) -> Array:
+    """The array that a SPEC other than a file describes: a number, a list, `iota`, `random`, `random(lo,hi)`. A list alone
+    has a shape of its own, which open extents take."""
+    dtype = dtype_of(port.type)
+    if is_list(spec):
+        listed = _from_text(port, spec, dtype)
+        require_shape(port, listed.shape)
+        return listed
+    shape = shape_of(port)
+    if spec == "random":
+        return random_array(dtype, shape, seed, position)
+    if spec == "iota":
+        count = math.prod(shape)
+        return arrays.narrow(arrays.widen(np.arange(count)), dtype).reshape(shape)
+    if (match := _RANDOM.fullmatch(spec)) is not None:
+        return _between(port, dtype, shape, match[1], match[2], seed, position)
+    return np.broadcast_to(_from_text(port, spec, dtype), shape)
+
+
+def _between(port: Port, dtype: DType, shape: tuple[int, ...], low: str, high: str, seed: int, position: int) -> Array:
+    ends = [_from_text(port, x, dtype) for x in (low, high)]
+    first, last = (float(arrays.widen(x)) for x in ends)
+    if not first < last:
+        raise UsageError(f"random({low},{high}) for input `{port.name}` is empty")
+    stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
+    if dtype.is_float:
+        return arrays.narrow(stream.uniform(first, last, shape), dtype)
+    return arrays.narrow(stream.integers(int(ends[0]), int(ends[1]), shape), dtype)
+
+
+def _from_text(port: Port, text: str, dtype: DType) -> Array:
+    """The value that `text` spells, in `dtype`. Raises UsageError when it is none or `dtype` cannot hold it."""
+    try:
+        words = _WORDS.sub(lambda m: _JSON_WORDS[m[0].lower()], text.strip())
+        value = json.loads(_PAIR.sub(r'{"re": \1, "im": \2}', words), parse_float=decimals.read, object_hook=_complex)
+        shape = _shape(value)
+    except OverflowError as error:
+        raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {text[:40]}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"input `{port.name}`: `{text[:40]}` is no number or list of numbers") from error
+    flat = list(_leaves(value))
+    for x in flat:
+        if not _representable(x, dtype):
+            raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {str(x).lower()}")
+    if dtype.is_integer:
+        made = np.array(flat, np.uint64 if dtype.max > 2**63 - 1 else np.int64)
+        return arrays.narrow(made, dtype).reshape(shape) if dtype.bits != 64 else made.reshape(shape)
+    if dtype.is_complex:
+        return arrays.narrow(np.array(flat, np.complex128), dtype).reshape(shape)
+    exact = flat if dtype is F64 else [decimals.narrowing(x) for x in flat]
+    return arrays.narrow(np.array(exact, np.float64), dtype).reshape(shape)
+
+
+def _complex(pair: dict[str, Any]) -> complex:
+    """The number of a `(re, im)`. Raises ValueError for any other object."""
+    parts = list(pair.values())
+    if list(pair) != ["re", "im"] or not all(isinstance(x, (int, float)) for x in parts):
+        raise ValueError(pair)
+    return complex(*parts)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of nested lists. Raises ValueError when they are ragged or hold anything but numbers."""
+    if not isinstance(value, list):
+        if not isinstance(value, (int, float, complex)):
+            raise ValueError(value)
+        return ()
+    inner = {_shape(x) for x in value}
+    if len(inner) > 1:
+        raise ValueError("ragged")
+    return (len(value), *(inner.pop() if inner else ()))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for x in value:
+            yield from _leaves(x)
+    else:
+        yield value
+
+
+def _representable(x: complex, dtype: DType) -> bool:
+    if dtype.kind is Kind.BOOL:
+        return x in (0, 1)
+    if isinstance(x, bool):
+        return False
+    if dtype.is_integer:
+        return isinstance(x, int) and dtype.min <= x <= dtype.max
+    if isinstance(x, complex):
+        part = F32 if dtype is CF32 else F64
+        return dtype.is_complex and _representable(x.real, part) and _representable(x.imag, part)
+    try:
+        decimals.nearest(float(x), {CF32: F32, CF64: F64}.get(dtype, dtype))
+    except OverflowError:
+        return False
+    return True
+
+
+def constants(path: str, program: Program) -> dict[str, Literal]:
+    """The values of INPUTs in storage "const_pool" of the Tiny graph `program` that the file holds.
+
+    Raises OSError, and UsageError for one that does not fit.
+    """
+    archive, storage = arrayfiles.Archive(path), program.main.attrs.get("storage", {})
+    pool = {p.name for p in program.main.params if storage.get(p.name) == CONST_POOL}
+    found = {}
+    for port, p in zip(signature(program), program.main.params, strict=True):
+        if p.name in pool and port.name in archive.names and isinstance(port.type, TensorType):
+            array = archive.read(port.name, lambda _, shape, dtype, port=port: require_shape(port, shape))  # type: ignore[misc]
+            found[port.name] = arrays.to_literal(fitted(port, array), port.type)
+    return found

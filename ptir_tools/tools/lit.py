@@ -1,0 +1,129 @@
+"""gpt.rs's fixtures: what passes must make of a program. `run` checks one fixture."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Program
+from ptir_tools.core.source import Source, Span
+from ptir_tools.core.types import TensorType
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import reading
+from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.passes.ptir import param_fold
+from ptir_tools.tools.diff import plain_text
+
+Parse = Callable[[Source, Diagnostics], Program | None]
+_DIRECTIVE = re.compile(r"^(?:(META|EXPECTED|INPUT):|(run_test)\b)[^\S\n]*", re.MULTILINE)
+_SAID = re.compile(r"^[ \t]*(pipeline|roles):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+# What gpt.rs's own test of a fixture runs, by the fixture's name; any other is for the default pipeline.
+_TESTED = {"dedup": "cse"}
+
+
+@dataclass(slots=True)
+class Case:
+    """One test: its sections. Each source keeps the line numbers of the file. `params` are the positions of the parameters whose
+    role is Param: weights, which gpt.rs's test fills with zeros."""
+
+    line: int
+    given: Source
+    expected: Source
+    pipeline: str | None
+    params: list[int]
+
+
+class Outcome(NamedTuple):
+    """How a test ended; `lines` say how what was found differs from what was expected, as a unified diff."""
+
+    case: Case
+    passed: bool
+    lines: list[str]
+
+
+def run(
+    source: Source,
+    diagnostics: Diagnostics,
+    pipeline: str | None = None,
+    *,
+    options: Options | None = None,
+    parse: Parse | None = None,
+) -> Iterator[Outcome]:
+    """The outcome of each test of the fixture `source`.
+
+    `pipeline` is for tests that name none; by default it is that of gpt.rs's own test of a fixture of this name, else the
+    dialect's. What is wrong with the fixture, a program or a pass goes to `diagnostics`, and the test fails. Raises UsageError
+    for a pipeline that makes no sense.
+    """
+    chosen = options or Options()
+    tested = pipeline or _TESTED.get(os.path.basename(source.name).partition(".")[0])
+    for case in list(_cases(source, diagnostics)):
+        yield _outcome(case, case.pipeline or tested, diagnostics, chosen, parse or _reader(chosen))
+
+
+def _reader(options: Options) -> Parse:
+    return lambda source, diagnostics: reading.read(source, diagnostics, options)
+
+
+def _cases(source: Source, diagnostics: Diagnostics) -> Iterator[Case]:
+    """The tests of a fixture; what is out of place is reported as a SyntaxError."""
+    diagnostics.source = source
+    found: dict[str, Span] = {}
+    directives = list(_DIRECTIVE.finditer(source.text))
+    stray = source.text[: directives[0].start()] if directives else source.text
+    if stray.strip() or not directives:
+        diagnostics.error("SyntaxError", "expected `META:`, `EXPECTED:`, `INPUT:` or `run_test`", Span(0, 0))
+    for m, following in zip(directives, [*directives[1:], None], strict=False):
+        end = following.start() if following else len(source.text)
+        if m[1] in found:
+            diagnostics.error("SyntaxError", f"a second `{m[1]}:` before `run_test`", Span(*m.span()))
+        elif m[1]:
+            found[m[1]] = Span(m.end(), end)
+        elif missing := [name for name in ("INPUT", "EXPECTED") if name not in found]:
+            diagnostics.error("SyntaxError", f"`run_test` without `{missing[0]}:`", Span(*m.span()))
+        else:
+            said = dict(_SAID.findall(source.text[slice(*found["META"])])) if "META" in found else {}
+            params = [i for i, role in enumerate(re.findall(r"\w+", said.get("roles", ""))) if role == "Param"]
+            given, expected = (source.part(*found[name]) for name in ("INPUT", "EXPECTED"))
+            yield Case(source.position(m.start())[0], given, expected, said.get("pipeline"), params)
+        found = found if m[1] else {}
+    if found:
+        diagnostics.error("SyntaxError", "a test without `run_test` at its end", next(iter(found.values())))
+
+
+def _outcome(case: Case, pipeline: str | None, diagnostics: Diagnostics, options: Options, parse: Parse) -> Outcome:
+    errors = diagnostics.errors
+    given, expected = (_read(part, diagnostics, options, parse) for part in (case.given, case.expected))
+    if given is None or expected is None or diagnostics.errors > errors:
+        return Outcome(case, False, [])
+    before = plain_text(given, options)
+    context = PassContext(diagnostics, options.limits)
+    if case.params:
+        typed = [(p.name, p.type) for p in given.main.params]
+        weights = {name: arrays.zeros(t) for i, (name, t) in enumerate(typed) if i in case.params and isinstance(t, TensorType)}
+        param_fold.fold(given, weights, context)
+    run_pipeline(given, given.dialect.pipeline if pipeline is None else pipeline, context)
+    if diagnostics.errors > errors:
+        return Outcome(case, False, [])
+    after, wanted = plain_text(given, options), plain_text(expected, options)
+    title = f"{case.given.name}:{case.line}"
+    titles = f"{title} expected", f"{title} found"
+    lines = list(difflib.unified_diff(wanted.splitlines(True), after.splitlines(True), *titles))
+    if after == before:
+        lines.append(f"{title}: the passes changed nothing\n")
+    return Outcome(case, after == wanted != before, lines)
+
+
+def _read(source: Source, diagnostics: Diagnostics, options: Options, parse: Parse) -> Program | None:
+    """A verified program, or what there is of one; errors go to `diagnostics`."""
+    program = parse(source, diagnostics)
+    if program is not None:
+        verify(program, diagnostics, options)
+    return program

@@ -1,0 +1,47 @@
+"""Several programs in one file, divided by lines `// -----` (`# -----` in MIND)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ptir_tools.core.source import Source
+from ptir_tools.dialects.sniff import beginning
+
+_BOUNDARY = re.compile(r"^[ \t]*(//|#)[ \t]*-----[ \t]*$", re.MULTILINE)
+
+
+def parts(source: Source) -> list[Source]:
+    """The text between the boundaries of `source`, as sources; lines and columns are those of the file."""
+    found = [m.span() for m in _BOUNDARY.finditer(source.text)]
+    starts = (0, *(end for _, end in found))
+    ends = (*(start for start, _ in found), len(source.text))
+    return [source.part(start, end) for start, end in zip(starts, ends, strict=True)]
+
+
+def is_blank(source: Source) -> bool:
+    """Whether `source` holds nothing but blanks and comments."""
+    return beginning(source.text) == len(source.text)
+
+
+def programs(source: Source) -> list[Source]:
+    """The parts of `source` that are more than comments, or say in these what should be found; the first, if none is."""
+    found = parts(source)
+    return [p for p in found if not is_blank(p) or "expected-" in p.text] or found[:1]
+
+
+def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:
+    """The pieces of one text in format `to` (None: that of `source`) that has `texts` where `source` has its parts."""
+    own = _BOUNDARY.search(source.text)
+    return divided(texts, "#" if to == "mind" or (to is None and own and own[1] == "#") else "//")
+
+
+def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:
+    """The pieces of one text that has `texts` one after the other, boundaries between them."""
+    boundary = f"\n{comment} -----\n\n"
+    return [piece for i, text in enumerate(texts) for piece in ([boundary] * (i > 0) + [*text])]
+
+
+def divider(form: str) -> str:
+    """What is written between two programs, the second of them in format `form`."""
+    return f"\n{'#' if form == 'mind' else '//'} -----\n\n"

@@ -1,0 +1,73 @@
+"""Which tests judge which sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Sources, as globs from the root, and the test files that judge them in under a minute, the quickest first."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def files(self) -> list[Path]:
+        """The sources that there are."""
+        return sorted({p for glob in self.sources for p in ROOT.glob(glob) if p.name != "__init__.py" or p.stat().st_size > 400})
+
+
+def _part(sources: str, tests: str) -> Part:
+    return Part(tuple(sources.split()), tuple(tests.split()))
+
+
+_D = "ptir_tools/dialects"
+ROOMS: dict[str, tuple[Part, ...]] = {
+    "rewrite": (
+        _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands"),
+        _part("ptir_tools/rewrite/*.py passes/ptir/*.py", "rewriter folds greedy greedy_driver rules passes"),
+    ),
+    "typerules": (
+        _part(f"{_D}/ptir/ops/*.py", "ptir_ops_rules ptir_ops_shape ptir_ops_reduce ptir_ops_elementwise ptir_ops_control"
+              " ptir_ops_custom ptir_ops_laws"),
+        _part(f"{_D}/mind/ops/*.py", "mind_ops mind_text"),
+        _part(f"{_D}/tiny/ops/*.py", "tiny_ops tiny_codes"),
+        _part(f"{_D}/pto/ops/*.py", "pto_ops pto_rules pto_codes pto_run"),
+    ),
+    "checks": (
+        _part("ptir_tools/core/verify.py ptir_tools/core/definers.py ptir_tools/core/symbols.py " + f"{_D}/ptir/check.py",
+              "core ptir_codes symbols_kept dead_errors translation_symbols ptir_region_rules"),
+        _part(f"{_D}/tiny/expressions.py {_D}/tiny/symbols.py {_D}/tiny/legalize.py {_D}/tiny/pieces.py {_D}/tiny/check.py",
+              "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
+        _part(f"{_D}/pto/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
+              f" {_D}/pto/affine.py {_D}/pto/flags.py",
+              "pto_codes pto_constraints pto_rules pto_passes"),
+        _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
+              "bounds detection engines_inputs cli_checking cli_nonfinite"),
+    ),
+    "plan": (_part("ptir_tools/plan/*.py", "plan plan_views exact plan_files"),),
+    "hazards": (
+        _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
+              f" {_D}/pto/places.py", "pto_hazards pto_event_ids pto_order pto_passes"),
+    ),
+    "convert": (
+        _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir.py",
+              "mind_convert mind_back translation_mind"),
+        _part("ptir_tools/convert/ptir_to_tiny/*.py", "tiny_from_ptir tiny_convert translation_tiny translation_symbols"),
+        _part("ptir_tools/convert/tiny_to_ptir/*.py", "tiny_convert translation_tiny translation_views translation_symbols"),
+        _part("ptir_tools/convert/ptir_to_pto/*.py", "pto_convert pto_kernels"),
+    ),
+    "readers": (
+        _part(f"{_D}/ptir/text/*.py {_D}/jsonc.py", "ptir_text ptir_literals ptir_fmt ptir_roundtrip readers"),
+        _part(f"{_D}/ptir/gptrs/*.py", "ptir_dump ptir_json ptir_jsonc ptir_quirks"),
+        _part(f"{_D}/mind/text/*.py {_D}/mind/surface.py", "mind_text mind_lines mind_surface mind_mlir readers"),
+        _part(f"{_D}/pto/text/*.py", "pto_text pto_lines pto_assembly readers"),
+        _part(f"{_D}/tiny/text/*.py", "tiny_json tiny_codes readers"),
+    ),
+    "kernels": (
+        _part("ptir_tools/native/*.c", "native native_edges native_narrow native_vectors native_tiles"),
+    ),
+}  # fmt: skip

@@ -1,0 +1,81 @@
+"""The kernels of every instruction set that this machine has, each in a process of its own: `PTIR_ISA` chooses at load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+native = pytest.importorskip("ptir_tools._native")
+
+# Products of odd sizes, strides and stacks, packed or not, against float64.
+PRODUCTS = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+assert native.ISA == sys.argv[1], native.ISA
+rng = np.random.default_rng(3)
+room = np.empty(native.GEMM_SCRATCH, np.float32)
+sizes = [*itertools.product((1, 2, 3, 5, 7, 8, 9, 17), (1, 3, 15, 16, 17, 47, 48, 49, 97), (0, 1, 2, 9, 64))]
+sizes += [(97, 1009, 5), (101, 50, 300)]
+for m, n, k in sizes:
+    for turned in range(4):
+        a = rng.standard_normal((2, k, m) if turned & 1 else (2, m, k)).astype(np.float32)
+        b = rng.standard_normal((2, n, k) if turned & 2 else (2, k, n)).astype(np.float32)
+        a, b = (a.swapaxes(1, 2) if turned & 1 else a), (b.swapaxes(1, 2) if turned & 2 else b)
+        out = np.full((2, m, n), np.nan, np.float32)
+        native.gemm(out, a, b, room)
+        bound = (k + 2) * 2.0**-24 * (abs(a).astype(float) @ abs(b).astype(float)) + 1e-38
+        assert (abs(out - a.astype(float) @ b.astype(float)) <= bound).all(), (m, n, k, turned)
+        panel = native.GEMM_PANEL
+        packed = np.empty((n + panel - 1) // panel * panel * k, np.float32)
+        native.pack(packed, b[0])
+        native.gemm(out, np.ascontiguousarray(a[:1]).repeat(2, 0), packed, room)
+        assert (abs(out - a[0].astype(float) @ b[0].astype(float)) <= bound[0]).all(), (m, n, k, turned, "packed")
+"""
+
+# Products of 8-bit integers, which wrap in 32 bits.
+BYTES = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(3)
+room = np.empty(native.IGEMM_SCRATCH, np.float32)
+sizes = [*itertools.product((1, 7, 9), (0, 1, 3, 4, 5), (1, 15, 49)), (193, 513, 50), (9, 1030, 1030)]
+for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.uint8), range(4)):
+    for m, k, n in sizes:
+        shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
+        ends = [np.iinfo(t) for t in (left, right)]
+        a, b = (rng.choice([e.min, e.max, *range(-5 * (e.min < 0), 6)], s).astype(e.dtype) for e, s in zip(ends, shapes))
+        a, b = (a.swapaxes(1, 2) if turned & 1 else a), (b.swapaxes(1, 2) if turned & 2 else b)
+        out = np.full((2, m, n), -1, np.int32)
+        native.igemm(out, a, b, room)
+        assert (out == a.astype(np.int64) @ b.astype(np.int64)).all(), (left, right, turned, m, k, n)
+"""
+
+
+def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, isa]
+    return subprocess.run(command, env={**os.environ, "PTIR_ISA": isa}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("isa", native.ISAS)
+@pytest.mark.parametrize("program", [PRODUCTS, BYTES], ids=["f32", "bytes"])
+def test_products(isa: str, program: str) -> None:
+    done = _run(isa, program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_fastest_is_used_and_another_can_be_chosen() -> None:
+    assert os.environ.get("PTIR_ISA", native.ISAS[0]) == native.ISA
+    assert native.ISAS[-1] == "baseline"
+
+
+def test_an_instruction_set_that_the_machine_lacks_is_refused() -> None:
+    done = _run("vax", "import ptir_tools._native")
+    assert done.returncode == 1
+    assert "PTIR_ISA=vax" in done.stderr

@@ -1,0 +1,176 @@
+"""The pass `simplify` of MIND and Tiny: each rule before and after, what it may change, and equal numbers on random programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import mind_programs
+import numpy as np
+import pytest
+import tiny_graphs
+from conftest import TESTDATA
+from rewrite_programs import agree
+from test_rules import Case, parts
+
+from ptir_tools.core.choices import Seeded
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.dialects.mind import DIALECT as MIND
+from ptir_tools.dialects.mind import rewrites as mind_rewrites
+from ptir_tools.dialects.mind.generate import generate as grow_mind
+from ptir_tools.dialects.tiny import DIALECT as TINY
+from ptir_tools.dialects.tiny import rewrites as tiny_rewrites
+from ptir_tools.dialects.tiny.generate import generate as grow_tiny
+from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.rewrite.patterns import Effect
+
+FILES = {d: TESTDATA / "rules" / d / "simplify.txt" for d in ("mind", "tiny")}
+PATTERNS = {"mind": mind_rewrites.SIMPLIFICATION.patterns, "tiny": tiny_rewrites.SIMPLIFICATION.patterns}
+FOLDS = {d.name: {o.short for o in d.ops.values() if o.fold is not None} for d in (MIND, TINY)}
+PROGRAMS = {"mind": mind_programs, "tiny": tiny_graphs}
+CASES = [(d, case) for d, path in FILES.items() for case, _ in parts(path)]
+
+
+def read(dialect: str, text: str) -> Program:
+    return PROGRAMS[dialect].good(text)
+
+
+def write(dialect: str, program: Program) -> str:
+    return mind_programs.show(program) if dialect == "mind" else tiny_graphs.printed(program)
+
+
+def simplified(dialect: str, case: Case) -> tuple[Program, Program, PassContext]:
+    """(before, after, context) of a case, with expensive checks."""
+    before = read(dialect, case.before)
+    after = clone(before)
+    context = PassContext(floats=Floats(case.mode or "default"), expensive_checks=True)
+    run_pipeline(after, "simplify", context)
+    return before, after, context
+
+
+def inputs_of(dialect: str, program: Program, seed: int, special: bool) -> list[np.ndarray]:
+    """Inputs; `special` mixes in NaN, infinities and signed zeros, else they are positive."""
+    if dialect == "tiny":
+        found = tiny_graphs.inputs_of(program, seed, special)
+    else:
+        found, rng = mind_programs.inputs_of(program, seed), np.random.default_rng(seed)
+        for i, x in enumerate(found):
+            if special and x.dtype.kind == "f":
+                odd = rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0], x.shape)
+                found[i] = np.where(rng.random(x.shape) < 0.2, odd, x).astype(x.dtype)
+    return found if special else [np.abs(x) + (x.dtype.kind != "b") for x in found]
+
+
+def equal(dialect: str, before: Program, after: Program, seed: int, mode: Floats) -> bool:
+    """Whether both give the same, as `mode` demands."""
+    fast = mode is Floats.FAST
+    given = inputs_of(dialect, before, seed, not fast)
+    run = PROGRAMS[dialect].run
+    return all(
+        agree(np.asarray(x), np.asarray(y), mode is Floats.STRICT, fast)
+        for x, y in zip(run(before, given), run(after, given), strict=True)
+    )
+
+
+@pytest.mark.parametrize("dialect", FILES)
+def test_golden_before_and_after(dialect: str, bless: bool) -> None:
+    path: Path = FILES[dialect]
+    found = [(case, write(dialect, simplified(dialect, case)[1])) for case, _ in parts(path)]
+    text = "\n".join(f"// {c.kind} {c.name}{' ' * bool(c.mode)}{c.mode}\n{c.before}// after\n{after}" for c, after in found)
+    if bless:
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("dialect", FILES)
+def test_every_rule_and_fold_has_a_case(dialect: str) -> None:
+    cases = [case for d, case in CASES if d == dialect]
+    assert {c.name for c in cases if c.kind == "rule"} == {p.name for p in PATTERNS[dialect]}
+    assert {c.name for c in cases if c.kind == "fold"} == FOLDS[dialect]
+
+
+@pytest.mark.parametrize(("dialect", "case"), CASES, ids=[f"{d}-{c.kind}-{c.name}" for d, c in CASES])
+def test_rule_fires_and_keeps_numbers(dialect: str, case: Case) -> None:
+    before, after, context = simplified(dialect, case)
+    done = context.statistics["simplify"]
+    assert done[case.name] > 0 if case.kind == "rule" else (done["folds"], done["rewrites"]) == (1, 0)
+    assert len(after.main.body) <= len(before.main.body)
+    for seed in range(6):
+        assert equal(dialect, before, after, seed, Floats(case.mode or "default"))
+
+
+@pytest.mark.parametrize(("dialect", "case"), CASES, ids=[f"{d}-{c.kind}-{c.name}" for d, c in CASES])
+def test_rule_needs_the_mode_of_its_label(dialect: str, case: Case) -> None:
+    effects = {p.name: p.effect for p in PATTERNS[dialect]}
+    effect = effects.get(case.name, Effect.EXACT) if case.kind == "rule" else Effect.EXACT
+    assert case.mode == ("strict" if effect is Effect.EXACT else "" if effect <= Effect.ORDER else "fast")
+    if case.mode != "strict":
+        context = PassContext(floats=Floats.STRICT if not case.mode else Floats.DEFAULT)
+        run_pipeline(read(dialect, case.before), "simplify", context)
+        assert context.statistics["simplify"][case.name] == 0
+
+
+class Kind(NamedTuple):
+    """What random programs are made of."""
+
+    dialect: str
+    only: tuple[str, ...]
+
+
+KINDS = [
+    Kind("mind", tuple(name for name in MIND.ops if name != "Gather")),  # an input may be out of its bounds
+    Kind("mind", ("Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice", "Neg")),
+    Kind("mind", ("Add", "Sub", "Mul", "Neg", "Relu", "ConstTensor")),
+    Kind("tiny", ()),
+    Kind("tiny", ("RESHAPE", "PERMUTE", "FLIP", "SHRINK", "PAD", "EXPAND", "CAST")),
+    Kind("tiny", ("ADD", "SUB", "MUL", "NEG", "RELU", "MAX", "MIN", "CAST")),
+]
+
+
+def grown(kind: Kind, seed: int, symbols: bool = False) -> Program:
+    grow = grow_mind if kind.dialect == "mind" else grow_tiny
+    return read(kind.dialect, write(kind.dialect, grow(Seeded(seed), size=20, only=kind.only, symbols=symbols)))
+
+
+@pytest.mark.parametrize("mode", [Floats.STRICT, Floats.DEFAULT])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.dialect}-{len(k.only)}")
+def test_random_programs_keep_their_numbers(kind: Kind, mode: Floats) -> None:
+    for seed in range(40):
+        before = grown(kind, seed)
+        after = clone(before)
+        run_pipeline(after, "simplify", PassContext(floats=mode, expensive_checks=True))
+        assert len(after.main.body) <= len(before.main.body), seed
+        assert [v.type for v in after.main.results] == [v.type for v in before.main.results]
+        assert equal(kind.dialect, before, after, seed, mode), (seed, write(kind.dialect, before))
+        again = read(kind.dialect, write(kind.dialect, after))
+        assert equal(kind.dialect, after, again, seed, Floats.STRICT)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.dialect}-{len(k.only)}")
+def test_simplify_is_idempotent(kind: Kind) -> None:
+    for seed in range(20):
+        program = grown(kind, seed, symbols=True)
+        run_pipeline(program, "simplify")
+        once = write(kind.dialect, program)
+        run_pipeline(program, "simplify")
+        assert write(kind.dialect, program) == once, seed
+
+
+def test_random_programs_fire_rules_of_every_kind() -> None:
+    fired: Counter[str] = Counter()
+    for kind in KINDS:
+        for seed in range(120):
+            context = PassContext()
+            run_pipeline(grown(kind, seed), "simplify", context)
+            fired += context.statistics["simplify"]
+    assert fired.keys() >= {
+        "neg-neg",
+        "reshape-chain",
+        "transpose-chain",
+        "permute-chain",
+        "slice-chain",
+        "flip-chain",
+        "cast-chain",
+        "folds",
+    }
