@@ -87,3 +87,138 @@ def test_an_op_is_one_declaration(dialect: str) -> None:
     line = [sys.executable, "-c", USED, dialect, DECLARED[dialect], PROGRAMS[dialect]]
     ran = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
+
+
+# Three ops that PTIR does not have, each one declaration: all that follows asks nothing but that.
+THREE = '''"""Ops of a user."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptir_tools.core import costs, errors
+from ptir_tools.core.facts import Algebra, InPlace
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, compute, of_inexact
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, NUMERIC, axis_of, rule, want
+
+
+@op(
+    "ptir.sinh",
+    infer=of_inexact,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=2),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "sinh"),
+)
+def sinh(x, *, result: Result):
+    """The hyperbolic sine."""
+    return compute(result, np.sinh, x)
+
+
+@rule
+def of_floats(y, x):
+    """Two operands of one float type."""
+    want(x.dtype, FLOATS)
+    return alike(y, x)
+
+
+@op("ptir.atan2", infer=of_floats, traits=MAP, error=errors.pointwise(ulp=4))
+def atan2(y, x, *, result: Result):
+    """The angle of the point (x, y)."""
+    return compute(result, np.arctan2, y, x)
+
+
+@rule
+def of_axis(x, *, axis):
+    """An axis of `x`."""
+    want(x.dtype, NUMERIC)
+    axis_of(axis, x.rank, "axis")
+    return x
+
+
+@op("ptir.cumsum", infer=of_axis, traits=PURE, error=errors.linear(), cost=costs.reads)
+def cumsum(x, *, axis: int, result: Result):
+    """The sum of the elements up to each, along `axis`."""
+    return compute(result, lambda v: np.cumsum(v, axis, v.dtype), x)
+'''
+NUMBERS = """
+import sys
+import numpy as np
+import declared
+import ptir_tools as ptir
+
+X, Y = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4), np.linspace(3, -1, 12, dtype=np.float32).reshape(3, 4)
+text = '''func @f(%x: tensor<f32, 3x4>, %y: tensor<f32, 3x4>) -> (tensor<f32, 3x4>, tensor<f32, 3x4>, tensor<f32, 3x4>) {
+  %a = sinh(%x) -> tensor<f32, 3x4>
+  %m = mul(%a, %a) -> tensor<f32, 3x4>
+  %b = atan2(%y, %x) -> tensor<f32, 3x4>
+  %t = transpose(%m) perm[1, 0] -> tensor<f32, 4x3>
+  %c = cumsum(%t) axis[-1] -> tensor<f32, 4x3>
+  %d = transpose(%c) perm[1, 0] -> tensor<f32, 3x4>
+  return %m, %b, %d
+}
+'''
+program = ptir.read(text)
+wide = np.sinh(X.astype(np.float64)) ** 2
+for engine in ("reference", "numpy", "native"):
+    found = ptir.run(program, {"x": X, "y": Y}, engine=engine)
+    for got, want in zip(found.values(), (wide, np.arctan2(Y.astype(np.float64), X), np.cumsum(wide, 0)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+folded = ptir.write(ptir.optimize(ptir.read('''func @f() -> (tensor<f64, 2>, tensor<f64, 2>, tensor<si32, 3>) {
+  %a = sinh(dense<[0.5, 1.0]> : tensor<f64, 2>) -> tensor<f64, 2>
+  %b = atan2(dense<1.0> : tensor<f64, 2>, dense<2.0> : tensor<f64, 2>) -> tensor<f64, 2>
+  %c = cumsum(dense<[1, 2, 4]> : tensor<si32, 3>) axis[0] -> tensor<si32, 3>
+  return %a, %b, %c
+}
+''')))
+assert not any(op in folded for op in ("sinh", "atan2", "cumsum")) and "[1, 3, 7]" in folded, folded
+
+moved = ptir.write(ptir.optimize(ptir.read('''func @f(%x: tensor<f32, 4>) -> tensor<f32, 4> {
+  %n = neg(%x) -> tensor<f32, 4>
+  %a = sinh(%n) -> tensor<f32, 4>
+  %b = neg(%a) -> tensor<f32, 4>
+  return %b
+}
+''')))
+assert "sinh" in moved and "neg" not in moved, moved
+"""
+
+
+@pytest.fixture
+def declared(tmp_path, monkeypatch):
+    """Runs a command, or a script, of a toolkit that has the three ops."""
+    (tmp_path / "declared.py").write_text(THREE, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def run(*words: str, script: str = "import declared; from ptir_tools.__main__ import main; main()") -> str:
+        ran = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, cwd=ROOT)
+        assert ran.returncode == 0, ran.stderr + ran.stdout
+        return ran.stdout
+
+    return run
+
+
+def test_three_ops_compute_fold_and_obey_their_laws(declared) -> None:
+    """On every engine, next to ops with kernels; an odd op needs no negation on both sides."""
+    declared(script=NUMBERS)
+
+
+@pytest.mark.parametrize("op", ["sinh", "atan2", "cumsum"])
+def test_an_op_that_is_new_has_everything(declared, tmp_path, op: str) -> None:
+    file = tmp_path / "made.ptir"
+    for seed in range(6):
+        file.write_text(declared("gen", "--seed", str(seed), "--only", op, "--ops", "5", "--static"), "utf-8")
+        if f" {op}(" in file.read_text("utf-8"):
+            break
+    assert f" {op}(" in file.read_text("utf-8")
+    for engine in ("numpy", "native"):
+        declared("run", "--engine", engine, "--random", "1", "--compare", "reference", str(file))
+    declared("opt", "--check", str(file), "-o", str(tmp_path / "optimized.ptir"))
+    assert op in declared("graph", str(file))
+    assert "peak" in declared("plan", str(file))
+    assert f"### `ptir.{op}(" in declared("ops", "--markdown")
+    (row,) = [line.split() for line in declared("stats", str(file)).splitlines() if line.startswith(f"{op} ")]
+    assert int(row[2]) > 0

@@ -139,3 +139,40 @@ def test_nothing_asks_which_dialect_a_program_is_of() -> None:
 def test_only_module_c_includes_python() -> None:
     for path in (ROOT / "ptir_tools" / "native").glob("*.[ch]"):
         assert ("Python.h" in path.read_text("utf-8")) == (path.name == "module.c")
+
+
+# Where no op is known by its name. Passes of PTIR may make its ops: `OPS["ptir.custom_call"]`. Those of the other dialects are
+# tables of what becomes of each op.
+NAMELESS = ("core", "rewrite", "plan", "passes", "engines", "tools", "cli")
+OF_OTHERS = ("mind", "tiny", "pto")
+
+
+def quoted_names(tree: ast.Module, names: frozenset[str], shorts: frozenset[str], makes: bool) -> Iterator[tuple[int, str]]:
+    """(line, name) of each op that is known by its full name, or by comparing `.short`, or by looking `.short` up."""
+    made = {id(n.slice) for n in ast.walk(tree) if makes and isinstance(n, ast.Subscript) and ast.unparse(n.value) == "OPS"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in names and id(node) not in made:
+            yield node.lineno, node.value
+        if isinstance(node, ast.Compare) and any(isinstance(n, ast.Attribute) and n.attr == "short" for n in ast.walk(node)):
+            for n in ast.walk(node):
+                if isinstance(n, ast.Constant) and n.value in shorts:
+                    yield n.lineno, n.value
+
+
+@pytest.mark.parametrize(
+    ("room", "path"),
+    [(r, p) for r, p in FILES if r in NAMELESS and p.parent.name not in OF_OTHERS],
+    ids=lambda x: getattr(x, "name", x),
+)
+def test_ops_are_asked_and_not_named(room: str, path: Path) -> None:
+    """A fact about an op is a field of its declaration; no name is quoted outside its dialect, rule lists and conversions."""
+    ops = [d for name in DIALECTS for d in load_dialect(name).ops.values()]
+    names, shorts = frozenset(d.name for d in ops), frozenset(d.short for d in ops)
+    assert not list(quoted_names(_parsed(path), names, shorts, path.parent.name == "ptir"))
+
+
+def test_a_quoted_name_is_found() -> None:
+    names, shorts = frozenset({"ptir.neg"}), frozenset({"neg"})
+    code = 'OPS["ptir.neg"]\nx.defn.name == "ptir.neg"\nop.defn.short in ("neg", "abs")\nstep = "neg"\n'
+    assert sorted(quoted_names(ast.parse(code), names, shorts, True)) == [(2, "ptir.neg"), (3, "neg")]
+    assert min(quoted_names(ast.parse(code), names, shorts, False)) == (1, "ptir.neg")

@@ -2,6 +2,7 @@
 its type rule says, without warnings."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -238,3 +239,61 @@ def test_literals_of_every_dtype_run():
     for dtype in ALL:
         bits = DTYPES[dtype].packed_bytes(3)
         run("constant", value=Literal(ty(dtype, 3), bytes(bits)))
+
+
+LAWFUL = {n: d for n, d in OPS.items() if d.algebra.laws()}
+NUMBERS = {
+    "f64": np.array([-7.5, -2.0, -1.0, -0.25, 0.0, 0.5, 1.0, 3.0, 11.0]),
+    "si32": np.arange(-6, 7, dtype=np.int32),
+    "cf64": np.array([1 + 2j, -3 - 0.5j, 2j, -1.5]),
+}
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("name", LAWFUL)
+def test_the_laws_that_an_op_declares_hold(name, dtype):
+    law, count = LAWFUL[name].algebra, len(LAWFUL[name].groups)
+    x = NUMBERS[dtype]
+    if name in ("log", "rsqrt", "reciprocal", "div"):
+        x = x[x != 0]
+    if name in ("log", "rsqrt") and dtype != "cf64":
+        x = x[x > 0]
+    f = partial(run, name)
+    try:
+        y = f(*[x] * count)
+    except Violation:  # a dtype that the op does not take
+        return
+    if law.parity:
+        np.testing.assert_array_equal(f(-x), -y if law.parity == "odd" else y)
+    if law.monotone and dtype != "cf64":
+        steps = np.diff(y.astype(np.float64))
+        assert (steps >= 0).all() if law.monotone == "increasing" else (steps <= 0).all()
+    if law.idempotent:
+        np.testing.assert_array_equal(f(y) if count == 1 else y, y if count == 1 else x)
+    if law.involution:
+        np.testing.assert_array_equal(f(y), x)
+    if law.identity is not None:
+        np.testing.assert_array_equal(f(x, np.full_like(x, law.identity)), x)
+    if law.absorbing is not None:
+        np.testing.assert_array_equal(f(x, np.full_like(x, law.absorbing)), np.full_like(x, law.absorbing))
+
+
+def test_the_laws_are_those_of_numpy():
+    """What is declared is no more and no less than what is listed here."""
+    assert {n: d.algebra.laws() for n, d in LAWFUL.items()} == {
+        "neg": ["odd", "decreasing", "involution"],
+        "abs": ["even", "idempotent"],
+        "exp": ["increasing"],
+        "log": ["increasing"],
+        "tanh": ["odd", "increasing"],
+        "erf": ["odd", "increasing"],
+        "rsqrt": ["decreasing"],
+        "reciprocal": ["odd"],
+        "add": ["increasing", "identity 0"],
+        "sub": ["identity 0"],
+        "mul": ["identity 1", "absorbing 0"],
+        "div": ["identity 1"],
+        "maximum": ["increasing", "idempotent"],
+        "minimum": ["increasing", "idempotent"],
+        "clamp": ["increasing", "idempotent"],
+    }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from ptir_tools.core.ir import Program
+from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT
 from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop stop_gradient ops, which mean nothing when a program is only run."""
+    """Drop stop_gradient ops, which mean nothing when a program is only run.
+
+    They are known by their traits: element i of the result is element i of the operand, as it is.
+    """
     for rw in context.rewriters(program):
         for op in rw.body():
-            if op.defn.name == "ptir.stop_gradient":
+            if ELEMENTWISE | MOVEMENT in op.defn.traits:
                 rw.replace_all_uses(op.result, op.operands[0])
                 rw.erase(op)
                 context.count("dropped")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptir_tools.core.definers import defines
+from ptir_tools.core.facts import Loop
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.types import TensorType
@@ -21,22 +22,24 @@ from ptir_tools.dialects.ptir.rewrites.speculation import draws, never_fails
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
-LOOPS = ("ptir.while", "ptir.scan")
-_REMADE = ("ptir.constant", "ptir.broadcast_to", "ptir.iota")
-
 
 def run(program: Program, context: PassContext) -> None:
     """Compute before a loop what every iteration would compute again."""
     sharing = Sharing(program)
     for rw in context.rewriters(program):
         for op in rw.body():
-            if op.defn.name in LOOPS and _by_results(rw, op):
+            if isinstance(op.defn.control, Loop) and _by_results(rw, op):
                 context.count("hoisted", _Loop(op, rw, sharing).hoist(context))
 
 
 def _by_results(rw: Rewriter, op: Op) -> bool:
     """Whether what uses the value of `op` can use the results of a loop that has more: there are no elements of an element."""
     return rw.accepts(op.result, Element(op.result, 0)) if result_count(op) == 1 else not rw.used_whole(op.result)
+
+
+def _is_cheap(op: Op) -> bool:
+    """Whether `op` is cheaper made again than kept: a constant, a counter, a broadcast."""
+    return not op.operands or op.defn.repeats
 
 
 @dataclass(slots=True)
@@ -67,7 +70,7 @@ class _Part:
         needed = {v for x in self.region.results if (v := _named(x)) is not None}
         found = []
         for op in reversed(self.region.body):
-            stays = op not in gone or (op.defn.name in _REMADE and op.result in needed)
+            stays = op not in gone or (_is_cheap(op) and op.result in needed)
             if stays:
                 needed.update(op.values())
             else:
@@ -76,20 +79,15 @@ class _Part:
 
 
 class _Loop:
-    """A `while` or `scan`: its first `count` operands are carried."""
+    """A loop: its first `count` operands are carried."""
 
     def __init__(self, op: Op, rw: Rewriter, sharing: Sharing) -> None:
         self.op = op
         self.rw = rw
         self.sharing = sharing
-        if op.defn.name == "ptir.while":
-            self.count = len(op.operands)
-            self.parts = [_Part(op.regions[0], 1, True), _Part(op.regions[1], 0, False)]
-        else:
-            self.count = op.attr("carry_count")
-            steps = operand_type(op.operands[-1])
-            ran = isinstance(steps, TensorType) and isinstance(steps.shape[0], int) and steps.shape[0] > 0
-            self.parts = [_Part(op.regions[0], 0, ran)]
+        assert isinstance(op.defn.control, Loop)
+        self.count = op.defn.control.carries(op)
+        self.parts = [_Part(*part) for part in op.defn.control.parts(op)]
 
     def invariant(self) -> list[int]:
         """The carries that every region returns as it got them."""

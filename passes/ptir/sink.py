@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
+from ptir_tools.core.facts import Branch
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import create, operand_type
 from ptir_tools.core.types import TensorType
@@ -39,7 +40,7 @@ def _into_branches(rw: Rewriter, sharing: Sharing, context: PassContext) -> bool
     """Sink into the branches of every `cond` of the block, last first; whether anything changed."""
     changed = False
     for op in reversed(rw.body()):
-        if op.defn.name == "ptir.cond" and rw.alive(op):  # it may have gone into a later one
+        if isinstance(op.defn.control, Branch) and rw.alive(op):  # it may have gone into a later one
             changed |= _Branch(rw, op, sharing).sink(context)
     return changed
 
@@ -70,7 +71,8 @@ class _Branch:
         self.rw = rw
         self.op = op
         self.sharing = sharing
-        self.arguments = op.operands[1:]
+        assert isinstance(op.defn.control, Branch)
+        self.arguments = op.operands[op.defn.control.arguments :]
         reads = [_read(r) for r in op.regions]
         self.needs = [{b for b, r in enumerate(op.regions) if r.params[j] in reads[b]} for j in range(len(self.arguments))]
         self.sunk: dict[Op, set[int]] = {}

@@ -66,9 +66,10 @@ def page(d: OpDef) -> str:
 
 
 def manual(d: OpDef) -> str:
-    """The docstring of the body, and that of the fold when the op declares one."""
+    """The docstring of the body, the laws of the op, and the docstring of its fold, as far as it declares them."""
+    laws = f"\n\nAlgebra: {', '.join(found)}." if (found := d.algebra.laws()) else ""
     fold = "" if d.fold is None else f"\n\nFolds to {inspect.cleandoc(d.fold.__doc__ or '')}"
-    return inspect.cleandoc(d.doc) + fold
+    return inspect.cleandoc(d.doc) + laws + fold
 
 
 def markdown_pages(found: Iterable[OpDef]) -> Iterator[str]:

@@ -92,11 +92,17 @@ def zeros(t: TensorType) -> Array:
     return np.zeros(t.static_shape, numpy_dtype(t.dtype))
 
 
-def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
-    """A read-only view of the memory of `array`, strides in bytes. That of a dtype that is not NumPy's own is made of its bits:
-    `as_strided` looks dtypes up by name, and float8_e5m2 gives one that is none."""
+def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int], start: int = 0) -> Array:
+    """A read-only view of the memory of `array`, strides in bytes, from `start` elements after its first on.
+
+    That of a dtype that is not NumPy's own is made of its bits: `as_strided` looks dtypes up by name, and float8_e5m2 gives one
+    that is none."""
     own = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-    return np.lib.stride_tricks.as_strided(own, shape, strides, writeable=False).view(array.dtype)
+    view = np.lib.stride_tricks.as_strided
+    if start:
+        size = own.itemsize if start > 0 else -own.itemsize
+        own = view(own, (abs(start) + 1,), (size,), writeable=False)[abs(start) :]
+    return view(own, shape, strides, writeable=False).view(array.dtype)
 
 
 def widen(array: Array) -> Array:

@@ -82,6 +82,11 @@ class Step:
         found = [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
         return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
 
+    def sizes(self, operands: Sequence[Any], **given: Any) -> Array:
+        """What the body makes of real numbers that are no less than 0; a body may give them its own complex dtype."""
+        found = self.run(operands, **given)[0]
+        return found.real if found.dtype.kind == "c" else found
+
     def absolute(self, k: int) -> Array:
         """The magnitudes of an operand in float64."""
         x = arrays.widen(self.operands[k])
@@ -113,9 +118,11 @@ def _wide(x: Any) -> Any:
 
 
 def rule_of(d: OpDef) -> Rule:
-    """The declared rule, or the one that follows from the traits; `unknown` for anything else."""
+    """The declared rule, or the one that follows from the algebra or the traits; `unknown` for anything else."""
     if d.error is not None:
         return d.error
+    if d.algebra.monotone == "increasing" and d.traits & ELEMENTWISE:
+        return rising(exact=d.algebra.idempotent)
     if d.traits & MOVEMENT:
         return moved()
     if d.traits & CONSTANT:
@@ -275,7 +282,7 @@ def linear(
             return unknown(step)
         error: Any = 0.0
         if any(step.errors[k] is not EXACT for k in chosen):
-            error = step.run([step.error(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)[0]
+            error = step.sizes([step.error(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
             error = np.where(np.isnan(error), np.inf, error)
         if rounds and step.dtypes[0].precision:
             error = error + _summed(step, chosen, terms, fill)
@@ -285,9 +292,9 @@ def linear(
 
 
 def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | None, fill: dict[str, Any]) -> Array:
-    total = step.run([step.absolute(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)[0]
+    total = step.sizes([step.absolute(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
     ones = [np.ones(x.shape) if k in chosen else x for k, x in enumerate(step.operands)]
-    count = step.run(ones, **fill)[0] if terms is None else terms(step)
+    count = step.sizes(ones, **fill) if terms is None else terms(step)
     return _accumulated(step, total * (count * step.accumulator), total)
 
 
@@ -314,12 +321,12 @@ def products(terms: Callable[[Step], int]) -> Rule:
         if not step.dtypes[0].precision:
             return [EXACT] if all(e is EXACT for e in step.errors) else unknown(step)
         n = terms(step)
-        total = step.run([a, b])[0]
+        total = step.sizes([a, b])
         error = total * (n * step.accumulator)
         if step.errors[0] is not EXACT:
-            error = error + step.run([step.errors[0], b + step.error(1)])[0]
+            error = error + step.sizes([step.errors[0], b + step.error(1)])
         if step.errors[1] is not EXACT:
-            error = error + step.run([a, step.errors[1]])[0]
+            error = error + step.sizes([a, step.errors[1]])
         error = np.where(np.isnan(error), np.inf, error)
         finite = np.isfinite(total)
         return [_accumulated(step, np.where(finite, error, 0), total)]

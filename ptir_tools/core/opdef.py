@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.facts import Algebra, Asks, Branch, InPlace, Kernel, Loop, View
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, TupleType, Type, leaves
@@ -38,6 +39,7 @@ class Trait(Flag):
     WAITS = auto()  # waits for events
     ASYNC = auto()  # may return an event
     MEASURES = auto()  # computes extents of its result, which a declared symbol may name
+    CALLS = auto()  # its attributes name what it does
     REPEATS = auto()  # its result consists of the elements of its first operand, repeated
 
 
@@ -52,6 +54,7 @@ WRITES = Trait.WRITES
 WAITS = Trait.WAITS
 ASYNC = Trait.ASYNC
 MEASURES = Trait.MEASURES
+CALLS = Trait.CALLS
 REPEATS = Trait.REPEATS
 
 # Annotations of operand groups; see the module's docstring.
@@ -109,6 +112,14 @@ class OpDef:
     wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
     implemented: bool
     error: Callable[..., Any] | None  # its error rule (core.errors); None: the one of its traits
+    # What `core.facts` says of the op.
+    algebra: Algebra
+    cost: Callable[[Op], Any] | None  # its arithmetic (core.costs); None: the one of its traits
+    kernel: Kernel | None
+    inplace: InPlace | None
+    view: View | None
+    asks: Asks
+    control: Loop | Branch | None
     attr_index: dict[str, int] = field(init=False)
     float_attrs: bool = field(init=False)  # an attribute may hold a float, which Python's == does not compare by its bits
     cache: dict[Any, Any] = field(default_factory=dict)
@@ -230,6 +241,8 @@ def exact(x: Any) -> Any:
 
 
 OPS: dict[str, OpDef] = {}
+NO_LAWS = Algebra()
+ASKS_NOTHING = Asks()
 _BODY_ONLY = ("Context", "Result")
 F = TypeVar("F", bound=FunctionType)
 
@@ -247,6 +260,13 @@ def op(
     family: str = "",
     implemented: bool = True,
     error: Callable[..., Any] | None = None,
+    algebra: Algebra = NO_LAWS,
+    cost: Callable[[Op], Any] | None = None,
+    kernel: Kernel | None = None,
+    inplace: InPlace | None = None,
+    view: View | None = None,
+    asks: Asks = ASKS_NOTHING,
+    control: Loop | Branch | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
@@ -256,6 +276,11 @@ def op(
     random one where operands and attributes must fit each other (`core.generate`); `family` groups ops that are one kind in
     a serialization or a pattern root; `implemented=False` says that the body is still empty; `error` is the error rule of
     `core.errors`, which follows from the traits for elementwise ops and movement.
+
+    The rest are facts that `core.facts` describes: the laws of its `algebra`, from which a fold and an error rule may follow;
+    what it is in a fused `kernel`; how NumPy computes it `inplace`; whether it is a `view`; what it `asks` of its operands; which
+    regions it runs (`control`).
+    `cost` counts its arithmetic (`core.costs`).
     """
 
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -266,18 +291,50 @@ def op(
             traits=traits,
             doc=fn.__doc__ or "",
             check=check,
-            fold=fold,
+            fold=fold or (_fold_of(name, algebra) if fn.__code__.co_argcount == 1 else None),
             safe=safe,
             solve=solve,
             generate=generate,
             family=family or name.partition(".")[2],
             implemented=implemented,
             error=error,
+            algebra=algebra,
+            cost=cost,
+            kernel=kernel,
+            inplace=inplace,
+            view=view,
+            asks=asks,
+            control=control,
             **_schema(fn),
         )
         return fn
 
     return declare
+
+
+def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | None:
+    """The fold that follows from the laws of the op `name` of one operand; None when none does."""
+    short = name.partition(".")[2]
+
+    def inner(op: Op) -> Op | None:
+        x = op.operands[0]
+        made = x.op if isinstance(x, Value) else None
+        return made if made is not None and made.defn is op.defn and made.attrs == op.attrs else None
+
+    def undone(op: Op) -> Operand | None:
+        found = inner(op)
+        return None if found is None else found.operands[0]
+
+    def done(op: Op) -> Operand | None:
+        return None if inner(op) is None else op.operands[0]
+
+    if algebra.involution:
+        undone.__doc__ = f"`y`, when `x` is `{short}(y)`."
+        return undone
+    if algebra.idempotent:
+        done.__doc__ = f"`x`, when it is made by `{short}`."
+        return done
+    return None
 
 
 def _schema(fn: Callable[..., Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ptir_tools.convert import HUB, NOT_TRANSLATABLE, translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Executable
 from ptir_tools.core.ir import Function, Program, clone
+from ptir_tools.core.opdef import CALLS
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference
 from ptir_tools.engines import numpy as numpy_engine
@@ -78,7 +79,7 @@ def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
     context.diagnostics = Diagnostics(program.source)
-    calls = not options.strict_fp and any(op.name == "ptir.custom_call" for block in ready.blocks() for op in block.body)
+    calls = not options.strict_fp and any(op.defn.traits & CALLS for block in ready.blocks() for op in block.body)
     run_pipeline(ready, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
     for finding in context.diagnostics:
         if finding.code == "BrokenRule":

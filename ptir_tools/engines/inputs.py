@@ -5,20 +5,20 @@ What an input must satisfy is found by walking the program backward from the ops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType, Kind
+from ptir_tools.core.facts import NOTHING, Asked, Loop, Need
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import MOVEMENT, leaves_read, operand_type
-from ptir_tools.core.types import MemRefType, Shape, TensorType, Type, leaves
+from ptir_tools.core.types import MemRefType, Shape, Sym, TensorType, TileType, Type, leaves
 from ptir_tools.engines.memory import addressed, require_memory
-from ptir_tools.engines.needs import NOTHING, Need, Shapes, of_arithmetic, of_loop, of_tiles
 from ptir_tools.engines.signature import Port, entry, signature
 
 if TYPE_CHECKING:
@@ -110,8 +110,17 @@ class _Surroundings:
 
     program: Program
     numbers: dict[str, int]
-    shapes: Shapes
+    shapes: Mapping[Value, Sequence[int]]  # of memrefs whose type leaves extents open
     called: dict[str, Needs] = field(default_factory=dict)
+
+    def shape_of(self, x: Operand) -> Shape:
+        """The extents of an operand, as far as they are known."""
+        if isinstance(x, Value) and x in self.shapes:
+            return tuple(self.shapes[x])
+        t = operand_type(x)
+        if isinstance(t, TensorType):
+            return tuple(self.numbers.get(d.name, d) if isinstance(d, Sym) else d for d in t.shape)
+        return t.shape if isinstance(t, (MemRefType, TileType)) else ()
 
 
 def _needs(main: Region, known: _Surroundings) -> list[Need]:
@@ -126,16 +135,15 @@ def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
     needs: Needs = {}
     _ask_all(needs, block.results, asked)
     for op in reversed(block.body):
-        for i, need in _direct(op, known.numbers):
-            _ask(needs, op.operands[i], need)
-        for x, need in of_tiles(op, known.shapes) if known.program.dialect.name == "pto" else ():
-            _ask(needs, x, need)
-        if op.name == "pto.func.call":
+        if (rule := op.defn.asks.own) is not None:
+            for x, need in rule(op, known.shape_of):
+                _ask(needs, x, need)
+        if "callee" in op.defn.attr_index:
             _through_call(op, needs, known)
         if op.regions:
             _through_regions(op, needs, known)
         elif op.results and (need := needs.get((op.results[0], 0), NOTHING)) != NOTHING:
-            for x, part in (*zip(op.operands, _passed(op, need), strict=False), *of_arithmetic(op, need)):
+            for x, part in _passed(op, need):
                 _ask(needs, x, part)
     return needs
 
@@ -159,15 +167,15 @@ def _leaves(operands: Sequence[Operand]) -> list[tuple[Value, int] | None]:
 def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
     """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
     asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(leaves(op.results[0].type)))] if op.results else []
-    if op.name in _LOOPS:
-        return _ask_all(needs, op.operands, _LOOPS[op.name](op, asked, known))
+    if isinstance(op.defn.control, Loop):
+        return _ask_all(needs, op.operands, _of_loop(op, op.defn.control, asked, known))
     for r in op.regions:
         inner = _walk(r, asked if len(_leaves(r.results)) == len(asked) else [], known)
         if not r.isolated:
             for key, need in inner.items():
                 needs[key] = needs.get(key, NOTHING) | need
-        if op.name == "pto.scf.for":
-            for x, need in of_loop(op, inner.get((r.params[0], 0), NOTHING)):
+        if (around := op.defn.asks.around) is not None:
+            for x, need in around(op, inner.get((r.params[0], 0), NOTHING)):
                 _ask(needs, x, need)
             continue
         n = min(len(r.params), len(op.operands))
@@ -190,26 +198,20 @@ def _both(first: list[Need], second: list[Need]) -> list[Need]:
 _ROUNDS = 2  # an iteration gives what the next one asks; what moves through more carries than this is not followed
 
 
-def _of_while(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
-    """The condition's carry is the result and enters the body, whose results enter the condition again."""
-    condition, body = op.regions
-    entering = [NOTHING] * len(asked)
+def _of_loop(op: Op, loop: Loop, asked: list[Need], known: _Surroundings) -> list[Need]:
+    """What a loop asks of its operands. The carries that leave the test are the results of the loop or enter the body, whose
+    first results enter the test, or the next iteration."""
+    n = len(_leaves(op.operands[: loop.carries(op)]))
+
+    def tested(kept: list[Need]) -> list[Need]:
+        return kept if loop.test is None else _entering(op.regions[loop.test], [NOTHING, *kept], known)
+
+    entering, rest = [NOTHING] * n, list[Need]()
     for _ in range(_ROUNDS):
-        kept = _both(asked, _entering(body, entering, known))
-        entering = _entering(condition, [NOTHING, *kept], known)
-    return entering
-
-
-def _of_scan(op: Op, asked: list[Need], known: _Surroundings) -> list[Need]:
-    """The first results of the body are its first parameters in the next step."""
-    n = len(_leaves(op.operands[: op.attr("carry_count")]))
-    entering = _entering(op.regions[0], asked, known)
-    for _ in range(_ROUNDS - 1):
-        entering = _entering(op.regions[0], [*_both(asked[:n], entering[:n]), *asked[n:]], known)
-    return _both(entering, [*asked[:n], *[NOTHING] * (len(entering) - n)])
-
-
-_LOOPS = {"ptir.while": _of_while, "ptir.scan": _of_scan}
+        kept = _both(asked[:n], entering)
+        inside = _entering(op.regions[loop.body], [*tested(kept), *asked[n:]], known)
+        entering, rest = inside[:n], inside[n:]
+    return [*tested(_both(asked[:n], entering)), *rest]
 
 
 def _through_call(op: Op, needs: Needs, known: _Surroundings) -> None:
@@ -222,67 +224,8 @@ def _through_call(op: Op, needs: Needs, known: _Surroundings) -> None:
         _ask(needs, x, known.called[callee.name].get((p, 0), NOTHING))
 
 
-def _direct(op: Op, numbers: dict[str, int]) -> list[tuple[int, Need]]:
-    """What `op` itself asks of its operands: (position, need)."""
-    found = []
-    if (divisor := _DIVISORS.get(op.name)) is not None:
-        found.append((divisor, Need(nonzero=True)))
-    if (rule := _INDEXES.get(op.name)) is not None:
-        t = symbols.substitute(operand_type(op.operands[0]), lambda s: numbers.get(s.name, s))
-        shape = tuple(d if isinstance(d, int) else 1 for d in t.shape)
-        i, bounds = rule(op, shape)
-        found.append((i, Need(bounds)))
-    return found
-
-
-def _sliced(position: int) -> Callable[[Op, tuple[int, ...]], tuple[int, tuple[int, ...]]]:
-    def rule(op: Op, shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        sizes = (s if isinstance(s, int) else 1 for s in op.attr("sizes"))
-        return position, tuple(max(n - s + 1, 1) for n, s in zip(shape, sizes, strict=True))
-
-    return rule
-
-
-_INDEXES: dict[str, Callable[[Op, tuple[int, ...]], tuple[int, tuple[int, ...]]]] = {
-    "ptir.take": lambda op, shape: (1, shape[:1]),
-    "mind.Gather": lambda op, shape: (1, shape[:1]),
-    "ptir.gather": lambda op, shape: (1, (shape[op.attr("axis")],)),
-    "ptir.scatter_reduce": lambda op, shape: (1, (shape[op.attr("axis")],)),
-    "ptir.scatter_add": lambda op, shape: (1, (min((shape[d] for d in op.attr("scatter_dims_to_operand_dims")), default=1),)),
-    "ptir.segment_reduce": lambda op, shape: (1, (op.attr("num_segments"),)),
-    "ptir.dynamic_slice": _sliced(1),
-    "ptir.dynamic_update_slice": _sliced(2),
-}
-
-# Which operand divides.
-_DIVISORS = {"ptir.div": 1, "ptir.reciprocal": 0, "mind.Div": 1, "tiny.DIV": 1, "tiny.RECIP": 0}
-
-_KEEPING = ("ptir.stop_gradient", "ptir.reshape", "ptir.cast", "mind.Cast", "mind.Reshape", "tiny.CAST", "tiny.VIEW")
-_FIRST = ("ptir.pad", "ptir.take", "ptir.dynamic_slice", "tiny.PAD")  # elements of the first operand, moved
-_SIGN_ONLY = ("ptir.neg", "ptir.abs")
-
-
-def _passed(op: Op, need: Need) -> list[Need]:
-    """What a need of the result asks of each operand, where the op only moves or converts elements."""
-    if op.name in _KEEPING:
-        return [need]
-    if op.name in _SIGN_ONLY:
-        return [Need(nonzero=need.nonzero)]
-    if op.name == "ptir.select":
-        return [NOTHING, need, need]
-    if op.name == "ptir.concat" and len(need.bounds) > 1:
-        return _split(op, need)
-    if op.name in _FIRST:
-        return [need.loosely()]
-    return [need.loosely()] * len(op.operands) if op.defn.traits & MOVEMENT else []
-
-
-def _split(op: Op, need: Need) -> list[Need]:
-    """The part of a vector's bounds that falls to each operand of a concat."""
-    lengths = [_shape(operand_type(x))[:1] for x in op.operands]
-    parts, at = [], 0
-    for length in lengths:
-        end = at + (length[0] if length else 0)
-        parts.append(Need(need.bounds[at:end], need.nonzero) if end > at else need.loosely())
-        at = end
-    return parts
+def _passed(op: Op, need: Need) -> Asked:
+    """What a need of the result asks of each operand; what moves elements asks it of all."""
+    if (rule := op.defn.asks.passed) is not None:
+        return rule(op, need)
+    return [(x, need.loosely()) for x in op.operands] if op.defn.traits & MOVEMENT else []

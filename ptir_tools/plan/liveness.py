@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ptir_tools.core.facts import Extents, Strides
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE
+from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, TupleType, Type
-from ptir_tools.plan.views import VIEWS, Strides, dense_strides, is_dense, view
 
 Path = tuple[int, ...]
 Leaf = tuple[Value, Path]
-
-# Ops that may write their result over an operand that dies there: which operands. Elementwise ops may over any.
-_OVERWRITES = {"ptir.dynamic_update_slice": (0,), "ptir.scatter_reduce": (0,), "ptir.scatter_add": (0,)}
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +134,7 @@ class _Walk:
 
     def share_view(self, op: Op, b: Buffer) -> None:
         """Let `b` be a view of the op's first operand where the op only looks at it differently."""
-        if op.name not in VIEWS or b.type is None:
+        if op.defn.view is None or b.type is None:
             return
         if isinstance(x := op.operands[0], Literal):
             if view(op, x.type.static_shape, dense_strides(x.type.static_shape), b.type.static_shape):
@@ -170,9 +168,10 @@ class _Walk:
         out = self.found.places.get((op.result, ())) if op.results else None
         if out is None or out.parent is not None or out.usage == "constant":
             return
-        fused = len(step) > 1 and not any(o.name == "ptir.dot_general" for o in step)
+        fused = len(step) > 1 and not any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in step)
         elementwise = fused or bool(op.defn.traits & ELEMENTWISE)
-        allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in _OVERWRITES.get(op.name, ())]
+        over = op.defn.inplace.over if op.defn.inplace is not None else ()
+        allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in over]
         read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
         for source in map(self.place, allowed):
             if source is None or source.type is not out.type or source.root.usage != "temporary" or source.root.end != at:
@@ -183,6 +182,17 @@ class _Walk:
                     source.root.usage = "result"
                 out.share(source, "in-place")
                 return
+
+
+def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, Strides] | None:
+    """(kind of alias, strides) when the result of `op`, of shape `out`, is a view of its first operand, seen with `shape`
+    and `strides`; None when it is not."""
+    declared = op.defn.view
+    if declared is None or (found := declared.seen(op, shape, strides, out)) is None:
+        return None
+    seen = found[1]
+    in_order = declared.in_order and (shape == out or is_dense(out, seen))
+    return "identity" if in_order else "view", seen
 
 
 def _same_bytes(b: Buffer) -> bool:

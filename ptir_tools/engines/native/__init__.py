@@ -33,15 +33,13 @@ FEW = 4  # rows or columns for which packing the other operand does not pay
 SOME = 32  # rows for which packing a large right operand does not pay
 LARGE = 1 << 15  # elements of one
 
-# What a kernel does better than a universal function even when it stands alone, in f32; for narrow floats it does all better.
-_ALONE = ("exp", "log", "tanh", "erf", "rsqrt", "reduce_sum", "reduce_max", "reduce_min")
-
 
 def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well."""
+    """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well in f32."""
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
-    if clusters.started(op) is None or not (narrow or op.defn.short in _ALONE):
-        return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
+    assert op.defn.kernel is not None
+    if clusters.started(op) is None or not (narrow or op.defn.kernel.pays):
+        return numpy_engine.builder(op)(op, ins, outs, shop)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 
 
@@ -63,7 +61,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     packed = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
     few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
     if not exact or (few and not packed):
-        return numpy_engine.BUILDERS[op.name](op, ins, outs, shop)
+        return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
     if packed:
@@ -113,11 +111,12 @@ def _cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Ar
     return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
 
 
-_BUILDERS: dict[str, Builder] = {
-    **numpy_engine.BUILDERS,
-    **dict.fromkeys((*clusters.MAPS, *clusters.REDUCTIONS), _alone),
-    "ptir.dot_general": _dot,
-}
+# By what an op is in a tile program; others are NumPy steps.
+_BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _dot}
+
+
+def _builder(op: Op) -> Builder:
+    return _BUILDERS.get(clusters.role(op)) or numpy_engine.builder(op)
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
@@ -125,7 +124,7 @@ def _partition(block: Region) -> list[tuple[Op, ...]]:
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    make = blocks.assemble if ops[0].name == "ptir.dot_general" else assemble
+    make = blocks.assemble if clusters.role(ops[0]) == "product" else assemble
     return make(ops, data, outs, shop)
 
 
@@ -136,5 +135,5 @@ class Executable(numpy_engine.Executable):
         watched = options.observe is not None or options.clock is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
-        target = Target(_BUILDERS, partition, fuse, moves.copied, workers, packs=True)
+        target = Target(_builder, partition, fuse, moves.copied, workers, packs=True)
         super().__init__(program, function, options, target)

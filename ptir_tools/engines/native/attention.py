@@ -46,7 +46,7 @@ def _product_before(ops: Sequence[Op], uses: Counter[Value]) -> list[Op] | None:
             path.insert(0, x.op)
             if _is_product(x.op, shape):
                 return path
-            if x.op.name != "ptir.reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
+            if clusters.role(x.op) != "reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
                 break
             x = x.op.operands[0]
     return None
@@ -64,11 +64,11 @@ def _product_after(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value
         op = users[x]
         path.append(op)
         rank = len(clusters.shape_of(x.type))
-        if op.name == "ptir.dot_general":
+        if clusters.role(op) == "product":
             batch, rows, contract, *_ = axes_of(op)
             fits = op.operands[0] is x and (batch, rows, contract) == ([*range(rank - 2)], [rank - 2], [rank - 1])
             return path if fits and _is_product(op, None) else None
-        if op.name != "ptir.reshape":
+        if clusters.role(op) != "reshape":
             return None
         x = op.result
     return None
@@ -76,7 +76,7 @@ def _product_after(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value
 
 def _is_product(op: Op, shape: clusters.Shape | None) -> bool:
     """Whether `op` is a stack of products of f32 matrices, of one axis of rows and one of columns."""
-    if op.name != "ptir.dot_general" or work_dtype(op) is not F32 or tensor_of(op).dtype is not F32:
+    if clusters.role(op) != "product" or work_dtype(op) is not F32 or tensor_of(op).dtype is not F32:
         return False
     _, rows, _, _, columns, _ = axes_of(op)
     made = clusters.shape_of(op.result.type)

@@ -32,10 +32,10 @@ ROWS = 96  # of a block, at least: the right operands are packed anew for each
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps of a joined step: products of blocks of rows, the cluster on each, and products again."""
-    products = [op for op in ops if op.name == "ptir.dot_general"]
+    products = [op for op in ops if clusters.role(op) == "product"]
     first, last = products
     inner = ops[_after_reshapes(ops) : -1]
-    inner = inner[: next(i for i in range(len(inner), 0, -1) if inner[i - 1].name != "ptir.reshape")]
+    inner = inner[: next(i for i in range(len(inner), 0, -1) if clusters.role(inner[i - 1]) != "reshape")]
     steps: list[Step] = []
     left, right = _operands(first, data(first.operands[0]), data(first.operands[1]), shop, steps)
     (out,) = outs.values()
@@ -75,7 +75,7 @@ def _narrowed(
 
 def _after_reshapes(ops: Sequence[Op]) -> int:
     """Where the cluster begins: after the first product and its reshapes."""
-    return next(i for i, op in enumerate(ops) if i and op.name != "ptir.reshape")
+    return next(i for i, op in enumerate(ops) if i and clusters.role(op) != "reshape")
 
 
 def _operands(op: Op, x: Array, y: Array, shop: Workshop, steps: list[Step]) -> tuple[Array, Array]:

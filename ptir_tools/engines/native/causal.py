@@ -13,7 +13,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT
+from ptir_tools.engines.native import fusion as clusters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ def causal(result: Op) -> Causal | None:
 
 def _masked(result: Op) -> tuple[Value, Op] | None:
     """The largest of a row and the `select` under a softmax: e / sum e, e = exp(s - max s)."""
-    if result.name != "ptir.div":
+    if not _is(result, "div"):
         return None
     e, total = _made(result.operands[0], "exp"), _made(result.operands[1], "reduce_sum")
     shifted = _made(e.operands[0], "sub") if e else None
@@ -68,20 +68,25 @@ def _masked(result: Op) -> tuple[Value, Op] | None:
     return top.result, select
 
 
+def _is(op: Op, name: str) -> bool:
+    """Whether `name` is the instruction of `op`."""
+    return op.defn.kernel is not None and op.defn.kernel.name == name
+
+
 def _made(x: Operand, name: str) -> Op | None:
-    """The op `name` that makes `x`, seen through reshapes and broadcasts of what it has per row."""
-    while isinstance(x, Value) and x.op is not None and x.op.name in ("ptir.reshape", "ptir.broadcast_to"):
+    """The op with the instruction `name` that makes `x`, seen through reshapes and broadcasts of what it has per row."""
+    while isinstance(x, Value) and x.op is not None and clusters.role(x.op) in ("reshape", "repeat"):
         x = x.op.operands[0]
-    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == name else None
+    return x.op if isinstance(x, Value) and x.op is not None and _is(x.op, name) else None
 
 
 def _known(x: Operand, depth: int = DEEPEST) -> Array | None:
     """What `x` is on every run, when it is made of constants and counters."""
     if isinstance(x, Literal):
         return arrays.from_literal(x)
-    if not isinstance(x, Value) or x.op is None or x.op.regions or x.op.defn.is_random or not depth:
+    if not isinstance(x, Value) or x.op is None or not depth:
         return None
-    if not x.op.operands and not (x.op.defn.traits & CONSTANT or x.op.name == "ptir.iota"):
+    if x.op.regions or x.op.defn.is_random or not x.op.defn.is_pure:
         return None
     operands: Sequence[Array | None] = [_known(y, depth - 1) for y in x.op.operands]
     if any(a is None for a in operands):

@@ -14,15 +14,8 @@ from ptir_tools.core.dtypes import BF16, F16, F32, I1
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import CONSTANT, operand_type
 from ptir_tools.core.types import TensorType, Type
-from ptir_tools.engines.numpy.movement import VIEWS
 
-_MAPS = (
-    "neg", "abs", "exp", "log", "tanh", "erf", "rsqrt", "reciprocal", "add", "sub", "mul", "div", "maximum", "minimum",
-    "compare_lt", "compare_le", "compare_eq", "compare_ge", "compare_gt", "compare_ne", "select", "clamp",
-)  # fmt: skip
-MAPS = (*(f"ptir.{name}" for name in _MAPS), "ptir.cast")
 FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
-REDUCTIONS = ("ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min")
 MAX_OPS = 32
 MAX_ARRAYS = 16
 MAX_COLUMNS = 1 << 14  # of a row that is reduced: it has to stay in cache
@@ -52,16 +45,15 @@ class Cluster:
         if not isinstance(t, TensorType) or t.dtype not in (*FLOATS, I1) or any(not _fits(x) for x in op.operands):
             return None
         shape = t.static_shape
-        if (
-            op.name in MAPS
-            and all(_dtype(x) in (*FLOATS, I1) for x in op.operands)
-            and (op.name != "ptir.cast" or t.dtype is not I1)
-        ):
+        if (kernel := op.defn.kernel) is None:
+            return None
+        held = all(_dtype(x) in (*FLOATS, I1) for x in op.operands)
+        if kernel.role == "map" and held and (kernel.name or t.dtype is not I1):
             rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
             return FULL if shape == self.shape else ROWS if rows_only and self.agrees(op) else None
-        if op.name in REDUCTIONS:
+        if kernel.role == "reduce":
             return ROWS if self.is_row_reduction(op) else None
-        if op.name in ("ptir.reshape", "ptir.broadcast_to") and any(x in self.kinds for x in op.values()):
+        if kernel.role in ("reshape", "repeat") and any(x in self.kinds for x in op.values()):
             return self.respelled(op, shape)
         return None
 
@@ -82,7 +74,7 @@ class Cluster:
         x = op.operands[0]
         if not isinstance(x, Value) or self.kinds.get(x) != ROWS:
             return None
-        if op.name == "ptir.reshape":
+        if role(op) == "reshape":
             return ROWS if shape in self.row_shapes else None
         return FULL if shape == self.shape and shape_of(x.type) == self.row_shapes[1] else None
 
@@ -94,8 +86,13 @@ class Cluster:
         self.ops.append(op)
         self.kinds[op.result] = kind
         self.inputs.update(dict.fromkeys(inputs))
-        self.reduces = self.reduces or op.name in REDUCTIONS
+        self.reduces = self.reduces or role(op) == "reduce"
         return True
+
+
+def role(op: Op) -> str:
+    """What `op` is in a tile program; nothing for what is no part of one."""
+    return op.defn.kernel.role if op.defn.kernel is not None else ""
 
 
 def shape_of(t: Type) -> Shape:
@@ -115,9 +112,9 @@ def _fits(x: Operand) -> bool:
 
 def started(op: Op) -> Cluster | None:
     """A new cluster that begins with `op`, if one can."""
-    if op.name not in (*MAPS, *REDUCTIONS) or not op.results:
+    if role(op) not in ("map", "reduce") or not op.results:
         return None
-    shape = shape_of(operand_type(op.operands[0]) if op.name in REDUCTIONS else op.result.type)
+    shape = shape_of(operand_type(op.operands[0]) if role(op) == "reduce" else op.result.type)
     if not shape or prod(shape) == 0:
         return None
     cluster = Cluster(shape)
@@ -158,11 +155,14 @@ def partition(block: Region) -> list[tuple[Op, ...]]:
 
 def _is_fixed(op: Op, fixed: set[Value]) -> bool:
     """Whether `op` computes the same on every run, from constants and counters."""
-    made = op.name == "ptir.iota" or (op.operands and all(isinstance(x, Literal) or x in fixed for x in op.operands))
-    return bool(op.defn.traits & CONSTANT) or bool(made and not op.regions and not op.defn.is_random)
+    return (
+        op.defn.is_pure
+        and not (op.regions or op.defn.is_random)
+        and all(isinstance(x, Literal) or x in fixed for x in op.operands)
+    )
 
 
 def _is_apart(op: Op, cluster: Cluster) -> bool:
     """Whether `op` only provides: a constant, or a view of what is not made in the cluster."""
-    free = bool(op.defn.traits & CONSTANT) or op.name in VIEWS
+    free = bool(op.defn.traits & CONSTANT) or op.defn.view is not None
     return free and not any(x in cluster.kinds for x in op.values())

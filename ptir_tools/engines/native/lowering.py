@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ptir_tools.core.dtypes import BF16, F16
+from ptir_tools.core.facts import Kernel
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import fusion as clusters
@@ -18,14 +19,6 @@ from ptir_tools.engines.native.library import kernels
 
 INSTRUCTION = 3  # bytes
 ROUNDING = {F16: "nearest_f16", BF16: "nearest_bf16"}
-_EXACT = ("neg", "abs", "maximum", "minimum", "select", "clamp", "reduce_max", "reduce_min")  # nothing to round
-_RENAMES = ("ptir.reshape", "ptir.broadcast_to")
-# The instruction with its operands exchanged.
-_TURNED = {
-    "add": "add", "mul": "mul", "sub": "reverse_sub", "div": "reverse_div",
-    "compare_eq": "compare_eq", "compare_ne": "compare_ne",
-    "compare_lt": "compare_gt", "compare_le": "compare_ge", "compare_gt": "compare_lt", "compare_ge": "compare_le",
-}  # fmt: skip
 
 
 class Assembler:
@@ -49,7 +42,7 @@ class Assembler:
 class _Node(NamedTuple):
     """What gives one value, named by `result`: an instruction, or none, on the operands, and a rounding."""
 
-    name: str | None
+    kernel: Kernel | None
     operands: list[Hashable]
     result: Hashable
     rounding: str | None
@@ -57,7 +50,7 @@ class _Node(NamedTuple):
 
     @property
     def reduces(self) -> bool:
-        return self.name is not None and self.name.startswith("reduce_")
+        return self.kernel is not None and self.kernel.role == "reduce"
 
 
 def lowered(cluster: clusters.Cluster, outs: Sequence[Value], kinds: Sequence[int]) -> tuple[bytes, bytes]:
@@ -68,12 +61,12 @@ def lowered(cluster: clusters.Cluster, outs: Sequence[Value], kinds: Sequence[in
 
 def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
     """The ops of a cluster with their phases. Another shape of what there is once per row is that itself, or an output's copy."""
-    same = {op.result: op.operands[0] for op in cluster.ops if op.name in _RENAMES}
+    same = {op.result: op.operands[0] for op in cluster.ops if clusters.role(op) in ("reshape", "repeat")}
     levels: dict[Hashable, int] = dict.fromkeys(cluster.inputs, 0)
 
-    def node(name: str | None, operands: list[Hashable], result: Hashable, rounding: str | None, rows: bool) -> _Node:
+    def node(kernel: Kernel | None, operands: list[Hashable], result: Hashable, rounding: str | None, rows: bool) -> _Node:
         first = max(levels[v] for v in operands)
-        made = _Node(name, operands, result, rounding, first + (first % 2 != rows))
+        made = _Node(kernel, operands, result, rounding, first + (first % 2 != rows))
         levels[result] = made.level + made.reduces
         return made
 
@@ -87,12 +80,14 @@ def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
             continue
         operands: list[Hashable] = [_root(v, same) for v in op.values()]
         rounding = _rounding(op)
-        if op.name not in clusters.REDUCTIONS:
-            yield node(None if op.name == "ptir.cast" else op.defn.short, operands, op.result, rounding, rows)
+        kernel = op.defn.kernel
+        assert kernel is not None
+        if kernel.role != "reduce":
+            yield node(kernel, operands, op.result, rounding, rows)
         elif rounding is None:
-            yield node(op.defn.short, operands, op.result, None, False)
+            yield node(kernel, operands, op.result, None, False)
         else:
-            yield node(op.defn.short, operands, (op, "exact"), None, False)
+            yield node(kernel, operands, (op, "exact"), None, False)
             yield node(None, [(op, "exact")], op.result, rounding, True)
 
 
@@ -105,8 +100,8 @@ def _root(v: object, same: Mapping[Value, object]) -> Hashable:
 def _rounding(op: Op) -> str | None:
     """The instruction that rounds the result of `op` to its dtype."""
     t = op.result.type
-    assert isinstance(t, TensorType)
-    return None if op.defn.short in _EXACT else ROUNDING.get(t.dtype)
+    assert isinstance(t, TensorType) and op.defn.kernel is not None
+    return None if op.defn.kernel.exact else ROUNDING.get(t.dtype)
 
 
 class _Phases:
@@ -147,20 +142,21 @@ class _Phases:
             self.compute(n)
 
     def compute(self, n: _Node) -> None:
-        name, (first, *rest) = n.name, n.operands
-        if self.held is not first and rest == [self.held] and name in _TURNED:
-            name, first, rest = _TURNED[name], self.held, [first]
+        name, turned = (n.kernel.name, n.kernel.turned) if n.kernel is not None else ("", "")
+        first, *rest = n.operands
+        if self.held is not first and rest == [self.held] and turned:
+            name, first, rest = turned, self.held, [first]
         self.uses.subtract(n.operands)
         self.keep(wanted=self.held in rest)
         if self.held is not first:
             self.program.emit("load", self.home[first])
             self.held = first
-        if n.reduces and name is not None:
+        if n.reduces:
             self.home[n.result] = self.outs[n.result] if n.result in self.outs else self.program.register(kernels().ROWS)
             self.program.emit(name, self.home[n.result], self.reductions)
             self.reductions += 1
             return
-        if name is not None:
+        if name:
             self.program.emit(name, *(self.home[v] for v in rest))
         if n.rounding is not None:
             self.program.emit(n.rounding)

@@ -24,7 +24,7 @@ from ptir_tools.engines.numpy import (
     windows,
 )  # fmt: skip
 from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
-from ptir_tools.engines.numpy.steps import Builder, Step, Target
+from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.engines.signature import flatten, nest
@@ -38,7 +38,8 @@ else:
     np = lazy("numpy")
 
 _PARTS = (elementwise, reduce, linalg, movement, windows, indexing, scatter, ranking, normalize, integers, draws, control)
-BUILDERS: dict[str, Builder] = {name: build for part in _PARTS for name, build in part.BUILDERS.items()}
+# By the form that declarations name (`core.facts.InPlace`).
+BUILDERS: dict[str, Builder] = {form: build for part in _PARTS for form, build in part.BUILDERS.items()}
 
 
 def one_by_one(block: Region) -> list[tuple[Op, ...]]:
@@ -46,7 +47,14 @@ def one_by_one(block: Region) -> list[tuple[Op, ...]]:
     return [(op,) for op in block.body]
 
 
-TARGET = Target(BUILDERS, one_by_one)
+def builder(op: Op) -> Builder:
+    """What builds the steps of `op`: the form that its declaration names, a copy of a view, or its body."""
+    if (inplace := op.defn.inplace) is not None:
+        return BUILDERS[inplace.form]
+    return declared if op.defn.view is None else movement.copied
+
+
+TARGET = Target(builder, one_by_one)
 
 
 class Bound:

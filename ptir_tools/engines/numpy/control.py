@@ -90,4 +90,4 @@ def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequ
         context.indices = outer
 
 
-BUILDERS: dict[str, Builder] = {"ptir.cond": _cond, "ptir.while": _while, "ptir.scan": _scan}
+BUILDERS: dict[str, Builder] = {"branch": _cond, "while": _while, "scan": _scan}

@@ -62,4 +62,4 @@ def _tiles(x: Array) -> Iterator[Any]:
     return (x[at : at + TILE] for at in range(0, x.size, TILE))
 
 
-BUILDERS: dict[str, Builder] = {"ptir.rng_uniform": _uniform, "ptir.rng_normal": _normal}
+BUILDERS: dict[str, Builder] = {"uniform": _uniform, "normal": _normal}

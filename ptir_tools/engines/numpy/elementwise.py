@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import cast as cast_array
 from ptir_tools.core.arrays import numpy_dtype
@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.numpy.erf import erf_f32
 from ptir_tools.engines.numpy.integers import truncate
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, in_f32, is_direct, overlaps, tensor_of
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, is_direct, overlaps, tensor_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,25 +22,17 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-_UFUNCS = {
-    "neg": "negative", "abs": "absolute", "add": "add", "sub": "subtract", "mul": "multiply",
-    "compare_lt": "less", "compare_le": "less_equal", "compare_eq": "equal", "compare_ge": "greater_equal",
-    "compare_gt": "greater", "compare_ne": "not_equal",
-}  # fmt: skip
-_TRANSCENDENTAL = {"exp": "exp", "log": "log", "tanh": "tanh"}
 
-
-def basic(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+def _ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """One universal function, right for every dtype that has its own loop."""
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
-    return [(getattr(np, _UFUNCS[op.defn.short]), (*ins, outs[0]))]
+    return [(_positional(function_of(op)), (*ins, outs[0]))]
 
 
-def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    if not is_direct(tensor_of(op).dtype):
-        return declared(op, ins, outs, shop)
-    return [(extreme_of(op.defn.short[:3]), (*ins, outs[0]))]
+def _positional(function: Any) -> Any:
+    """`function`, which takes its output as its last argument: NumPy wants that of `maximum` and `minimum` by name."""
+    return _BY_NAME.get(function.__name__, function)
 
 
 def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
@@ -56,8 +48,11 @@ def _minimum(x: Array, y: Array, out: Array) -> None:
     np.minimum(x, y, out=out)
 
 
-def _transcendental(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(getattr(np, _TRANSCENDENTAL[op.defn.short]), (ins[0], outs[0]))]
+_BY_NAME = {"maximum": _maximum, "minimum": _minimum}
+
+
+def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    return [(function_of(op), (*ins, outs[0]))]
 
 
 def _reciprocal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -79,10 +74,6 @@ def _div(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     """Floats by IEEE; integers by the body, which refuses a zero."""
     t = tensor_of(op).dtype
     return declared(op, ins, outs, shop) if t.is_integer or not is_direct(t) else [(np.true_divide, (*ins, outs[0]))]
-
-
-def _clamp(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(np.clip, (*ins, outs[0]))] if is_direct(tensor_of(op).dtype) else declared(op, ins, outs, shop)
 
 
 def _select(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -148,15 +139,12 @@ def _floats_only(build: Builder) -> Builder:
 
 
 BUILDERS: dict[str, Builder] = {
-    **dict.fromkeys((f"ptir.{name}" for name in _UFUNCS), basic),
-    **dict.fromkeys((f"ptir.{name}" for name in _TRANSCENDENTAL), _floats_only(_transcendental)),
-    "ptir.maximum": _extreme,
-    "ptir.minimum": _extreme,
-    "ptir.reciprocal": _floats_only(_reciprocal),
-    "ptir.rsqrt": _floats_only(_rsqrt),
-    "ptir.erf": _floats_only(_erf),
-    "ptir.div": _div,
-    "ptir.clamp": _clamp,
-    "ptir.select": _select,
-    "ptir.cast": _cast,
+    "ufunc": _ufunc,
+    "float-ufunc": _floats_only(_float_ufunc),
+    "reciprocal": _floats_only(_reciprocal),
+    "rsqrt": _floats_only(_rsqrt),
+    "erf": _floats_only(_erf),
+    "divide": _div,
+    "select": _select,
+    "cast": _cast,
 }

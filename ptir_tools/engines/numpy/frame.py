@@ -14,14 +14,14 @@ from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT
+from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import TensorType
-from ptir_tools.engines.numpy.movement import VIEWS
-from ptir_tools.engines.numpy.steps import Running, Step, Target, declared
+from ptir_tools.engines.numpy.movement import looked_at
+from ptir_tools.engines.numpy.steps import Running, Step, Target
 from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
 from ptir_tools.plan.record import ALIGN
-from ptir_tools.plan.views import dense_strides
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,11 +110,11 @@ class Frame:
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
         if buffers and (buffers[0].alias in ("identity", "view") or buffers[0].usage == "constant"):
-            self.places[outs[0]] = VIEWS[op.name](op, ins[0], _static(buffers[0]))
+            self.places[outs[0]] = looked_at(op, ins[0], _static(buffers[0]))
             return []
         made = [self.allocate(b) for b in buffers]
         self.places.update(zip(outs, made, strict=True))
-        return self.shared.target.builders.get(op.name, declared)(op, ins, made, self)
+        return self.shared.target.builder(op)(op, ins, made, self)
 
     def build_cluster(self, ops: Sequence[Op]) -> list[Step]:
         """The steps of several ops at once; only what others use has an array."""
@@ -123,7 +123,7 @@ class Frame:
             if (b := self.own.live.places.get((op.result, ()))) is None:
                 continue
             if b.alias in ("identity", "view"):
-                self.places[op.result, ()] = VIEWS[op.name](op, self.data(op.operands[0]), _static(b))
+                self.places[op.result, ()] = looked_at(op, self.data(op.operands[0]), _static(b))
             else:
                 self.places[op.result, ()] = made[op.result] = self.allocate(b)
         assert self.shared.target.fuse is not None

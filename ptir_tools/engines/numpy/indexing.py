@@ -9,8 +9,8 @@ from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.strides import dense_strides
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, dense, run_declared
-from ptir_tools.plan.views import dense_strides
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,4 +77,4 @@ def _gather_checked(
         np.take(flat, at, out=outs[0], mode="clip")
 
 
-BUILDERS: dict[str, Builder] = {"ptir.take": _take, "ptir.gather": _gather}
+BUILDERS: dict[str, Builder] = {"take": _take, "gather": _gather}

@@ -104,4 +104,4 @@ def _from_steps(x: Array, scales: Array, zeros: Array, spare: Array, out: Array)
         np.multiply(wide, scales, out[at : at + len(spare)], casting="unsafe")
 
 
-BUILDERS: dict[str, Builder] = {"ptir.quantize": _quantize, "ptir.dequantize": _dequantize}
+BUILDERS: dict[str, Builder] = {"quantize": _quantize, "dequantize": _dequantize}

@@ -13,7 +13,6 @@ from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.engines.numpy.elementwise import rounds_once
-from ptir_tools.engines.numpy.movement import VIEWS
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[in
 
 def is_constant(x: Operand) -> bool:
     """Whether an operand is a constant, or a view of one."""
-    while isinstance(x, Value) and x.op is not None and x.op.name in VIEWS:
+    while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
         x = x.op.operands[0]
     return isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and bool(x.op.defn.traits & CONSTANT))
 
@@ -66,7 +65,7 @@ def is_constant(x: Operand) -> bool:
 def kept_bytes(blocks: Iterable[Region], packs: bool = False) -> int:
     """The bytes, at most, of what stays of constant operands: those that are widened, and right ones for an engine that packs."""
     found = 0
-    for op in (op for block in blocks for op in block.body if op.name == "ptir.dot_general"):
+    for op in (op for block in blocks for op in block.body if op.defn.inplace is not None and op.defn.inplace.form == "dot"):
         for i, x in enumerate(op.operands):
             t, work = tensor_of(op, i), work_dtype(op)
             if work is not None and is_constant(x) and (t.dtype is not work or (packs and i == 1)):
@@ -118,4 +117,4 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     return [*steps, (np.matmul, (left, right, product)), *shop.copied(out, product.reshape(out.shape))]
 
 
-BUILDERS: dict[str, Builder] = {"ptir.dot_general": _dot}
+BUILDERS: dict[str, Builder] = {"dot": _dot}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.evaluate import Data, evaluate
+from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, tensor_of
-from ptir_tools.plan.views import windows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,24 +19,19 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-# How each op that the plan may take for a view sees its operand: (op, operand, shape of the result).
-VIEWS: dict[str, Callable[[Op, Any, tuple[int, ...]], Any]] = {
-    "ptir.reshape": lambda op, x, shape: x.reshape(shape),
-    "ptir.take": lambda op, x, shape: _windows(op, x, shape),
-    "ptir.stop_gradient": lambda op, x, shape: x,
-    "ptir.transpose": lambda op, x, shape: x.transpose(op.attr("perm")),
-    "ptir.broadcast_to": lambda op, x, shape: np.broadcast_to(x, shape),
-    "ptir.slice": lambda op, x, shape: view_of(x, _window(op.attr("starts"), shape)),
-}
 
-
-def _windows(op: Op, x: Any, shape: tuple[int, ...]) -> Array:
-    """The rows that evenly spaced constant indices name."""
-    found = windows(op)
-    assert found is not None
-    start, steps = found
-    strides = (*(x.strides[0] * step for step in steps), *x.strides[1:])
-    return arrays.strided(x[start:], shape, strides)
+def looked_at(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
+    """The operand `x` as a view `op` (`core.facts.View`) sees it, in `shape`; a copy where that needs one."""
+    view = op.defn.view
+    assert view is not None
+    if view.in_order:
+        return x.reshape(shape)
+    size = x.itemsize
+    found = view.seen(op, x.shape, tuple(s // size for s in x.strides), shape)
+    if found is None or 0 in shape:
+        return np.asarray(evaluate(op, (x,), Context())[0])
+    start, strides = found
+    return arrays.strided(x, shape, [s * size for s in strides], start)
 
 
 def view_of(x: Any, window: tuple[slice, ...]) -> Array:
@@ -50,12 +44,11 @@ def _window(starts: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))
 
 
-def _copied(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+def copied(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """A view that has to be copied: a reshape of what does not lie in order."""
     x, (out,) = ins[0], outs
-    if op.name == "ptir.reshape":
-        return shop.copied(out.reshape(x.shape), x)
-    return shop.copied(out, VIEWS[op.name](op, x, out.shape))
+    assert op.defn.view is not None
+    return shop.copied(out.reshape(x.shape), x) if op.defn.view.in_order else shop.copied(out, looked_at(op, x, out.shape))
 
 
 def _concat(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -113,11 +106,10 @@ def _write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...
 
 
 BUILDERS: dict[str, Builder] = {
-    **{name: _copied for name in VIEWS if name != "ptir.take"},
-    "ptir.concat": _concat,
-    "ptir.pad": _pad,
-    "ptir.tile": _tile,
-    "ptir.iota": _iota,
-    "ptir.dynamic_slice": _dynamic_slice,
-    "ptir.dynamic_update_slice": _update,
+    "concat": _concat,
+    "pad": _pad,
+    "tile": _tile,
+    "count": _iota,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update": _update,
 }

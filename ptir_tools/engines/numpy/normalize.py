@@ -57,4 +57,4 @@ def _normalize(x: Array, gamma: Array, beta: Array, epsilon: float, out: Array) 
         np.add(d, beta, d)
 
 
-BUILDERS: dict[str, Builder] = {"ptir.layer_norm": in_f32(_layer_norm)}
+BUILDERS: dict[str, Builder] = {"layer-norm": in_f32(_layer_norm)}

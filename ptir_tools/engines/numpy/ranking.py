@@ -66,4 +66,4 @@ def _ordered(x: Array, floats: Array, flags: Array, keys: Array) -> None:
     np.copyto(keys, 0x7FFFFFFF, where=flags)
 
 
-BUILDERS: dict[str, Builder] = {"ptir.top_k": _top_k}
+BUILDERS: dict[str, Builder] = {"top-k": _top_k}

@@ -10,7 +10,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.numpy.elementwise import rounds_once
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, in_f32, narrow_dtypes, tensor_of
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, narrow_dtypes, tensor_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +56,7 @@ def _extreme(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
     x, (out,) = ins[0], outs
     if x.size == 0 or out.dtype != x.dtype or tensor_of(op).dtype.bits < 16:
         return declared(op, ins, outs, shop)
-    function = np.maximum if op.defn.short == "reduce_max" else np.minimum
-    return [(function.reduce, (x, op.attr("axes"), x.dtype, out, op.attr("keepdims")))]
+    return [(function_of(op).reduce, (x, op.attr("axes"), x.dtype, out, op.attr("keepdims")))]
 
 
 def _argmax(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -74,8 +73,7 @@ def _arg_max(x: Any, axis: int, out: Any, keepdims: bool) -> None:
 
 
 BUILDERS: dict[str, Builder] = {
-    "ptir.reduce_sum": _sum,
-    "ptir.reduce_max": _extreme,
-    "ptir.reduce_min": _extreme,
-    "ptir.argmax": in_f32(_argmax),
+    "sum": _sum,
+    "extreme": _extreme,
+    "argmax": in_f32(_argmax),
 }

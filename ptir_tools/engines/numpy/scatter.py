@@ -11,6 +11,7 @@ from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim
 from ptir_tools.engines.numpy.indexing import Positions, inside, located, positions
@@ -27,7 +28,6 @@ from ptir_tools.engines.numpy.steps import (
     run_declared,
     tensor_of,
 )  # fmt: skip
-from ptir_tools.plan.views import dense_strides
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,7 +184,7 @@ def _segment_reduce(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wo
 
 
 BUILDERS: dict[str, Builder] = {
-    "ptir.scatter_reduce": _scatter_reduce,
-    "ptir.scatter_add": _scatter_add,
-    "ptir.segment_reduce": _segment_reduce,
+    "scatter-reduce": _scatter_reduce,
+    "scatter-add": _scatter_add,
+    "segment-reduce": _segment_reduce,
 }

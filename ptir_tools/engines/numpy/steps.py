@@ -68,9 +68,9 @@ Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """What an engine can do: builders by op name, how a block is cut into steps, how several ops become one, how it copies."""
+    """What an engine can do: the builder of an op, how a block is cut into steps, how several ops become one, how it copies."""
 
-    builders: Mapping[str, Builder]
+    builder: Callable[[Op], Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
     fuse: Fuse | None = None
     copied: Callable[[Array, Array, Workshop], list[Step]] = lambda out, x, shop: [(np.copyto, (out, x, "unsafe"))]
@@ -90,6 +90,12 @@ def is_direct(dtype: DType) -> bool:
 def declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """The op by its declared body."""
     return [(run_declared, (op, ins, outs, shop.running))]
+
+
+def function_of(op: Op) -> Any:
+    """The universal function that the declaration of `op` names."""
+    assert op.defn.inplace is not None
+    return getattr(np, op.defn.inplace.function)
 
 
 def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], running: Running) -> None:

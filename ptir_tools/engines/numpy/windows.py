@@ -120,6 +120,6 @@ def _extract_patches(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: W
 
 
 BUILDERS: dict[str, Builder] = {
-    "ptir.reduce_window": in_f32(_reduce_window),
-    "ptir.extract_patches": _extract_patches,
+    "window": in_f32(_reduce_window),
+    "patches": _extract_patches,
 }

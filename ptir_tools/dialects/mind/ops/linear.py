@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import errors
+from ptir_tools.core import costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -98,6 +98,7 @@ def convolved(input: TensorType, filter: TensorType, *, strides: tuple[int, ...]
     error=errors.products(lambda step: step.operands[0].shape[-1]),
     safe=exact,
     generate=drawing.dotted,
+    cost=costs.products(lambda op: costs.shape_of(op, 0)[-1:]),
 )
 def dot(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Inner, matrix-vector, vector-matrix or matrix product of operands of rank 1 or 2. Linear algebra, Dot."""
@@ -111,6 +112,7 @@ def dot(lhs: Array, rhs: Array, *, result: Result) -> Array:
     error=errors.products(lambda step: step.operands[0].shape[-1]),
     safe=exact,
     generate=drawing.multiplied,
+    cost=costs.products(lambda op: costs.shape_of(op, 0)[-1:]),
 )
 def matmul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     """Matrix product; leading axes are batches and broadcast. Linear algebra, MatMul."""
@@ -124,6 +126,7 @@ def matmul(lhs: Array, rhs: Array, *, result: Result) -> Array:
     error=errors.products(lambda step: prod(step.operands[1].shape[:3])),
     safe=exact,
     generate=drawing.convolved,
+    cost=costs.products(lambda op: costs.shape_of(op, 1)[:3]),
 )
 def conv2d(input: Array, filter: Array, *, strides: tuple[int, ...], padding: Padding, result: Result) -> Array:
     """Cross-correlation of an NHWC input with an HWCF filter; outside of the input is 0. Linear algebra, Conv2d."""

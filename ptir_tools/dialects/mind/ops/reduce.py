@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import errors
+from ptir_tools.core import costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -43,7 +43,7 @@ def truncated(total: Array, n: int) -> Array:
     return np.asarray(quotient + ((quotient < 0) & (quotient * n != total)).astype(total.dtype))
 
 
-@op("mind.Sum", infer=reduced, traits=PURE, error=errors.linear(), safe=exact)
+@op("mind.Sum", infer=reduced, traits=PURE, error=errors.linear(), safe=exact, cost=costs.reads)
 def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes`; integers wrap in their own dtype. Reductions, Sum."""
     along = normalized(axes, input.ndim)
@@ -58,6 +58,7 @@ def sum_(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result)
     error=errors.linear(terms=lambda step: step.operands[0].size / max(step.results[0].size, 1)),
     safe=exact,
     generate=drawing.averaged,
+    cost=costs.reads,
 )
 def mean(input: Array, *, axes: tuple[int, ...], keepdims: bool, result: Result) -> Array:
     """Sum along `axes` over the number of elements reduced: a float over none is NaN, an integer one E6006; the integer

@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
@@ -72,7 +73,7 @@ def unmoved(op: Op) -> Operand | None:
     return op.operands[0] if permutation == tuple(range(len(permutation))) else None
 
 
-@op("mind.Reshape", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping")
+@op("mind.Reshape", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT, family="reshaping", asks=Asks(passed=same))
 def reshape(input: Array, *, new_shape: tuple[int, ...], result: Result) -> Array:
     """The same elements in row-major order under another shape; -1 is inferred. Shape manipulation, Reshape."""
     return input.reshape(result.static_shape)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, DType, lossless
+from ptir_tools.core.facts import NOTHING, Asked, Asks, InPlace, Kernel, Need, View, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op, operand_type
+from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
@@ -46,7 +48,14 @@ def ordered(x: TensorType, y: TensorType) -> TensorType:
     return compared(x, y)
 
 
-@op("ptir.compare_lt", infer=ordered, traits=MAP, family="compare")
+@op(
+    "ptir.compare_lt",
+    infer=ordered,
+    traits=MAP,
+    family="compare",
+    kernel=Kernel("map", "compare_lt", turned="compare_gt"),
+    inplace=InPlace("ufunc", "less"),
+)
 def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x < y`, element by element; false when either is NaN. Contract: Compare.
 
@@ -56,7 +65,14 @@ def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.less, x, y)
 
 
-@op("ptir.compare_le", infer=ordered, traits=MAP, family="compare")
+@op(
+    "ptir.compare_le",
+    infer=ordered,
+    traits=MAP,
+    family="compare",
+    kernel=Kernel("map", "compare_le", turned="compare_ge"),
+    inplace=InPlace("ufunc", "less_equal"),
+)
 def compare_le(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x <= y`, element by element; false when either is NaN. Contract: Compare.
 
@@ -66,7 +82,14 @@ def compare_le(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.less_equal, x, y)
 
 
-@op("ptir.compare_eq", infer=equated, traits=MAP | COMMUTES, family="compare")
+@op(
+    "ptir.compare_eq",
+    infer=equated,
+    traits=MAP | COMMUTES,
+    family="compare",
+    kernel=Kernel("map", "compare_eq", turned="compare_eq"),
+    inplace=InPlace("ufunc", "equal"),
+)
 def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x == y`, element by element; false when either is NaN, true for zeros of both signs. Contract: Compare.
 
@@ -75,7 +98,14 @@ def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.equal, x, y)
 
 
-@op("ptir.compare_ge", infer=ordered, traits=MAP, family="compare")
+@op(
+    "ptir.compare_ge",
+    infer=ordered,
+    traits=MAP,
+    family="compare",
+    kernel=Kernel("map", "compare_ge", turned="compare_le"),
+    inplace=InPlace("ufunc", "greater_equal"),
+)
 def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x >= y`, element by element; false when either is NaN. Contract: Compare.
 
@@ -85,7 +115,14 @@ def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.greater_equal, x, y)
 
 
-@op("ptir.compare_gt", infer=ordered, traits=MAP, family="compare")
+@op(
+    "ptir.compare_gt",
+    infer=ordered,
+    traits=MAP,
+    family="compare",
+    kernel=Kernel("map", "compare_gt", turned="compare_lt"),
+    inplace=InPlace("ufunc", "greater"),
+)
 def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x > y`, element by element; false when either is NaN. Contract: Compare.
 
@@ -95,7 +132,14 @@ def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.greater, x, y)
 
 
-@op("ptir.compare_ne", infer=equated, traits=MAP | COMMUTES, family="compare")
+@op(
+    "ptir.compare_ne",
+    infer=equated,
+    traits=MAP | COMMUTES,
+    family="compare",
+    kernel=Kernel("map", "compare_ne", turned="compare_ne"),
+    inplace=InPlace("ufunc", "not_equal"),
+)
 def compare_ne(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x != y`, element by element; true when either is NaN. Contract: Compare.
 
@@ -127,7 +171,21 @@ def decided(op: Op) -> Operand | None:
     return pred if holds and fails else None
 
 
-@op("ptir.select", infer=chosen, fold=decided, traits=MAP, error=errors.pointwise(exact=True))
+def chosen_from(op: Op, need: Need) -> Asked:
+    """Either branch may be the result."""
+    return zip(op.operands, (NOTHING, need, need), strict=True)
+
+
+@op(
+    "ptir.select",
+    infer=chosen,
+    fold=decided,
+    traits=MAP,
+    error=errors.pointwise(exact=True),
+    kernel=Kernel("map", "select", exact=True),
+    inplace=InPlace("select"),
+    asks=Asks(passed=chosen_from),
+)
 def select(pred: Array, on_true: Array, on_false: Array) -> Array:
     """`on_true` where `pred` holds, else `on_false`. Contract: Select.
 
@@ -156,7 +214,15 @@ def cast_back(op: Op) -> Operand | None:
     return inner.operands[0] if exact and lossless(source, inner.attr("dtype")) else None
 
 
-@op("ptir.cast", infer=converted, fold=cast_back, traits=PURE | ELEMENTWISE)
+@op(
+    "ptir.cast",
+    infer=converted,
+    fold=cast_back,
+    traits=PURE | ELEMENTWISE,
+    kernel=Kernel("map"),
+    inplace=InPlace("cast"),
+    asks=Asks(passed=same),
+)
 def cast(x: Array, *, dtype: DType) -> Array:
     """Each element as `dtype`. Contract: Cast; DTypes and casting.
 
@@ -174,7 +240,13 @@ def unchanged(x: TensorType) -> TensorType:
     return x
 
 
-@op("ptir.stop_gradient", infer=unchanged, traits=PURE | ELEMENTWISE | MOVEMENT)
+@op(
+    "ptir.stop_gradient",
+    infer=unchanged,
+    traits=PURE | ELEMENTWISE | MOVEMENT,
+    view=View(as_it_is, in_order=True),
+    asks=Asks(passed=same),
+)
 def stop_gradient(x: Array) -> Array:
     """`x` itself: a barrier for automatic differentiation, which no default pass drops. Contract: StopGradient.
 

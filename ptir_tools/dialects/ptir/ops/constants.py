@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT, PURE, op, operand_type
@@ -65,7 +66,7 @@ def counted(*, shape: Shape, dtype: DType, axis: int) -> TensorType:
     return tensor(dtype, shape)
 
 
-@op("ptir.iota", infer=counted, traits=PURE, error=errors.exact)
+@op("ptir.iota", infer=counted, traits=PURE, error=errors.exact, inplace=InPlace("count"))
 def iota(*, shape: Shape, dtype: DType, axis: int, result: Result) -> Array:
     """Elements that count 0, 1, 2, … along `axis` and repeat along the others. Contract: Iota.
 

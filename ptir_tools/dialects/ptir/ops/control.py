@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
+from ptir_tools.core.facts import Branch, InPlace, Loop
 from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
@@ -98,7 +99,7 @@ def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, fal
     return packed(true_region.result_types)
 
 
-@op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE)
+@op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE, inplace=InPlace("branch"), control=Branch(arguments=1))
 def cond(pred: Any, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
     """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
 
@@ -119,7 +120,14 @@ def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -
     return packed(carry)
 
 
-@op("ptir.while", infer=looped, generate=drawing.looped, traits=PURE)
+@op(
+    "ptir.while",
+    infer=looped,
+    generate=drawing.looped,
+    traits=PURE,
+    inplace=InPlace("while"),
+    control=Loop(carries=lambda op: len(op.operands), test=0, body=1),
+)
 def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> Any:
     """Run `cond_region`, then `body_region`, until the first says no. Contract: While.
 
@@ -178,7 +186,20 @@ def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: 
     return packed(stacked)
 
 
-@op("ptir.scan", infer=scanned, generate=drawing.scanned, traits=PURE)
+def has_steps(op: Op) -> bool:
+    """Whether a scan takes at least one step, for sure."""
+    steps = operand_type(op.operands[-1])
+    return isinstance(steps, TensorType) and isinstance(steps.shape[0], int) and steps.shape[0] > 0
+
+
+@op(
+    "ptir.scan",
+    infer=scanned,
+    generate=drawing.scanned,
+    traits=PURE,
+    inplace=InPlace("scan"),
+    control=Loop(carries=lambda op: int(op.attr("carry_count")), runs=has_steps),
+)
 def scan(
     operands: Many, *, body_region: Region, carry_count: int, scan_output_count: int, context: Context, result: Result
 ) -> Any:

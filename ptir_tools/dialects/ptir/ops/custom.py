@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
 from ptir_tools.core.lazy import late, lazy
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.opdef import CALLS, PURE, op
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
@@ -49,7 +49,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     "ptir.custom_call",
     infer=called,
     check=late("ptir_tools.dialects.ptir.kernels.targets", "inputs_broadcast"),
-    traits=PURE,
+    traits=PURE | CALLS,
     error=errors.through("decompose"),
     generate=drawing.called,
 )

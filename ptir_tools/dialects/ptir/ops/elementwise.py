@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.facts import Algebra, Asks, InPlace, Kernel, divisor, signed
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
@@ -29,7 +29,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     same_shape,
     want,
 )  # fmt: skip
-from ptir_tools.rewrite.vocabulary import made_by, of_equal_operands
+from ptir_tools.rewrite.vocabulary import of_equal_operands
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,13 +92,17 @@ def of_ordered(*xs: TensorType) -> TensorType:
     return alike(*xs)
 
 
-def negated_twice(op: Op) -> Operand | None:
-    """`y`, when `x` is `neg(y)`."""
-    inner = made_by(op.operands[0], "ptir.neg")
-    return None if inner is None else inner.operands[0]
-
-
-@op("ptir.neg", infer=of_signed, fold=negated_twice, traits=MAP, family="elementwise_unary", error=errors.pointwise(exact=True))
+@op(
+    "ptir.neg",
+    infer=of_signed,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(exact=True),
+    algebra=Algebra(parity="odd", monotone="decreasing", involution=True),
+    kernel=Kernel("map", "neg", exact=True),
+    inplace=InPlace("ufunc", "negative"),
+    asks=Asks(passed=signed),
+)
 def neg(x: Array, *, result: Result) -> Array:
     """Negate each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
 
@@ -107,18 +111,16 @@ def neg(x: Array, *, result: Result) -> Array:
     return compute(result, np.negative, x)
 
 
-def without_sign(op: Op) -> Operand | None:
-    """`x`, when that is an `abs`."""
-    return op.operands[0] if made_by(op.operands[0], "ptir.abs") else None
-
-
 @op(
     "ptir.abs",
     infer=of_signed_real,
-    fold=without_sign,
     traits=MAP,
     family="elementwise_unary",
     error=errors.pointwise(exact=True),
+    algebra=Algebra(parity="even", idempotent=True),
+    kernel=Kernel("map", "abs", exact=True),
+    inplace=InPlace("ufunc", "absolute"),
+    asks=Asks(passed=signed),
 )
 def absolute(x: Array, *, result: Result) -> Array:
     """The magnitude of each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
@@ -128,7 +130,16 @@ def absolute(x: Array, *, result: Result) -> Array:
     return compute(result, np.abs, x)
 
 
-@op("ptir.exp", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=2))
+@op(
+    "ptir.exp",
+    infer=of_inexact,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=2),
+    algebra=Algebra(monotone="increasing"),
+    kernel=Kernel("map", "exp", pays=True),
+    inplace=InPlace("float-ufunc", "exp"),
+)
 def exp(x: Array, *, result: Result) -> Array:
     """e to the power of each element. Contract: ElementwiseUnary.
 
@@ -137,7 +148,16 @@ def exp(x: Array, *, result: Result) -> Array:
     return compute(result, np.exp, x)
 
 
-@op("ptir.log", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=2))
+@op(
+    "ptir.log",
+    infer=of_inexact,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=2),
+    algebra=Algebra(monotone="increasing"),
+    kernel=Kernel("map", "log", pays=True),
+    inplace=InPlace("float-ufunc", "log"),
+)
 def log(x: Array, *, result: Result) -> Array:
     """The natural logarithm: -inf at zero, NaN for negative reals. Contract: ElementwiseUnary.
 
@@ -146,7 +166,16 @@ def log(x: Array, *, result: Result) -> Array:
     return compute(result, np.log, x)
 
 
-@op("ptir.tanh", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=7))
+@op(
+    "ptir.tanh",
+    infer=of_inexact,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=7),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    kernel=Kernel("map", "tanh", pays=True),
+    inplace=InPlace("float-ufunc", "tanh"),
+)
 def tanh(x: Array, *, result: Result) -> Array:
     """The hyperbolic tangent. Contract: ElementwiseUnary.
 
@@ -155,7 +184,16 @@ def tanh(x: Array, *, result: Result) -> Array:
     return compute(result, np.tanh, x)
 
 
-@op("ptir.erf", infer=of_float, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=7))
+@op(
+    "ptir.erf",
+    infer=of_float,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=7),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    kernel=Kernel("map", "erf", pays=True),
+    inplace=InPlace("erf"),
+)
 def erf(x: Array, *, result: Result) -> Array:
     """The Gauss error function. Contract: ElementwiseUnary.
 
@@ -164,7 +202,16 @@ def erf(x: Array, *, result: Result) -> Array:
     return compute(result, erf_array, x)
 
 
-@op("ptir.rsqrt", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=2))
+@op(
+    "ptir.rsqrt",
+    infer=of_inexact,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=2),
+    algebra=Algebra(monotone="decreasing"),
+    kernel=Kernel("map", "rsqrt", pays=True),
+    inplace=InPlace("rsqrt"),
+)
 def rsqrt(x: Array, *, result: Result) -> Array:
     """One divided by the square root: infinity at zero (of its sign), NaN for negative reals. Contract: ElementwiseUnary.
 
@@ -173,7 +220,17 @@ def rsqrt(x: Array, *, result: Result) -> Array:
     return compute(result, lambda v: 1.0 / np.sqrt(v), x)
 
 
-@op("ptir.reciprocal", infer=of_inexact, traits=MAP, family="elementwise_unary", error=errors.pointwise(ulp=1, pole=0))
+@op(
+    "ptir.reciprocal",
+    infer=of_inexact,
+    traits=MAP,
+    family="elementwise_unary",
+    error=errors.pointwise(ulp=1, pole=0),
+    algebra=Algebra(parity="odd"),
+    kernel=Kernel("map", "reciprocal"),
+    inplace=InPlace("reciprocal"),
+    asks=divisor(0),
+)
 def reciprocal(x: Array, *, result: Result) -> Array:
     """One divided by each element. Contract: ElementwiseUnary.
 
@@ -182,7 +239,15 @@ def reciprocal(x: Array, *, result: Result) -> Array:
     return compute(result, lambda v: 1.0 / v, x)
 
 
-@op("ptir.add", infer=of_numeric_pair, traits=MAP | COMMUTES, family="elementwise_binary", error=errors.rising())
+@op(
+    "ptir.add",
+    infer=of_numeric_pair,
+    traits=MAP | COMMUTES,
+    family="elementwise_binary",
+    algebra=Algebra(monotone="increasing", identity=0),
+    kernel=Kernel("map", "add", turned="add"),
+    inplace=InPlace("ufunc", "add"),
+)
 def add(x: Array, y: Array, *, result: Result) -> Array:
     """The sum of the elements. Integers wrap. Contract: ElementwiseBinary.
 
@@ -191,7 +256,15 @@ def add(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.add, x, y)
 
 
-@op("ptir.sub", infer=of_numeric_pair, traits=MAP, family="elementwise_binary")
+@op(
+    "ptir.sub",
+    infer=of_numeric_pair,
+    traits=MAP,
+    family="elementwise_binary",
+    algebra=Algebra(identity=0),
+    kernel=Kernel("map", "sub", turned="reverse_sub"),
+    inplace=InPlace("ufunc", "subtract"),
+)
 def sub(x: Array, y: Array, *, result: Result) -> Array:
     """The difference of the elements. Integers wrap. Contract: ElementwiseBinary.
 
@@ -200,7 +273,15 @@ def sub(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.subtract, x, y)
 
 
-@op("ptir.mul", infer=of_numeric_pair, traits=MAP | COMMUTES, family="elementwise_binary")
+@op(
+    "ptir.mul",
+    infer=of_numeric_pair,
+    traits=MAP | COMMUTES,
+    family="elementwise_binary",
+    algebra=Algebra(identity=1, absorbing=0),
+    kernel=Kernel("map", "mul", turned="mul"),
+    inplace=InPlace("ufunc", "multiply"),
+)
 def mul(x: Array, y: Array, *, result: Result) -> Array:
     """The product of the elements. Integers wrap. Contract: ElementwiseBinary.
 
@@ -217,6 +298,10 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     family="elementwise_binary",
     error=errors.pointwise(ulp=1, pole=1),
     generate=drawing.divided,
+    algebra=Algebra(identity=1),
+    kernel=Kernel("map", "div", turned="reverse_div"),
+    inplace=InPlace("divide"),
+    asks=divisor(1),
 )
 def div(x: Array, y: Array, *, result: Result) -> Array:
     """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.
@@ -236,7 +321,9 @@ def div(x: Array, y: Array, *, result: Result) -> Array:
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
     family="elementwise_binary",
-    error=errors.monotone,
+    algebra=Algebra(monotone="increasing", idempotent=True),
+    kernel=Kernel("map", "maximum", exact=True),
+    inplace=InPlace("ufunc", "maximum"),
 )
 def maximum(x: Array, y: Array, *, result: Result) -> Array:
     """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
@@ -252,7 +339,9 @@ def maximum(x: Array, y: Array, *, result: Result) -> Array:
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
     family="elementwise_binary",
-    error=errors.monotone,
+    algebra=Algebra(monotone="increasing", idempotent=True),
+    kernel=Kernel("map", "minimum", exact=True),
+    inplace=InPlace("ufunc", "minimum"),
 )
 def minimum(x: Array, y: Array, *, result: Result) -> Array:
     """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
@@ -262,7 +351,15 @@ def minimum(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, np.minimum, x, y)
 
 
-@op("ptir.clamp", infer=of_ordered, fold=of_equal_operands, traits=MAP, error=errors.monotone)
+@op(
+    "ptir.clamp",
+    infer=of_ordered,
+    fold=of_equal_operands,
+    traits=MAP,
+    algebra=Algebra(monotone="increasing", idempotent=True),
+    kernel=Kernel("map", "clamp", exact=True),
+    inplace=InPlace("ufunc", "clip"),
+)
 def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
     """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import errors
+from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.facts import Asks, Extents, InPlace, Strides, View, indices, moved
+from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -24,7 +27,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     same_shape,
     want,
 )  # fmt: skip
-from ptir_tools.rewrite.constants import same_operand
+from ptir_tools.rewrite.constants import literal_of, same_operand
 from ptir_tools.rewrite.vocabulary import made_by
 
 if TYPE_CHECKING:
@@ -61,7 +64,60 @@ def take_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
 
 
-@op("ptir.take", infer=taken, check=take_in_range, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.taken)
+def affine(indices: Array) -> tuple[int, Strides] | None:
+    """(start, steps) when each index is `start` plus `steps` times its position; None when it is not."""
+    if indices.size == 0:
+        return None
+    wide = indices.astype(np.int64)
+    corner = (0,) * wide.ndim
+    start = int(wide[corner])
+    steps = tuple(int(wide[(*corner[:a], 1, *corner[a + 1 :])]) - start if n > 1 else 0 for a, n in enumerate(wide.shape))
+    counted = np.full((), start, np.int64)
+    for n, step in zip(wide.shape, steps, strict=True):
+        counted = np.add.outer(counted, np.arange(n) * step)
+    return (start, steps) if np.array_equal(counted, wide) else None
+
+
+def windows(op: Op) -> tuple[int, Strides] | None:
+    """(start, steps) of a `take` whose indices are constant, inside, and so spaced that it only looks: windows, strides,
+    reversal. None for any other."""
+    x, indices = (operand_type(o) for o in op.operands)
+    literal = literal_of(op.operands[1])
+    if literal is None or literal.data is None or not isinstance(x, TensorType) or not isinstance(indices, TensorType):
+        return None
+    found = _spaced(literal.data, literal.type, literal.splat)
+    if found is None:
+        return None
+    start, steps = found
+    ends = [step * (n - 1) for step, n in zip(steps, indices.static_shape, strict=True)]
+    low, high = start + sum(e for e in ends if e < 0), start + sum(e for e in ends if e > 0)
+    return found if low >= 0 and high < x.static_shape[0] else None
+
+
+@lru_cache(64)
+def _spaced(data: bytes, t: TensorType, splat: bool) -> tuple[int, Strides] | None:
+    return affine(arrays.from_literal(Literal(t, data, splat)))
+
+
+def evenly_spaced(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides] | None:
+    """How `take` sees its operand, where its indices are as `windows` wants them."""
+    if (found := windows(op)) is None:
+        return None
+    start, steps = found
+    return start * strides[0], (*(strides[0] * step for step in steps), *strides[1:])
+
+
+@op(
+    "ptir.take",
+    infer=taken,
+    check=take_in_range,
+    traits=PURE,
+    error=errors.moved(data=(0,)),
+    generate=drawing.taken,
+    inplace=InPlace("take"),
+    view=View(evenly_spaced),
+    asks=Asks(indices(1, lambda op, shape: shape[:1]).own, moved),
+)
 def take(x: Array, indices: Array) -> Array:
     """The rows `x[i]` for each element `i` of `indices` (an embedding). Contract: Take.
 
@@ -96,7 +152,16 @@ def gather_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
 
 
-@op("ptir.gather", infer=gathered, check=gather_in_range, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.gathered)
+@op(
+    "ptir.gather",
+    infer=gathered,
+    check=gather_in_range,
+    traits=PURE,
+    error=errors.moved(data=(0,)),
+    generate=drawing.gathered,
+    inplace=InPlace("gather"),
+    asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
+)
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.
 
@@ -141,6 +206,12 @@ def read_back(op: Op) -> Operand | None:
     return written.operands[1]
 
 
+def last_starts(op: Op, shape: Shape) -> Iterator[int]:
+    """One more than the last start of a window of `sizes`, in each extent."""
+    numbers = ((n, s) for n, s in zip(shape, op.attr("sizes"), strict=True))
+    return (max(n - s + 1, 1) if isinstance(n, int) and isinstance(s, int) else 1 for n, s in numbers)
+
+
 @op(
     "ptir.dynamic_slice",
     infer=dynamically_sliced,
@@ -148,6 +219,8 @@ def read_back(op: Op) -> Operand | None:
     traits=PURE,
     error=errors.moved(data=(0,)),
     generate=drawing.dynamic,
+    inplace=InPlace("dynamic-slice"),
+    asks=Asks(indices(1, last_starts).own, moved),
 )
 def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` at `start`, moved into `x` where it would leave it. Contract: DynamicSlice.
@@ -184,6 +257,8 @@ def written_back(op: Op) -> Operand | None:
     traits=PURE,
     error=errors.moved(data=(0, 1)),
     generate=drawing.dynamic,
+    inplace=InPlace("dynamic-update", over=(0,)),
+    asks=indices(2, last_starts),
 )
 def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`. Contract: DynamicUpdateSlice.

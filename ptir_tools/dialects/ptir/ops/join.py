@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F64
+from ptir_tools.core.facts import Asked, Asks, InPlace, Need, moved
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import scalars
@@ -79,7 +80,29 @@ def of_one(op: Op) -> Operand | None:
     return op.operands[0] if len(op.operands) == 1 else None
 
 
-@op("ptir.concat", infer=concatenated, generate=drawing.concatenated, fold=of_one, traits=PURE | MOVEMENT | MEASURES)
+def in_parts(op: Op, need: Need) -> Asked:
+    """The part of a vector's bounds that falls to each operand."""
+    if len(need.bounds) <= 1:
+        return [(x, need.loosely()) for x in op.operands]
+    parts, at = list[tuple[Operand, Need]](), 0
+    for x in op.operands:
+        t = operand_type(x)
+        length = t.shape[0] if isinstance(t, TensorType) else 0
+        end = at + (length if isinstance(length, int) else 0)
+        parts.append((x, Need(need.bounds[at:end], need.nonzero) if end > at else need.loosely()))
+        at = end
+    return parts
+
+
+@op(
+    "ptir.concat",
+    infer=concatenated,
+    generate=drawing.concatenated,
+    fold=of_one,
+    traits=PURE | MOVEMENT | MEASURES,
+    inplace=InPlace("concat"),
+    asks=Asks(passed=in_parts),
+)
 def concat(xs: Many, *, axis: int) -> Array:
     """The tensors one after the other along `axis`. Contract: Concat.
 
@@ -111,7 +134,15 @@ def unpadded(op: Op) -> Operand | None:
     return None if any(op.attr("low")) or any(op.attr("high")) else op.operands[0]
 
 
-@op("ptir.pad", infer=padded, fold=unpadded, traits=PURE | MEASURES, error=errors.moved(pad_value=NO_PAD))
+@op(
+    "ptir.pad",
+    infer=padded,
+    fold=unpadded,
+    traits=PURE | MEASURES,
+    error=errors.moved(pad_value=NO_PAD),
+    inplace=InPlace("pad"),
+    asks=Asks(passed=moved),
+)
 def pad(
     x: Array,
     *,
@@ -150,7 +181,7 @@ def once(op: Op) -> Operand | None:
     return op.operands[0] if all(n == 1 for n in op.attr("repeats")) else None
 
 
-@op("ptir.tile", infer=tiled, fold=once, traits=PURE | MOVEMENT | MEASURES)
+@op("ptir.tile", infer=tiled, fold=once, traits=PURE | MOVEMENT | MEASURES, inplace=InPlace("tile"))
 def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
     """`x` repeated as a whole `repeats[i]` times along each axis `i`. Contract: Tile.
 

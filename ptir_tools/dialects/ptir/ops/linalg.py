@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import InPlace, Kernel
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
@@ -96,7 +97,16 @@ def terms(step: errors.Step) -> int:
     return prod(step.operands[0].shape[a] for a in step.op.attr("contract_lhs"))
 
 
-@op("ptir.dot_general", infer=contracted, traits=PURE, error=errors.products(terms), generate=drawing.contracted)
+@op(
+    "ptir.dot_general",
+    infer=contracted,
+    traits=PURE,
+    error=errors.products(terms),
+    generate=drawing.contracted,
+    kernel=Kernel("product"),
+    inplace=InPlace("dot"),
+    cost=costs.products(lambda op: [costs.shape_of(op, 0)[a] for a in op.attr("contract_lhs")]),
+)
 def dot_general(
     lhs: Array,
     rhs: Array,

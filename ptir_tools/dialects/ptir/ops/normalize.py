@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
+from ptir_tools.core.facts import InPlace
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
@@ -45,7 +46,14 @@ def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: i
     return np.asarray(centered / np.sqrt(variance + epsilon) * gamma.reshape(along) + beta.reshape(along))
 
 
-@op("ptir.layer_norm", infer=normalized, traits=PURE, error=errors.through("decompose"), generate=drawing.normalized)
+@op(
+    "ptir.layer_norm",
+    infer=normalized,
+    traits=PURE,
+    error=errors.through("decompose"),
+    generate=drawing.normalized,
+    inplace=InPlace("layer-norm"),
+)
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_axis: int = -1, result: Result) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance. Contract: LayerNorm.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.dtypes import F32, DType
+from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -118,7 +119,7 @@ def unscaled(op: Op) -> Operand | None:
     return None if scaled(op) else op.operands[0]
 
 
-@op("ptir.quantize", infer=quantized, fold=unscaled, traits=PURE, error=errors.pointwise())
+@op("ptir.quantize", infer=quantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("quantize"))
 def quantize(
     x: Array,
     *,
@@ -161,7 +162,7 @@ def requantize(
     return to_steps(from_steps(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@op("ptir.dequantize", infer=dequantized, traits=PURE, error=errors.pointwise())
+@op("ptir.dequantize", infer=dequantized, traits=PURE, error=errors.pointwise(), inplace=InPlace("dequantize"))
 def dequantize(
     x: Array,
     *,

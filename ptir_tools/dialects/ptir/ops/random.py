@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, RANDOM, op
@@ -49,7 +50,7 @@ def fractions(raw: Array, bits: int) -> Array:
     return (raw >> np.uint64(64 - bits)).astype(np.float64) * 2.0**-bits
 
 
-@op("ptir.rng_uniform", infer=drawn, traits=PURE | RANDOM, error=errors.exact)
+@op("ptir.rng_uniform", infer=drawn, traits=PURE | RANDOM, error=errors.exact, inplace=InPlace("uniform"))
 def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers, uniform in [0, 1). Contract: RngUniform.
 
@@ -61,7 +62,7 @@ def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, contex
     return arrays.narrow(fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
 
 
-@op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM, error=errors.pointwise(ulp=2))
+@op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM, error=errors.pointwise(ulp=2), inplace=InPlace("normal"))
 def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers of the standard normal distribution. Contract: RngNormal.
 

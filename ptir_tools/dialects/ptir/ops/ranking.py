@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -52,7 +53,7 @@ def ranked(x: TensorType, *, k: int, axis: int, largest: bool, indices_dtype: DT
     return tuple_of((tensor(x.dtype, shape), tensor(indices_dtype, shape)))
 
 
-@op("ptir.top_k", infer=ranked, traits=PURE, error=errors.ranked(places=1))
+@op("ptir.top_k", infer=ranked, traits=PURE, error=errors.ranked(places=1), inplace=InPlace("top-k"))
 def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True, indices_dtype: DType = SI32) -> tuple[Array, Array]:
     """The `k` largest (or smallest) elements along `axis`, best first, and their indices. Contract: TopK.
 
@@ -106,6 +107,8 @@ def segments_in_range(op: Op) -> None:
     traits=PURE,
     error=errors.by("kind", sum=errors.linear(data=(0,))),
     generate=drawing.segmented,
+    inplace=InPlace("segment-reduce"),
+    asks=indices(1, lambda op, shape: (op.attr("num_segments"),)),
 )
 def segment_reduce(
     data: Array,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.facts import InPlace, Kernel
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -72,7 +73,17 @@ def over_one(op: Op) -> Operand | None:
     return x if whole and numerics.keeps_one(op.defn.short.removeprefix("reduce_"), t.dtype) else None
 
 
-@op("ptir.reduce_sum", infer=summed, fold=over_one, traits=PURE, family="reduce", error=errors.linear())
+@op(
+    "ptir.reduce_sum",
+    infer=summed,
+    fold=over_one,
+    traits=PURE,
+    family="reduce",
+    error=errors.linear(),
+    kernel=Kernel("reduce", "reduce_sum", pays=True),
+    inplace=InPlace("sum"),
+    cost=costs.reads,
+)
 def reduce_sum(
     x: Array,
     *,
@@ -92,7 +103,17 @@ def reduce_sum(
     return numerics.reduce("sum", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_max", infer=extreme, fold=over_one, traits=PURE, family="reduce", error=errors.monotone)
+@op(
+    "ptir.reduce_max",
+    infer=extreme,
+    fold=over_one,
+    traits=PURE,
+    family="reduce",
+    error=errors.monotone,
+    kernel=Kernel("reduce", "reduce_max", pays=True, exact=True),
+    inplace=InPlace("extreme", "maximum"),
+    cost=costs.reads,
+)
 def reduce_max(
     x: Array,
     *,
@@ -110,7 +131,17 @@ def reduce_max(
     return numerics.reduce("max", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_min", infer=extreme, fold=over_one, traits=PURE, family="reduce", error=errors.monotone)
+@op(
+    "ptir.reduce_min",
+    infer=extreme,
+    fold=over_one,
+    traits=PURE,
+    family="reduce",
+    error=errors.monotone,
+    kernel=Kernel("reduce", "reduce_min", pays=True, exact=True),
+    inplace=InPlace("extreme", "minimum"),
+    cost=costs.reads,
+)
 def reduce_min(
     x: Array,
     *,
@@ -138,7 +169,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     return tensor(output_dtype, without(x.shape, (at,), keepdims))
 
 
-@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked())
+@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked(), inplace=InPlace("argmax"), cost=costs.reads)
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
+from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
-from ptir_tools.core.types import Dim, TensorType
+from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_within, within
@@ -84,6 +85,8 @@ def without_updates(op: Op) -> Operand | None:
     traits=PURE,
     error=errors.by("reduce", add=errors.linear(data=(0, 2)), replace=errors.moved(data=(0, 2))),
     generate=drawing.scattered,
+    inplace=InPlace("scatter-reduce", over=(0,)),
+    asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
 )
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduce: ScatterKind = "add") -> Array:
     """`x` with each update combined into the element at its position, its index along `axis` replaced. Contract: ScatterReduce.
@@ -199,6 +202,11 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
     return [v for i, v in enumerate(values) if i // stride % depth == k] if in_place else []
 
 
+def least_scattered(op: Op, shape: Shape) -> tuple[int, ...]:
+    """The least extent that an index counts in."""
+    return (min((n for d in op.attr("scatter_dims_to_operand_dims") if isinstance(n := shape[d], int)), default=1),)
+
+
 @op(
     "ptir.scatter_add",
     infer=scatter_added,
@@ -207,6 +215,8 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
     traits=PURE,
     error=errors.linear(data=(0, 2)),
     generate=drawing.added,
+    inplace=InPlace("scatter-add", over=(0,)),
+    asks=indices(1, least_scattered),
 )
 def scatter_add(
     x: Array,

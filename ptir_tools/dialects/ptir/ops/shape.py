@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.facts import Asks, Extents, Kernel, Strides, View, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, REPEATS, op, operand_type
+from ptir_tools.core.strides import restrided
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
@@ -50,7 +52,12 @@ def moved_back(op: Op) -> Operand | None:
     return source if moves_units(compose(inner.attr("perm"), perm), tensor_type(source).shape) else None
 
 
-@op("ptir.transpose", infer=permuted, fold=moved_back, traits=PURE | MOVEMENT)
+def permuted_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
+    """How `transpose` sees its operand."""
+    return 0, tuple(strides[axis] for axis in op.attr("perm"))
+
+
+@op("ptir.transpose", infer=permuted, fold=moved_back, traits=PURE | MOVEMENT, view=View(permuted_strides))
 def transpose(x: Array, *, perm: tuple[int, ...]) -> Any:
     """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`. Contract: Transpose.
 
@@ -126,7 +133,22 @@ def reshaped_back(op: Op) -> Operand | None:
     return source if all(d in tensor_type(source).shape for d in named) else None
 
 
-@op("ptir.reshape", infer=reshaped, fold=reshaped_back, solve=solve_reshape, traits=PURE | MOVEMENT | MEASURES)
+def in_new_shape(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides] | None:
+    """How `reshape` sees its operand; None where axes that are joined do not lie as one."""
+    found = restrided(shape, strides, out)
+    return None if found is None else (0, found)
+
+
+@op(
+    "ptir.reshape",
+    infer=reshaped,
+    fold=reshaped_back,
+    solve=solve_reshape,
+    traits=PURE | MOVEMENT | MEASURES,
+    view=View(in_new_shape, in_order=True),
+    kernel=Kernel("reshape"),
+    asks=Asks(passed=same),
+)
 def reshape(x: Array, *, new_shape: NewShape, result: Result) -> Array:
     """The same elements in the same (row-major) order under another shape. Contract: Reshape.
 
@@ -151,7 +173,20 @@ def broadcast(x: TensorType, *, result_shape: Shape) -> TensorType:
     return target
 
 
-@op("ptir.broadcast_to", infer=broadcast, fold=of_same_type, traits=PURE | MOVEMENT | REPEATS)
+def repeated_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
+    """How `broadcast_to` sees its operand: repeated axes have the stride 0."""
+    kept = (s if n == m else 0 for n, m, s in zip(shape, out[len(out) - len(shape) :], strides, strict=True))
+    return 0, (*(0 for _ in out[len(shape) :]), *kept)
+
+
+@op(
+    "ptir.broadcast_to",
+    infer=broadcast,
+    fold=of_same_type,
+    traits=PURE | MOVEMENT | REPEATS,
+    view=View(repeated_strides),
+    kernel=Kernel("repeat"),
+)
 def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:
     """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`. Contract: BroadcastTo.
 
@@ -173,7 +208,12 @@ def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) ->
     return x.with_shape(extents(sizes, "sizes"))
 
 
-@op("ptir.slice", infer=sliced, generate=drawing.sliced, fold=of_same_type, traits=PURE | MOVEMENT)
+def from_start(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
+    """How `slice` sees its operand."""
+    return sum(start * stride for start, stride in zip(op.attr("starts"), strides, strict=True)), strides
+
+
+@op("ptir.slice", infer=sliced, generate=drawing.sliced, fold=of_same_type, traits=PURE | MOVEMENT, view=View(from_start))
 def slice_(x: Array, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` elements from `starts`, with unit stride. Contract: Slice.
 

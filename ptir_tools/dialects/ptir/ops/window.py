@@ -7,9 +7,10 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MEASURES, PURE, op
@@ -140,6 +141,8 @@ def element_by_element(op: Op) -> Operand | None:
     traits=PURE | MEASURES,
     error=errors.by("reduce", sum=errors.linear()),
     generate=drawing.windowed,
+    inplace=InPlace("window"),
+    cost=lambda op: costs.results(op) * prod(op.attr("window_dims")),
 )
 def reduce_window(
     x: Array,
@@ -202,6 +205,7 @@ def pixel_by_pixel(op: Op) -> Operand | None:
     traits=PURE | MEASURES,
     error=errors.moved(pad_value=NO_PAD),
     generate=drawing.patched,
+    inplace=InPlace("patches"),
 )
 def extract_patches(
     x: Array,

@@ -54,7 +54,7 @@ def compares(kind: str, a: Any, b: Any) -> bool:
 
 def odd(y: Operand) -> bool:
     """Whether `y` is made by an op f of which f(-x) is -f(x)."""
-    return isinstance(y, Value) and y.op is not None and y.op.defn.short in ("tanh", "erf", "reciprocal")
+    return isinstance(y, Value) and y.op is not None and y.op.defn.algebra.parity == "odd"
 
 
 def undo(perm: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import READS, WAITS, WRITES, Many, op, operand_type
 from ptir_tools.core.types import ScalarType, Type
 from ptir_tools.core.verify import compatible
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import machine
 from ptir_tools.dialects.pto.pipes import pipe_of_opcode
@@ -78,7 +78,7 @@ def check_step(op: Op) -> None:
     require(step is None or step > 0, "InvalidStep", f"the step is {step}, must be positive")
 
 
-@op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step)
+@op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP)
 def loop(lower: Any, upper: Any, step: Any, inits: Many, *, body: Region, context: Context) -> Any:
     """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the inits."""
     stride = int(step)

@@ -11,7 +11,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Maybe, Trait, op
 from ptir_tools.core.types import EventType, TensorType, TileType, Type, tensor
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.types import type_text
@@ -59,6 +59,7 @@ def any_pattern(choices: Any, *types: Type) -> dict[str, str]:
     traits=kit.TILE,
     check=rules.check_tile_op,
     generate=any_pattern,
+    asks=needs.VALID,
 )
 def gather(
     x: Tile,
@@ -189,7 +190,13 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     rules.same_shape("the order", need_integers("the order", order), to)
 
 
-@op("pto.tile.sort32", infer=rules.rule("tile.sort32", sorted_types, "to", "order"), traits=kit.TILE, check=rules.check_tile_op)
+@op(
+    "pto.tile.sort32",
+    infer=rules.rule("tile.sort32", sorted_types, "to", "order"),
+    traits=kit.TILE,
+    check=rules.check_tile_op,
+    asks=needs.VALID,
+)
 def sort32(
     x: Tile,
     valid: Many,
@@ -246,7 +253,7 @@ def any_merge(choices: Any, *types: Type) -> dict[str, Any]:
     return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
 
 
-@op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op, generate=any_merge)
+@op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op, generate=any_merge, asks=needs.VALID)
 def mrgsort(
     xs: Many,
     valid: Many,

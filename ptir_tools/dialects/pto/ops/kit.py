@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, WAITS, Many, Trait, op
 from ptir_tools.core.types import EventType, TileType, Type
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import type_text
@@ -112,6 +113,7 @@ def declare(
     text: str | None = None,
     traits: Trait = ELEMENTWISE,
     generate: Callable[..., object] | None = None,
+    cost: Callable[[Op], Any] | None = None,
 ) -> None:
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
     no docstring of its own."""
@@ -121,7 +123,9 @@ def declare(
         infer=rules.rule(f"tile.{name}", infer, "to"),
         traits=TILE | traits,
         check=rules.check_tile_op,
+        asks=needs.VALID,
         generate=generate,
+        cost=cost,
     )(body)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32
@@ -118,6 +119,11 @@ def _finish(
     return kit.compute(context, to, event, valid, wait, [a, b], made, default=(m, n))
 
 
-kit.declare("matmul", matmul, multiplied, traits=Trait.NONE)
-kit.declare("matmul.acc", matmul_acc, accumulating, traits=Trait.NONE)
-kit.declare("matmul.bias", matmul_bias, biased, traits=Trait.NONE)
+def _summed(left: int) -> Any:
+    """The cost of a product whose left operand has the number `left`."""
+    return costs.products(lambda op: costs.shape_of(op, left)[1:])
+
+
+kit.declare("matmul", matmul, multiplied, traits=Trait.NONE, cost=_summed(0))
+kit.declare("matmul.acc", matmul_acc, accumulating, traits=Trait.NONE, cost=_summed(1))
+kit.declare("matmul.bias", matmul_bias, biased, traits=Trait.NONE, cost=_summed(0))

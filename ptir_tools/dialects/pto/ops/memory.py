@@ -15,7 +15,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Many, OpDef, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
 from ptir_tools.core.verify import compatible, same_extents
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
 from ptir_tools.dialects.pto.ops import numerics as n
@@ -98,7 +98,7 @@ def _times(a: Dim, b: int | None) -> Dim:
     return a * b if isinstance(a, int) and b is not None else UNKNOWN
 
 
-@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view)
+@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW)
 def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRefType) -> Array:
     """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. Seed 4.2."""
     windows = []
@@ -231,7 +231,13 @@ def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: 
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
 
 
-@op("pto.tile.load", infer=rules.rule("tile.load", loaded, "to"), traits=READS | ASYNC | WAITS, check=check_access)
+@op(
+    "pto.tile.load",
+    infer=rules.rule("tile.load", loaded, "to"),
+    traits=READS | ASYNC | WAITS,
+    check=check_access,
+    asks=needs.WINDOW,
+)
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
@@ -250,6 +256,7 @@ def load(
     traits=WRITES | ASYNC | WAITS,
     check=check_store,
     generate=lambda choices, *_: {"atomic": choices.one(tuple(_ATOMICS))},
+    asks=needs.WINDOW,
 )
 def store(
     tile: Tile,
@@ -307,7 +314,13 @@ def rescaled(values: Array, scale: Array) -> Array:
     return made
 
 
-@op("pto.tile.store.fp", infer=rules.rule("tile.store.fp", quantized), traits=WRITES | ASYNC | WAITS, check=check_access)
+@op(
+    "pto.tile.store.fp",
+    infer=rules.rule("tile.store.fp", quantized),
+    traits=WRITES | ASYNC | WAITS,
+    check=check_access,
+    asks=needs.WINDOW,
+)
 def store_fp(
     tile: Tile,
     scale: Tile,

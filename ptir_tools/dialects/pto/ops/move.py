@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, Many, op, operand_type
 from ptir_tools.core.types import EventType, TileType, Type
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
@@ -137,7 +137,13 @@ def in_tile(d: int, offset: int | None, size: int, extent: Any) -> None:
         require(start + size <= extent, "OutOfBounds", f"extract leaves the tile: {start} + {size} > {extent} in dimension {d}")
 
 
-@op("pto.tile.extract", infer=rules.rule("tile.extract", extracted, "to"), traits=kit.TILE | MOVEMENT, check=check_extract)
+@op(
+    "pto.tile.extract",
+    infer=rules.rule("tile.extract", extracted, "to"),
+    traits=kit.TILE | MOVEMENT,
+    check=check_extract,
+    asks=needs.WINDOW,
+)
 def extract(
     x: Tile, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:

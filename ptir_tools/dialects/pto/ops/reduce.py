@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.evaluate import Context
@@ -82,7 +82,9 @@ def _reduction(name: str, axis: int, fn: n.Function, text: str) -> None:
     ) -> Any:
         return run(x, valid, wait, to, event, context)
 
-    kit.declare(name, columns if axis == 0 and name == "colsum" else rows, reduced(axis), text, traits=Trait.NONE)
+    kit.declare(
+        name, columns if axis == 0 and name == "colsum" else rows, reduced(axis), text, traits=Trait.NONE, cost=costs.reads
+    )
 
 
 for _name, (_fn, _text) in _REDUCTIONS.items():
@@ -132,7 +134,7 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
 
         return kit.compute(context, to, event, valid, wait, [a, b], made, default=kept)
 
-    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE)
+    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results)
 
 
 _COMBINED: dict[str, tuple[n.Function, str]] = {

@@ -9,10 +9,12 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.facts import Asks
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, PURE, op
+from ptir_tools.core.opdef import ASKS_NOTHING, CONSTANT, PURE, op
 from ptir_tools.core.types import ScalarType, TensorType, Type, scalar
+from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import type_text
 
@@ -63,14 +65,14 @@ def floats(a: Type, b: Type) -> Type:
     return scalar(dtype)
 
 
-def binary(name: str, infer: Callable[..., Type], fn: n.Function, doc: str) -> None:
+def binary(name: str, infer: Callable[..., Type], fn: n.Function, doc: str, asks: Asks = ASKS_NOTHING) -> None:
     """Declare a scalar op of two operands of one type."""
 
     def body(a: Array, b: Array, *, out: Result) -> Array:
         return n.apply(fn, out.dtype, a, b)
 
     body.__doc__ = doc + " Facts 1.3."
-    op(f"pto.{name}", infer=infer, traits=PURE)(body)
+    op(f"pto.{name}", infer=infer, traits=PURE, asks=asks)(body)
 
 
 _INTEGER: dict[str, tuple[n.Function, str]] = {
@@ -102,8 +104,9 @@ _FLOAT: dict[str, tuple[n.Function, str]] = {
     "maximumf": (lambda a, b: np.maximum(a, b), "The larger of two floats; a NaN wins."),
     "minimumf": (lambda a, b: np.minimum(a, b), "The smaller of two floats; a NaN wins."),
 }
+_ASKS = {"addi": needs.SUM, "muli": needs.PRODUCT, "maxsi": needs.NO_MORE, "minsi": needs.NO_MORE}
 for _name, (_fn, _doc) in _INTEGER.items():
-    binary(_name, integers, _fn, _doc)
+    binary(_name, integers, _fn, _doc, _ASKS.get(_name, ASKS_NOTHING))
 for _name, (_fn, _doc) in _FLOAT.items():
     binary(_name, floats, _fn, _doc)
 
@@ -154,7 +157,7 @@ def select(condition: Array, a: Array, b: Array) -> Array:
     return np.asarray(a if condition else b)
 
 
-def conversion(name: str, kinds: str, doc: str) -> None:
+def conversion(name: str, kinds: str, doc: str, asks: Asks = ASKS_NOTHING) -> None:
     """Declare a conversion; `kinds` says for source and target whether they are f(loat) or i(nteger)."""
 
     def infer(x: Type, *, to: ScalarType) -> Type:
@@ -168,10 +171,15 @@ def conversion(name: str, kinds: str, doc: str) -> None:
         return np.asarray(n.convert(source, n.dtype_of(source), to.dtype, "CAST_TRUNC"))
 
     body.__doc__ = doc + " Facts 1.3."
-    op(f"pto.{name}", infer=infer, traits=PURE)(body)
+    op(f"pto.{name}", infer=infer, traits=PURE, asks=asks)(body)
 
 
-conversion("index_cast", "ii", "Between index and an integer type, or two integer types; bits that do not fit are dropped.")
+conversion(
+    "index_cast",
+    "ii",
+    "Between index and an integer type, or two integer types; bits that do not fit are dropped.",
+    needs.NO_MORE,
+)
 conversion("extsi", "ii", "A signed integer to a wider one.")
 conversion("trunci", "ii", "An integer to a narrower one; the high bits are dropped.")
 conversion("extf", "ff", "A float to a wider one.")

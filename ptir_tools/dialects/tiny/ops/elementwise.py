@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType, tensor
@@ -90,7 +91,7 @@ def rsqrt(x: Array, *, result: Result) -> Any:
         return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
 
 
-@op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE)
+@op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
 def cast(x: Array, *, to: DType) -> Any:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Seed 1.2 and 2.2."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import Asks, moved
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
@@ -193,7 +194,15 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
     return np.broadcast_to(x.reshape(inner), result.static_shape)
 
 
-@op("tiny.PAD", infer=padded, fold=of_same_type, traits=PURE | MOVEMENT, error=errors.moved(value=0), generate=drawing.padded)
+@op(
+    "tiny.PAD",
+    infer=padded,
+    fold=of_same_type,
+    traits=PURE | MOVEMENT,
+    error=errors.moved(value=0),
+    generate=drawing.padded,
+    asks=Asks(passed=moved),
+)
 def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
     """`x` with `lo` and `hi` elements `value` before and after it on every axis. Seed 2.1."""
     dtype: DType = result.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import lazy
@@ -52,7 +52,7 @@ def _fraction(value: Scalar, dtype: DType) -> bool:
     return dtype.is_integer and isinstance(value, float) and not value.is_integer()
 
 
-@declare("tiny.REDUCE", infer=reduced, traits=PURE, error=errors.by("op", SUM=errors.linear(init=None)))
+@declare("tiny.REDUCE", infer=reduced, traits=PURE, error=errors.by("op", SUM=errors.linear(init=None)), cost=costs.reads)
 def reduce(
     x: Array,
     *,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
@@ -132,7 +133,15 @@ def in_place(op: Op) -> Operand | None:
     return op.operands[0] if not op.attr("guard") and entries == [axis_name(i) for i in range(len(entries))] else None
 
 
-@op("tiny.VIEW", infer=viewed, fold=in_place, traits=PURE | MOVEMENT, error=errors.moved(fill=0), generate=drawing.viewed)
+@op(
+    "tiny.VIEW",
+    infer=viewed,
+    fold=in_place,
+    traits=PURE | MOVEMENT,
+    error=errors.moved(fill=0),
+    generate=drawing.viewed,
+    asks=Asks(passed=same),
+)
 def view(
     x: Array,
     *,

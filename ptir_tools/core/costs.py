@@ -1,0 +1,98 @@
+"""What one run of an op takes: arithmetic operations, and bytes read and written when nothing is fused.
+
+A cost is a number, or a `Polynomial` of the symbols in the extents. The field `cost` of a declaration counts the operations of
+ops that are neither elementwise nor movement; most are one of the functions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ptir_tools.core.ir import Op
+from ptir_tools.core.opdef import ELEMENTWISE, operand_type
+from ptir_tools.core.types import Dim, MemRefType, TensorType, TileType, Type, leaves
+
+_SHAPED = (TensorType, MemRefType, TileType)
+
+
+@dataclass(slots=True, frozen=True)
+class Polynomial:
+    """A sum of products of symbols: the factor of each product of names, which are sorted."""
+
+    terms: tuple[tuple[tuple[str, ...], int], ...]
+
+    def __add__(self, other: Cost) -> Polynomial:
+        return _polynomial([*self.terms, *_terms(other)])
+
+    def __mul__(self, other: Cost) -> Polynomial:
+        return _polynomial((tuple(sorted((*a, *b))), m * n) for a, m in self.terms for b, n in _terms(other))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        products = ("*".join([*([str(n)] if n != 1 or not names else []), *names]) for names, n in self.terms)
+        return " + ".join(products) or "0"
+
+
+Cost = int | Polynomial
+
+
+def _terms(x: Cost) -> Sequence[tuple[tuple[str, ...], int]]:
+    return x.terms if isinstance(x, Polynomial) else (((), x),)
+
+
+def _polynomial(terms: Iterable[tuple[tuple[str, ...], int]]) -> Polynomial:
+    total: dict[tuple[str, ...], int] = {}
+    for names, n in terms:
+        total[names] = total.get(names, 0) + n
+    return Polynomial(tuple(sorted((names, n) for names, n in total.items() if n)))
+
+
+def extent(d: Dim) -> Cost:
+    """One extent: its number, or its symbol."""
+    return d if isinstance(d, int) else Polynomial((((str(d),), 1),))
+
+
+def elements(*types: Type) -> Cost:
+    """How many elements values of these types have."""
+    shapes = [leaf.shape for t in types for leaf in leaves(t) if isinstance(leaf, _SHAPED)]
+    return sum((prod(map(extent, shape)) for shape in shapes), start=0)
+
+
+def results(op: Op) -> Cost:
+    """One operation for each element of the results."""
+    return elements(*(v.type for v in op.results))
+
+
+def reads(op: Op) -> Cost:
+    """One operation for each element that is read."""
+    return elements(*map(operand_type, op.operands))
+
+
+def products(length: Callable[[Op], Iterable[Dim]]) -> Callable[[Op], Cost]:
+    """A sum of products for each element of the result; `length` gives extents whose product is how many are summed."""
+    return lambda op: 2 * results(op) * prod(map(extent, length(op)))
+
+
+def shape_of(op: Op, operand: int) -> tuple[Dim, ...]:
+    """The shape of an operand."""
+    t = operand_type(op.operands[operand])
+    return t.shape if isinstance(t, _SHAPED) else ()
+
+
+def operations(op: Op) -> Cost:
+    """The arithmetic of one run; a multiply-add is two."""
+    if op.defn.cost is not None:
+        found: Cost = op.defn.cost(op)
+        return found
+    return results(op) if op.defn.traits & ELEMENTWISE else 0
+
+
+def traffic(op: Op) -> Cost:
+    """The bytes that the op reads and writes when nothing is fused."""
+    types = [*map(operand_type, op.operands), *(v.type for v in op.results)]
+    widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, _SHAPED)), default=0) for t in types)
+    return sum((elements(t) * n for t, n in zip(types, widths, strict=True)), start=0)

@@ -1,0 +1,99 @@
+"""What PTO ops ask of their indices, valid extents and loop bounds (`core.facts.Asks`), for inputs that a program can take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import isqrt
+
+from ptir_tools.core.facts import Asked, Asks, Need, ShapeOf
+from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import MemRefType, Shape, TileType
+from ptir_tools.dialects.pto import affine, rules
+
+Pairs = Iterator[tuple[Operand, Need]]
+TRIPS = 8  # of a loop whose bound nothing else limits
+
+
+def at_most(n: int, least: int = 0) -> Need:
+    """Between `least`, which is 0 or 1, and `n`; a window that does not fit takes the least there is."""
+    return Need((max(n, least) + 1,), least > 0)
+
+
+def of_valid(op: Op, shape_of: ShapeOf) -> Pairs:
+    """Valid extents are in the tile."""
+    tiles = [t for x in (*op.operands, *op.results) if isinstance(t := operand_type(x), TileType)]
+    for x, extent in zip(rules.group(op, "valid"), _tile_shape(op) if tiles else (), strict=False):
+        if isinstance(extent, int):
+            yield x, at_most(extent, 1)
+
+
+def of_window(op: Op, shape_of: ShapeOf) -> Pairs:
+    """Windows are in what they look at (seed 3.2): the memref that a load or store works on, or the tile that is cut."""
+    yield from of_valid(op, shape_of)
+    sources = [x for x in op.operands if isinstance(operand_type(x), MemRefType)] or op.operands[:1]
+    yield from _window(rules.group(op, "indices"), rules.group(op, "valid"), shape_of(sources[0]), _tile_shape(op))
+
+
+def _tile_shape(op: Op) -> Shape:
+    """The shape of the tile that an op makes, or of the first that it takes."""
+    made = [v.type for v in op.results[:1] if isinstance(v.type, TileType)]
+    taken = [t for x in op.operands if isinstance(t := operand_type(x), TileType)]
+    return (*made, *taken)[0].shape
+
+
+def _window(starts: Sequence[Operand], valid: Sequence[Operand], extents: Sequence[object], shape: Shape) -> Pairs:
+    """A start and as many elements as are valid, in each extent."""
+    for d, (start, extent, whole) in enumerate(zip(starts, extents, shape, strict=False)):
+        if not isinstance(extent, int) or not isinstance(whole, int):
+            yield start, at_most(0)
+            continue
+        size = affine.constant(valid[d]) if valid else whole
+        yield start, at_most(extent - (whole if size is None else size))
+        if valid:
+            yield valid[d], at_most(min(whole, extent - (affine.constant(start) or 0)), 1)
+
+
+def of_view(op: Op, shape_of: ShapeOf) -> Pairs:
+    """A start, a count and a step in each extent."""
+    extents = shape_of(op.operands[0])
+    for x, count, step, extent in zip(*(rules.group(op, g) for g in ("offsets", "sizes", "steps")), extents, strict=True):
+        if isinstance(extent, int):
+            span = ((affine.constant(count) or 1) - 1) * (affine.constant(step) or 1) + 1
+            yield from (
+                (x, at_most(extent - span)),
+                (count, at_most(extent - (affine.constant(x) or 0), 1)),
+                (step, at_most(1, 1)),
+            )
+
+
+def of_loop(op: Op, counter: Need) -> Asked:
+    """Bounds for which the counter of a loop keeps what its body asks of it: few trips, or as many as what it indexes."""
+    lower, upper, step = op.operands[:3]
+    below = min(counter.bounds, default=TRIPS)
+    return [(lower, at_most(below - 1)), (upper, at_most(below)), (step, at_most(TRIPS, 1))]
+
+
+def arithmetic(largest: Callable[[int, int | None], int]) -> Asks:
+    """Index arithmetic: `largest` gives the most that an operand may be, from the most of the result and the other operand, if
+    that is a constant."""
+
+    def passed(op: Op, need: Need) -> Pairs:
+        for i, x in enumerate(op.operands if need.bounds else ()):
+            most = largest(min(need.bounds) - 1, affine.constant(op.operands[~i]))
+            yield x, Need((max(most, 0) + 1,), need.nonzero)
+
+    return Asks(passed=passed)
+
+
+def _difference(most: int, other: int | None) -> int:
+    return most // 2 if other is None else most - other
+
+
+def _quotient(most: int, other: int | None) -> int:
+    return isqrt(most) if other is None else most // max(other, 1)
+
+
+SUM, PRODUCT = arithmetic(_difference), arithmetic(_quotient)
+NO_MORE = arithmetic(lambda most, other: most)  # the result is one of the operands
+VALID, WINDOW, VIEW, LOOP = Asks(of_valid), Asks(of_window), Asks(of_view), Asks(around=of_loop)
