@@ -144,9 +144,10 @@ class OpView:
         return has_one_use(self.rw, x, self.root)
 
     def replace(self, by: Operand) -> bool:
-        """Let the users of the result use `by`, and erase the root; False where a user may not have it (a constant index
-        out of range, say)."""
+        """Let the users of the result use `by`, and erase the root; False, with what was made for it gone, where a user may not
+        have it (a constant index out of range, say) or an error at run time would vanish."""
         if not self.rw.accepts(self.result, by):
+            self.rw.take_back(by)
             return False
         self.rw.replace(self.root, by)
         return True

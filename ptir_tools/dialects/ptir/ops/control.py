@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.opdef import PURE, always, op
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
@@ -119,7 +119,7 @@ def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -
     return packed(carry)
 
 
-@op("ptir.while", infer=looped, generate=drawing.looped, traits=PURE)
+@op("ptir.while", infer=looped, fails=always, generate=drawing.looped, traits=PURE)
 def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> Any:
     """Run `cond_region`, then `body_region`, until the first says no. Contract: While.
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.opdef import PURE, always, op
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.kernels import targets
@@ -46,6 +46,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     "ptir.custom_call",
     infer=called,
     check=targets.inputs_broadcast,
+    fails=always,
     traits=PURE,
     error=errors.through("decompose"),
     generate=drawing.called,

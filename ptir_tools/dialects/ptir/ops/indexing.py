@@ -11,7 +11,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import drawing
-from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -61,7 +61,15 @@ def take_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
 
 
-@op("ptir.take", infer=taken, check=take_in_range, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.taken)
+@op(
+    "ptir.take",
+    infer=taken,
+    check=take_in_range,
+    fails=indices_unknown,
+    traits=PURE,
+    error=errors.moved(data=(0,)),
+    generate=drawing.taken,
+)
 def take(x: Array, indices: Array) -> Array:
     """The rows `x[i]` for each element `i` of `indices` (an embedding). Contract: Take.
 
@@ -96,7 +104,15 @@ def gather_in_range(op: Op) -> None:
         indices_within(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
 
 
-@op("ptir.gather", infer=gathered, check=gather_in_range, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.gathered)
+@op(
+    "ptir.gather",
+    infer=gathered,
+    check=gather_in_range,
+    fails=indices_unknown,
+    traits=PURE,
+    error=errors.moved(data=(0,)),
+    generate=drawing.gathered,
+)
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.
 
