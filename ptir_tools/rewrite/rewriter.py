@@ -63,6 +63,7 @@ class Rewriter(Inspector):
         block.edition += 1  # what ops and values say of themselves is from now on said by this rewriter
         self._edition = block.edition
         self._new: set[Value] = set()
+        self.refused: set[Op] = set()  # roots that stay for an error's sake; a use more of it somewhere may let them go
         self._failing: bool | None = None  # whether an op here may fail at run time; None: not looked yet
         self._journal: list[Op] | None = None  # what was changed since somebody settled
         self._settled: dict[Hashable, tuple[int, int]] = {}
@@ -88,7 +89,10 @@ class Rewriter(Inspector):
         (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
         if self._failing is None:
             self._failing = any(op.defn.fails is not None or op.regions for op in self.order.standing())
-        return self._failing and self._drops_failure(root, kept)
+        if not (self._failing and self._drops_failure(root, kept)):
+            return False
+        self.refused.add(root)
+        return True
 
     def _drops_failure(self, root: Op, kept: Iterable[Operand]) -> bool:
         stay: set[Value] = set()
@@ -127,6 +131,7 @@ class Rewriter(Inspector):
             if v in self._new and v.op is not None and v.op.slot and self.unused(v.op):
                 operands += v.op.operands
                 self._forget(v.op)
+                self.edits -= 1
         self.listen, self._journal = listen, journal
 
     # Replacing
@@ -472,6 +477,7 @@ class Rewriter(Inspector):
         before.put_back()
         self.order, self.owner = Order(), {}
         self.uses_of = Uses(self.order)
+        self.refused.clear()
         self._versions.clear()
         self._changes.clear()
         self._take_in(self.block)
