@@ -81,9 +81,6 @@ class Rewriter(Inspector):
 
     # What may fail
 
-    def accepts(self, v: Value, by: Operand) -> bool:
-        return super().accepts(v, by) and (v.op is None or not self.drops_failure(v.op, (by,)))
-
     def drops_failure(self, root: Op, kept: Iterable[Operand]) -> bool:
         """Whether an op that may fail at run time would be dead without `root`, although `kept` is used: its error would vanish
         (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
@@ -146,12 +143,12 @@ class Rewriter(Inspector):
         self._all_lost(v)
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """As an inspector says; and where a result is called as the value that it is (`Dialect.renames_results`), that value is
-        new, or made by an op and no result already, so that it can take the name."""
-        if self.dialect.renames_results and self.is_result(v):
-            takes = isinstance(by, Value) and by.op is not None and not self.is_result(by)
-            return takes and super().accepts(v, by)
-        return super().accepts(v, by)
+        """As an inspector says, and no error vanishes (`drops_failure`). Where a result is called as the value that it is
+        (`Dialect.renames_results`), that value is new, or made by an op and no result already, so that it can take the name."""
+        named = self.dialect.renames_results and self.is_result(v)
+        if named and (not isinstance(by, Value) or by.op is None or self.is_result(by)):
+            return False
+        return super().accepts(v, by) and (v.op is None or not self.drops_failure(v.op, (by,)))
 
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""

@@ -8,7 +8,7 @@ from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, op
+from ptir_tools.core.opdef import MOVEMENT, PURE, always, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.types import type_text
@@ -74,7 +74,7 @@ def slice_(input: Array, *, starts: tuple[int, ...], ends: tuple[int, ...], step
     return input[tuple(slice(lo, hi, s) for (lo, hi), s in zip(bounds, steps, strict=True))]
 
 
-@op("mind.Gather", infer=gathered, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.gathered)
+@op("mind.Gather", infer=gathered, fails=always, traits=PURE, error=errors.moved(data=(0,)), generate=drawing.gathered)
 def gather(input: Array, indices: Array) -> Array:
     """Rows of the input along its first axis; E6001 for an index outside [0, extent). Indexing and slicing, Gather."""
     bad = indices[(indices < 0) | (indices >= input.shape[0])]
