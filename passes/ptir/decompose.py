@@ -6,7 +6,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
 from ptir_tools.dialects.ptir.rewrites.decompose import DECOMPOSED
 from ptir_tools.passes import PassContext
-from ptir_tools.passes.ptir import canonicalize
+from ptir_tools.rewrite.patterns import Effect
 
 OPTIONS = {"calls-only": False}
 
@@ -22,4 +22,4 @@ def run(program: Program, context: PassContext) -> None:
                 expand(op, rw)
                 context.count("expand-call")
     if not context.options["calls-only"]:
-        canonicalize.once(program, context, DECOMPOSED)
+        context.apply(program, DECOMPOSED, effect=Effect.RANGE, enable_constant_fold=False)

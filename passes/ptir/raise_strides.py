@@ -5,9 +5,9 @@ from __future__ import annotations
 from ptir_tools.core.ir import Program
 from ptir_tools.dialects.ptir.rewrites.strides import STRIDES
 from ptir_tools.passes import PassContext
-from ptir_tools.passes.ptir import canonicalize
+from ptir_tools.rewrite.patterns import Effect
 
 
 def run(program: Program, context: PassContext) -> None:
     """Turn one column of an axis split into rows (a slice by steps) into a take with evenly spaced indices."""
-    canonicalize.once(program, context, STRIDES)
+    context.apply(program, STRIDES, effect=Effect.RANGE, enable_constant_fold=False)

@@ -105,6 +105,7 @@ class OpDef:
     check: Callable[[Op], None] | None
     fold: Callable[[Op], Operand | None] | None
     safe: Callable[[Op, Sequence[Any]], bool] | None
+    fails: Callable[[Op], bool] | None
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
     generate: Callable[..., Any] | None
     family: str
@@ -255,6 +256,7 @@ def op(
     check: Callable[[Op], None] | None = None,
     fold: Callable[[Op], Operand | None] | None = None,
     safe: Callable[[Op, Sequence[Any]], bool] | None = None,
+    fails: Callable[[Op], bool] | None = None,
     solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
     generate: Callable[..., Any] | None = None,
     family: str = "",
@@ -271,7 +273,8 @@ def op(
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
-    `safe` tells whether the op may be computed on these constants before it runs (without it: on any);
+    `safe` tells whether the op may be computed on these constants before it runs (without it: on any); `fails` whether it may
+    fail when it runs, on some values of its operands (without it: never; regions may, if ops in them do);
     `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `generate` drafts a
     random one where operands and attributes must fit each other (`core.generate`); `family` groups ops that are one kind in
     a serialization or a pattern root; `implemented=False` says that the body is still empty; `error` is the error rule of
@@ -293,6 +296,7 @@ def op(
             check=check,
             fold=fold or (_fold_of(name, algebra) if fn.__code__.co_argcount == 1 else None),
             safe=safe,
+            fails=fails,
             solve=solve,
             generate=generate,
             family=family or name.partition(".")[2],
@@ -359,6 +363,18 @@ def _schema(fn: Callable[..., Any]) -> dict[str, Any]:
         "regions": tuple(k for k, t in kinds.items() if t == "Region"),
         "wants": {k: t for k, t in kinds.items() if t in _BODY_ONLY},
     }
+
+
+def may_fail(op: Op) -> bool:
+    """Whether `op`, or an op of a region that it runs, may fail when it runs, by their declarations."""
+    if op.defn.fails is not None and op.defn.fails(op):
+        return True
+    return any(may_fail(inner) for r in op.regions for inner in r.body)
+
+
+def always(op: Op) -> bool:
+    """The `fails` of an op that some values of its operands make fail, whatever else is known of it."""
+    return True
 
 
 def operand_type(x: Operand) -> Type:

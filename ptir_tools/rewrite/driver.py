@@ -135,6 +135,7 @@ class _Driver:
         self.queued: dict[Op, int] = {}  # what is on the stack: how far below it the nearest change is
         self.later: list[Op] = []  # what waits until the stack is empty
         self.dead: list[Op] = []  # what has lost its last use
+        self.tried = -1  # after how many edits what was refused was tried again
         self.left = 0  # how many more rewrites and folds there may be
         self.recent: deque[str] = deque(maxlen=16)
         self.fewest = rw.order.count  # ops that there ever were
@@ -286,6 +287,8 @@ class _Driver:
                 stack.extend(self.later)
                 self.later.clear()
                 continue
+            elif self.try_again():
+                continue
             else:
                 break
             if not op.slot or (kept and idle(op)):
@@ -303,6 +306,18 @@ class _Driver:
                     self.sweep()
             elif distance == 0:
                 self.requeue_users(op, 1, -1)
+
+    def try_again(self) -> bool:
+        """Put on the worklist what was refused for an error's sake, if anything was edited since."""
+        rw = self.rw
+        if not rw.refused or self.tried == rw.edits:
+            return False
+        self.tried = rw.edits
+        ops = [op for op in rw.order.standing() if op in rw.refused]
+        rw.refused.clear()
+        for op in ops:
+            self.queue(op, 0)
+        return bool(ops)
 
     def popped(self) -> Op:
         """Any op on the stack (tests)."""

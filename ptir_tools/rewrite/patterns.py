@@ -15,6 +15,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import MANY, OPS, OpDef, operand_type
 from ptir_tools.core.types import TensorType, Type, leaves
 from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.vocabulary import has_one_use
 
 
 class Effect(IntEnum):
@@ -138,10 +139,15 @@ class OpView:
             return None
         return OpView(op, self.rw)
 
+    def has_one_use(self, x: Operand) -> bool:
+        """Whether nothing but the root, and an op that equals it, uses `x`: it dies with the root."""
+        return has_one_use(self.rw, x, self.root)
+
     def replace(self, by: Operand) -> bool:
-        """Let the users of the result use `by`, and erase the root; False where a user may not have it (a constant index
-        out of range, say)."""
+        """Let the users of the result use `by`, and erase the root; False, with what was made for it gone, where a user may not
+        have it (a constant index out of range, say) or an error at run time would vanish."""
         if not self.rw.accepts(self.result, by):
+            self.rw.take_back(by)
             return False
         self.rw.replace(self.root, by)
         return True

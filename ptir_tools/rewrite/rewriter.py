@@ -16,7 +16,7 @@ from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import OPS, OpDef, create, operand_type
+from ptir_tools.core.opdef import OPS, OpDef, create, may_fail, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.rewrite.hints import HintTable
 from ptir_tools.rewrite.inspector import Inspector
@@ -31,6 +31,8 @@ class Event(Enum):
     CHANGED = auto()  # its operands, attributes or regions
     FREED = auto()  # its results lost a use, and few are left
 
+
+_FEW = 64  # users of a value, or new ops, that are looked at
 
 INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said for every edit
 
@@ -61,6 +63,8 @@ class Rewriter(Inspector):
         block.edition += 1  # what ops and values say of themselves is from now on said by this rewriter
         self._edition = block.edition
         self._new: set[Value] = set()
+        self.refused: set[Op] = set()  # roots that stay for an error's sake; a use more of it somewhere may let them go
+        self._failing: bool | None = None  # whether an op here may fail at run time; None: not looked yet
         self._journal: list[Op] | None = None  # what was changed since somebody settled
         self._settled: dict[Hashable, tuple[int, int]] = {}
         self._hints = HintTable(block, diagnostics)
@@ -75,6 +79,58 @@ class Rewriter(Inspector):
         if kind is None:
             self.finish()
 
+    # What may fail
+
+    def drops_failure(self, root: Op, kept: Iterable[Operand]) -> bool:
+        """Whether an op that may fail at run time would be dead without `root`, although `kept` is used: its error would vanish
+        (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
+        if self._failing is None:
+            self._failing = any(op.defn.fails is not None or op.regions for op in self.order.standing())
+        if not (self._failing and self._drops_failure(root, kept)):
+            return False
+        self.refused.add(root)
+        return True
+
+    def _drops_failure(self, root: Op, kept: Iterable[Operand]) -> bool:
+        stay: set[Value] = set()
+        kinds: set[OpDef] = set()  # of new ops
+        operands = list(kept)
+        while operands:
+            v = value_named(operands.pop())
+            if v is None or v in stay:
+                continue
+            stay.add(v)
+            if v.op is not None and (not v.op.slot or v in self._new) and len(stay) < _FEW:
+                kinds.add(v.op.defn)
+                operands += v.op.operands
+        if not stay.isdisjoint(root.results):
+            return False
+        dying, todo = {root}, [root]
+        while todo:
+            for x in todo.pop().operands:
+                v = value_named(x)
+                if v is None or (op := v.op) is None or op in dying or op.defn.is_constant or not stay.isdisjoint(op.results):
+                    continue
+                users = [u for w in op.results for u in (w.users if len(w.users) < _FEW else (self.block,))]
+                if all(u in dying for u in users):
+                    if op.defn not in kinds and may_fail(op):
+                        return True
+                    dying.add(op)
+                    todo.append(op)
+        return False
+
+    def take_back(self, x: Operand) -> None:
+        """Erase what makes `x`, as far as it is new and nothing uses it; no one hears of it, as if it had never been."""
+        listen, journal, self.listen, self._journal = self.listen, self._journal, None, None
+        operands = [x]
+        while operands:
+            v = value_named(operands.pop())
+            if v in self._new and v.op is not None and v.op.slot and self.unused(v.op):
+                operands += v.op.operands
+                self._forget(v.op)
+                self.edits -= 1
+        self.listen, self._journal = listen, journal
+
     # Replacing
 
     def replace_all_uses(self, v: Value, by: Operand) -> None:
@@ -87,12 +143,12 @@ class Rewriter(Inspector):
         self._all_lost(v)
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """As an inspector says; and where a result is called as the value that it is (`Dialect.renames_results`), that value is
-        new, or made by an op and no result already, so that it can take the name."""
-        if self.dialect.renames_results and self.is_result(v):
-            takes = isinstance(by, Value) and by.op is not None and not self.is_result(by)
-            return takes and super().accepts(v, by)
-        return super().accepts(v, by)
+        """As an inspector says, and no error vanishes (`drops_failure`). Where a result is called as the value that it is
+        (`Dialect.renames_results`), that value is new, or made by an op and no result already, so that it can take the name."""
+        named = self.dialect.renames_results and self.is_result(v)
+        if named and (not isinstance(by, Value) or by.op is None or self.is_result(by)):
+            return False
+        return super().accepts(v, by) and (v.op is None or not self.drops_failure(v.op, (by,)))
 
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""
@@ -333,6 +389,8 @@ class Rewriter(Inspector):
         self._new.update(op.results)
         if self._definers is not None:
             self._definers.add(op)
+        if op.defn.fails is not None or op.regions:
+            self._failing = True
         self.edits += 1
         self._tell(op, INSERTED)
         return op.results[0] if op.results else Value(UNTYPED, "", op)
@@ -416,6 +474,7 @@ class Rewriter(Inspector):
         before.put_back()
         self.order, self.owner = Order(), {}
         self.uses_of = Uses(self.order)
+        self.refused.clear()
         self._versions.clear()
         self._changes.clear()
         self._take_in(self.block)

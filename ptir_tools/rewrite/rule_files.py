@@ -50,7 +50,7 @@ def _write(path: str, found: Sequence[Row]) -> None:
     """Write the file of a rule list, if that is possible; when there are too many, the oldest go."""
     ops = {row.root for row in found} | {value for row in found for _, kind, value in row.symbols if kind == "op"}
     facts = tuple((name, _declared(name)) for name in sorted(ops))
-    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, found))))
+    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, found))))  # type: ignore[arg-type]
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(HERE, exist_ok=True)

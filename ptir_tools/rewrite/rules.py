@@ -76,15 +76,16 @@ def split(text: str) -> list[str]:
 
 def left_side(text: str) -> ast.expr:
     """The syntax of a left side. A marked operand, `const c`, is the product `const @ c`."""
-    return _parse(_MARK.sub(r"\1 @ ", text))
+    node: ast.expr = _parse(_MARK.sub(r"\1 @ ", text))
+    return node
 
 
 def unmarked(node: ast.expr) -> tuple[ast.expr, tuple[str, ...]]:
     """An operand of a left side without its marks, and those."""
+    marks: tuple[str, ...] = ()
     if isinstance(node, ast.NamedExpr):
         inner, marks = unmarked(node.value)
         return (ast.NamedExpr(node.target, inner), marks) if marks else (node, ())
-    marks: tuple[str, ...] = ()
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         left = node.left
         while isinstance(left, ast.BinOp):  # `once @ const @ c` is (once @ const) @ c

@@ -120,7 +120,7 @@ RULES = """
     shrink-of-pad:      SHRINK(PAD(x, pad=p, value=_), lo=l, hi=_, step=s)  => x  if undoes(l, s, p)
     expand-chain:       EXPAND(y := EXPAND(x, result_shape=_, broadcast_dimensions=a), result_shape=s, broadcast_dimensions=b)
                         => EXPAND(x, result_shape=s, broadcast_dimensions=spread(x, y, a, root, b))
-                        if known(y, root)
+                        if all(isinstance(n, int) or n in shape(root) for n in shape(y))
 """
 
 

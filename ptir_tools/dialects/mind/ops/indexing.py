@@ -9,7 +9,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.facts import indices
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, op
+from ptir_tools.core.opdef import MOVEMENT, PURE, always, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.types import type_text
@@ -82,6 +82,7 @@ def slice_(input: Array, *, starts: tuple[int, ...], ends: tuple[int, ...], step
     error=errors.moved(data=(0,)),
     generate=drawing.gathered,
     asks=indices(1, lambda op, shape: shape[:1]),
+    fails=always,
 )
 def gather(input: Array, indices: Array) -> Array:
     """Rows of the input along its first axis; E6001 for an index outside [0, extent). Indexing and slicing, Gather."""

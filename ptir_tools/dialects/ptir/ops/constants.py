@@ -105,6 +105,18 @@ def nonzero_divisor(op: Op) -> None:
         require(not has_zero(literal), "IntegerDivideByZero", f"the divisor is a constant of {literal.type.dtype} with a zero")
 
 
+def divisor_unknown(op: Op) -> bool:
+    """Whether the divisor of an integer `op` is not a constant, which `nonzero_divisor` would have checked."""
+    t = operand_type(op.operands[1])
+    return isinstance(t, TensorType) and t.dtype.is_integer and constant_elements(op.operands[1]) is None
+
+
+def indices_unknown(op: Op) -> bool:
+    """Whether the indices of `op`, its second operand, are not a constant, or not into known extents: nothing checked them."""
+    t = operand_type(op.operands[0])
+    return constant_elements(op.operands[1]) is None or not (isinstance(t, TensorType) and t.is_static)
+
+
 def constant_indices(x: Operand) -> list[int]:
     """The elements of a constant operand of si32 or si64; nothing when it is not constant."""
     literal = constant_elements(x)

@@ -16,7 +16,7 @@ from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import PURE, op, operand_type
+from ptir_tools.core.opdef import PURE, always, op, operand_type
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
@@ -127,6 +127,7 @@ def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -
     traits=PURE,
     inplace=InPlace("while"),
     control=Loop(carries=lambda op: len(op.operands), test=0, body=1),
+    fails=always,
 )
 def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> Any:
     """Run `cond_region`, then `body_region`, until the first says no. Contract: While.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
 from ptir_tools.core.lazy import late, lazy
-from ptir_tools.core.opdef import CALLS, PURE, op
+from ptir_tools.core.opdef import CALLS, PURE, always, op
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
@@ -52,6 +52,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     traits=PURE | CALLS,
     error=errors.through("decompose"),
     generate=drawing.called,
+    fails=always,
 )
 def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Any:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.

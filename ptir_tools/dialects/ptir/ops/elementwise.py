@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir import drawing
-from ptir_tools.dialects.ptir.ops.constants import nonzero_divisor
+from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -295,6 +295,7 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
     infer=of_numeric_pair,
     traits=MAP,
     check=nonzero_divisor,
+    fails=divisor_unknown,
     family="elementwise_binary",
     error=errors.pointwise(ulp=1, pole=1),
     generate=drawing.divided,

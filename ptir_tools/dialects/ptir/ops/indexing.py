@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir import drawing
-from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -117,6 +117,7 @@ def evenly_spaced(op: Op, shape: Extents, strides: Strides, out: Extents) -> tup
     inplace=InPlace("take"),
     view=View(evenly_spaced),
     asks=Asks(indices(1, lambda op, shape: shape[:1]).own, moved),
+    fails=indices_unknown,
 )
 def take(x: Array, indices: Array) -> Array:
     """The rows `x[i]` for each element `i` of `indices` (an embedding). Contract: Take.
@@ -161,6 +162,7 @@ def gather_in_range(op: Op) -> None:
     generate=drawing.gathered,
     inplace=InPlace("gather"),
     asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
+    fails=indices_unknown,
 )
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.

@@ -14,7 +14,7 @@ from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType, TupleType, tensor, tuple_of
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import indices_within
+from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.indexing import bounded
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.scatter import OUTSIDE, accumulate
@@ -104,6 +104,7 @@ def segments_in_range(op: Op) -> None:
     "ptir.segment_reduce",
     infer=segmented,
     check=segments_in_range,
+    fails=indices_unknown,
     traits=PURE,
     error=errors.by("kind", sum=errors.linear(data=(0,))),
     generate=drawing.segmented,

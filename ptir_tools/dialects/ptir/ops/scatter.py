@@ -15,7 +15,7 @@ from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_within, within
+from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unknown, indices_within, within
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
@@ -81,6 +81,7 @@ def without_updates(op: Op) -> Operand | None:
     "ptir.scatter_reduce",
     infer=scatter_reduced,
     check=scatter_reduce_in_range,
+    fails=indices_unknown,
     fold=without_updates,
     traits=PURE,
     error=errors.by("reduce", add=errors.linear(data=(0, 2)), replace=errors.moved(data=(0, 2))),
@@ -211,6 +212,7 @@ def least_scattered(op: Op, shape: Shape) -> tuple[int, ...]:
     "ptir.scatter_add",
     infer=scatter_added,
     check=scatter_add_in_range,
+    fails=indices_unknown,
     fold=without_updates,
     traits=PURE,
     error=errors.linear(data=(0, 2)),

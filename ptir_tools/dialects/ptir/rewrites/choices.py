@@ -29,7 +29,7 @@ def compare_negated(op: OpView) -> bool:
         return False
     if right is not None:
         y: Operand = right.x
-    elif helpers.constant(op.y) and helpers.has_one_use(op.rw, op.x, op.root):
+    elif helpers.constant(op.y) and op.has_one_use(op.x):
         y = op.rw.build(op.root, "neg", op.y)
     else:
         return False
@@ -73,7 +73,7 @@ def select_of_alike(op: OpView) -> bool:
     if a is None or b is None or a.defn is not b.defn or a.defn.name not in MAPS or a.defn.key(a.attrs) != b.defn.key(b.attrs):
         return False
     differ = [i for i, (x, y) in enumerate(zip(a.operands, b.operands, strict=True)) if not same_operand(x, y, 0)]
-    if len(differ) != 1 or not all(helpers.has_one_use(op.rw, x, op.root) for x in (op.on_true, op.on_false)):
+    if len(differ) != 1 or not all(op.has_one_use(x) for x in (op.on_true, op.on_false)):
         return False
     (at,) = differ
     x, y = a.operands[at], b.operands[at]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import create, operand_type
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.pruning import used_packed
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.rewrite.constants import literal_of, scalar_of
-from ptir_tools.rewrite.inspector import legal
+from ptir_tools.rewrite.inspector import Inspector, legal
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.step_log import fingerprint
+from ptir_tools.rewrite.uses import operands_of
 
 
 def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
@@ -41,15 +42,32 @@ def through(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
     return [_read(x, given) for x in block.results]
 
 
-def fits(op: OpView, results: Sequence[Operand]) -> bool:
-    """Whether the users of the root may have `results`, or what equals them, for its first results: some refuse a constant."""
-    return takes(op, dict(enumerate(results)))
+def fits(op: OpView, results: Sequence[Operand], used: Iterable[Operand] = ()) -> bool:
+    """Whether the users of the root may have `results`, or what equals them, for its first results, while `used` is used: some
+    refuse a constant, and no error at run time may vanish."""
+    return not op.rw.drops_failure(op.root, [*results, *used]) and _legal(op, dict(enumerate(results)))
+
+
+def read_by(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
+    """The `arguments` of `block` that its ops use."""
+    return [x for p, x in zip(block.params, arguments, strict=True) if any(p in op.values() for op in block.body)]
 
 
 def takes(op: OpView, by: dict[int, Operand]) -> bool:
     """Likewise, `by[k]` for its result k."""
+    return not (_all_read(op) <= by.keys() and op.rw.drops_failure(op.root, by.values())) and _legal(op, by)
+
+
+def _all_read(op: OpView) -> set[int]:
+    """The numbers of the root's results that something uses; -1 where the tuple of them is used."""
+    users: list[Op | Region] = [*op.rw.uses_of.of(op.result)]
+    read = [x for u in users for x in operands_of(u) if x is op.result or (isinstance(x, Element) and x.value is op.result)]
+    return {x.index if isinstance(x, Element) else -1 if isinstance(op.result.type, TupleType) else 0 for x in read}
+
+
+def _legal(op: OpView, by: dict[int, Operand]) -> bool:
     if result_count(op.root) == 1:
-        return 0 not in by or op.rw.accepts(op.result, by[0])
+        return 0 not in by or Inspector.accepts(op.rw, op.result, by[0])
     return all(legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
 
 
@@ -81,6 +99,8 @@ def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
     if result_count(op.root) == 1:
         return 0 in by and op.replace(by[0])
     rw, home = op.rw, op.rw.block_of(op.root)
+    if not by or (_all_read(op) <= by.keys() and rw.drops_failure(op.root, by.values())):
+        return False
     changed = False
     for user in rw.users_of(op.result):
         operands = tuple(_element(op, x, by) for x in user.operands)
@@ -101,7 +121,9 @@ def whole(op: OpView) -> bool:
 
 def _taken(op: OpView, block: Region) -> bool:
     arguments = op.root.operands[1:]
-    if whole(op) or not inlinable(block, arguments, loops=False) or not fits(op, through(block, arguments)):
+    if whole(op) or not inlinable(block, arguments, loops=False):
+        return False
+    if not fits(op, through(block, arguments), read_by(block, arguments)):
         return False
     return replaced(op, inline(op.rw, op.root, block, arguments))
 

@@ -11,6 +11,7 @@ from ptir_tools.core.ir import Op, Operand, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -92,12 +93,10 @@ DECOMPOSED = PatternSet(list(DECOMPOSITION)).freeze()
 
 def decompose(program: Program) -> list[str]:
     """Decompose, in place, every op that gpt.rs does not have; the short names of those found. New values have no name."""
-    found: dict[str, None] = {}
-    for block in (*program.functions, *program.regions):
+    found = dict.fromkeys(op.defn.short for block in program.blocks() for op in block.body if op.defn in DECOMPOSED.by_root)
+    config = GreedyConfig(enable_constant_fold=False, enable_dce=False, effect=Effect.RANGE)
+    for block in (*program.functions, *program.regions) if found else ():
         rw = Rewriter(block, program.dialect)
-        for op in rw.body():
-            for pattern in DECOMPOSED.by_root.get(op.defn, ()):
-                found[op.defn.short] = None
-                pattern.match_and_rewrite(op, rw)
+        apply_patterns_and_fold_greedily(rw, DECOMPOSED, config)
         rw.finish(naming=False)
     return list(found)

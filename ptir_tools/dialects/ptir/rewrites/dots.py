@@ -67,7 +67,7 @@ def ordered_contraction(op: OpView) -> bool:
 def transpose_of_dot(op: OpView) -> bool:
     """A product with its free axes exchanged is the product of the exchanged operands."""
     dot = op.defined_by(op.x, "dot_general")
-    if dot is None or not helpers.has_one_use(op.rw, op.x, op.root):
+    if dot is None or not op.has_one_use(op.x):
         return False
     batch = len(dot.batch_lhs)
     left = helpers.rank(dot.lhs) - batch - len(dot.contract_lhs)
@@ -85,7 +85,7 @@ def transpose_of_dot(op: OpView) -> bool:
 def cast_of_accumulator(op: OpView) -> bool:
     """An accumulator that is returned as it is and then cast may be cast at once: `out_dtype` does the same."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
-    if inner is None or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or not op.has_one_use(op.x):
         return False
     source, target = helpers.dtype(op.x), op.dtype
     accum = inner.attr("accum_dtype") or default_accum(helpers.dtype(inner.operands[0]))
@@ -167,7 +167,7 @@ def _without(op: OpView, inner: OpView, gone: Sequence[int]) -> Operand | None:
     plain = tuple(d for a, d in enumerate(helpers.shape(inner.x), lead) if a not in gone)
     want = tuple(d for a, d in enumerate(helpers.shape(op.rhs)) if a not in gone)
     x = inner.x
-    if (plain != helpers.shape(x)) + (plain != want) > helpers.has_one_use(op.rw, op.rhs, op.root):
+    if (plain != helpers.shape(x)) + (plain != want) > op.has_one_use(op.rhs):
         return None
     if plain != helpers.shape(x):
         x = op.rw.build(op.root, "reshape", x, new_shape=plain)
@@ -180,7 +180,7 @@ def dot_of_copied_rows(op: OpView) -> bool:
     for side, other in (("lhs", "rhs"), ("rhs", "lhs")):
         x = getattr(op, side)
         inner = op.defined_by(x, "broadcast_to")
-        if inner is None or not helpers.static(op.lhs, op.rhs) or not helpers.has_one_use(op.rw, x, op.root):
+        if inner is None or not helpers.static(op.lhs, op.rhs) or not op.has_one_use(x):
             continue
         lead = helpers.rank(x) - helpers.rank(inner.x)
         batch, contract = (helpers.axes(getattr(op, f"{kind}_{side}"), helpers.rank(x)) for kind in ("batch", "contract"))

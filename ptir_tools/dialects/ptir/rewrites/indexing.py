@@ -55,7 +55,7 @@ def take_of_run(op: OpView) -> bool:
     if indices is None or indices.ndim > 1 or not helpers.static(op.x):
         return False
     start = _run(indices.reshape(-1), 0, helpers.shape(op.x)[0])
-    if start is None or (indices.ndim == 0 and not helpers.has_one_use(op.rw, op.indices, op.root)):
+    if start is None or (indices.ndim == 0 and not op.has_one_use(op.indices)):
         return False
     rest = helpers.shape(op.x)[1:]
     rows = op.rw.build(op.root, "slice", op.x, starts=(start, *[0] * len(rest)), sizes=(indices.size, *rest))

@@ -33,7 +33,7 @@ def concat_parts(op: OpView) -> bool:
     axis, parts = op.axis % helpers.rank(op.root), list[Operand]()
     for x in op.root.operands:
         inner = op.defined_by(x, "concat")
-        if inner is not None and inner.axis % helpers.rank(op.root) == axis and helpers.has_one_use(op.rw, x, op.root):
+        if inner is not None and inner.axis % helpers.rank(op.root) == axis and op.has_one_use(x):
             parts += inner.root.operands
         elif _along(x, axis) != 0:
             parts.append(x)
@@ -83,7 +83,7 @@ def concat_of_slices(op: OpView) -> bool:
             runs.append([part])
     if len(runs) == len(op.root.operands):
         return False
-    if len(runs) > 1 and not all(helpers.has_one_use(op.rw, x, op.root) for x in op.root.operands if op.defined_by(x, "slice")):
+    if len(runs) > 1 and not all(op.has_one_use(x) for x in op.root.operands if op.defined_by(x, "slice")):
         return False
     if len(runs) == 1 and not helpers.static(op.root):
         return False
@@ -131,7 +131,7 @@ def slice_of_concat(op: OpView) -> bool:
     across = all(n == d for a, (n, d) in enumerate(zip(op.sizes, helpers.shape(op.x), strict=True)) if a != axis)
     if not across or (offsets[first], offsets[last]) != (start, end):
         return False
-    if len(parts) > _FEW and not helpers.has_one_use(op.rw, op.x, op.root):
+    if len(parts) > _FEW and not op.has_one_use(op.x):
         return False
     return op.replace(op.rw.build(op.root, "concat", parts, axis=axis))
 
@@ -165,7 +165,7 @@ def slice_of_pad(op: OpView) -> bool:
         return helpers.filled(op, fill)
     high = tuple(n - a - m for n, a, m in zip(op.sizes, low, sizes, strict=True))
     x, part = inner.x, sizes != helpers.shape(inner.x)
-    if part and (any(low) or any(high)) and not helpers.has_one_use(op.rw, op.x, op.root):
+    if part and (any(low) or any(high)) and not op.has_one_use(op.x):
         return False
     if part:
         x = op.rw.build(op.root, "slice", x, starts=starts, sizes=sizes)
@@ -191,7 +191,7 @@ def slice_of_broadcast(op: OpView) -> bool:
     starts = tuple(0 if r else s for r, s in zip(repeated, op.starts[lead:], strict=True))
     sizes = tuple(1 if r else n for r, n in zip(repeated, op.sizes[lead:], strict=True))
     if sizes != helpers.shape(x):
-        if not helpers.has_one_use(op.rw, op.x, op.root):
+        if not op.has_one_use(op.x):
             return False
         x = op.rw.build(op.root, "slice", x, starts=starts, sizes=sizes)
     return op.replace(op.rw.build(op.root, "broadcast_to", x, result_shape=op.sizes))

@@ -12,7 +12,17 @@ from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_types
 from ptir_tools.dialects.ptir.rewrites import helpers
-from ptir_tools.dialects.ptir.rewrites.control import fits, inlinable, inline, replaced, results_replaced, takes, through, whole
+from ptir_tools.dialects.ptir.rewrites.control import (
+    fits,
+    inlinable,
+    inline,
+    read_by,
+    replaced,
+    results_replaced,
+    takes,
+    through,
+    whole,
+)
 from ptir_tools.dialects.ptir.rewrites.pruning import results_read, unchanged
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
@@ -61,7 +71,8 @@ def while_few(op: OpView) -> bool:
         if again is None or bool(again) or not inlinable(body, left) or not inlinable(condition, left := through(body, left)):
             return False
         left = through(condition, left)[1:]
-    if not fits(op, left):
+    read = [*read_by(condition, op.root.operands), *(read_by(body, op.root.operands) if bool(flag) else ())]
+    if not fits(op, left, read):
         return False
     carried = inline(op.rw, op.root, condition, op.root.operands)[1:]
     if bool(flag):
@@ -92,7 +103,7 @@ def scan_once(op: OpView) -> bool:
         return False
     if not inlinable(block, carries) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
         return False
-    if not fits(op, through(block, op.root.operands)[:n]):
+    if not fits(op, through(block, op.root.operands)[:n], read_by(block, op.root.operands)):
         return False
     rw = op.rw
     slices = [rw.build(op.root, "reshape", x, new_shape=helpers.shape(x)[1:]) for x in inputs]

@@ -47,7 +47,7 @@ def respelled(op: OpView, x: Operand, shape: Shape) -> Operand:
 def _priced(op: OpView, uniforms: Sequence[Operand]) -> int:
     """How many ops are added when the `uniforms` are respelled: what others use, too, stays."""
     again = {x for x in uniforms if isinstance(x, Value)}
-    return sum(not helpers.has_one_use(op.rw, x, op.root) for x in again)
+    return sum(not op.has_one_use(x) for x in again)
 
 
 def _mapped(op: OpView, root: Op, operands: Sequence[Operand]) -> Value:
@@ -123,7 +123,7 @@ def _moved(op: OpView, inner: Op, x: Value) -> Value:
 def transpose_of_widening(op: OpView) -> bool:
     """Transpose the narrow elements, then widen them."""
     cast = op.defined_by(op.x, "cast")
-    if cast is None or not _widens(cast.root) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if cast is None or not _widens(cast.root) or not op.has_one_use(op.x):
         return False
     return op.replace(op.rw.build(op.root, "cast", op.rw.build(op.root, "transpose", cast.x, perm=op.perm), dtype=cast.dtype))
 
@@ -142,7 +142,7 @@ def transpose_of_broadcast(op: OpView) -> bool:
         shape = shape[1:]
     x = inner.x
     if moves or shape != helpers.shape(x):
-        if not helpers.has_one_use(op.rw, op.x, op.root) or (moves and len(padded) != helpers.rank(x)):
+        if not op.has_one_use(op.x) or (moves and len(padded) != helpers.rank(x)):
             return False
         if not moves and not helpers.static(x):
             return False
@@ -154,7 +154,7 @@ def transpose_of_broadcast(op: OpView) -> bool:
 def transpose_of_units(op: OpView) -> bool:
     """A reshape that only adds or drops extents 1 comes after the transpose."""
     inner = op.defined_by(op.x, "reshape")
-    if inner is None or not helpers.static(inner.x) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or not helpers.static(inner.x) or not op.has_one_use(op.x):
         return False
     before, after = helpers.shape(inner.x), helpers.shape(op.x)
     origin = helpers.unit_origins(before, after)
@@ -175,7 +175,7 @@ def concat_of_transposes(op: OpView) -> bool:
     perms = {helpers.axes(v.perm, rank) for v in views}
     if len(inner) < 2 or len(views) < len(inner) or len(perms) > 1:
         return False
-    if not all(helpers.has_one_use(op.rw, x, op.root) for x in op.root.operands):
+    if not all(op.has_one_use(x) for x in op.root.operands):
         return False
     perm = perms.pop()
     t = helpers.tensor_type(op.root)
@@ -188,7 +188,7 @@ def concat_of_transposes(op: OpView) -> bool:
 def slice_of_map(op: OpView) -> bool:
     """Slice the operand, the others being uniform, and compute on less, unless what is computed no more could fail."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
-    if inner is None or inner.defn.name not in MAPS or not helpers.static(op.x) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or inner.defn.name not in MAPS or not helpers.static(op.x) or not op.has_one_use(op.x):
         return False
     if not never_fails(inner):
         return False
@@ -206,7 +206,7 @@ def slice_of_map(op: OpView) -> bool:
 def slice_of_transpose(op: OpView) -> bool:
     """Slice, then transpose what is left."""
     inner = op.defined_by(op.x, "transpose")
-    if inner is None or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or not op.has_one_use(op.x):
         return False
     perm = helpers.axes(inner.perm, len(op.starts))
     starts, sizes = helpers.undo(perm, op.starts), helpers.undo(perm, op.sizes)
@@ -218,7 +218,7 @@ def slice_of_transpose(op: OpView) -> bool:
 def slice_of_units(op: OpView) -> bool:
     """Slice before a reshape that only adds or drops extents 1."""
     inner = op.defined_by(op.x, "reshape")
-    if inner is None or not helpers.static(inner.x) or not helpers.has_one_use(op.rw, op.x, op.root) or 0 in op.sizes:
+    if inner is None or not helpers.static(inner.x) or not op.has_one_use(op.x) or 0 in op.sizes:
         return False
     before, after = helpers.shape(inner.x), helpers.shape(op.x)
     origin = helpers.unit_origins(before, after)
@@ -234,7 +234,7 @@ def slice_of_units(op: OpView) -> bool:
 def slice_of_reduce(op: OpView) -> bool:
     """Reduce no more than is looked at."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
-    if inner is None or inner.defn.family != "reduce" or not helpers.has_one_use(op.rw, op.x, op.root) or 0 in op.sizes:
+    if inner is None or inner.defn.family != "reduce" or not op.has_one_use(op.x) or 0 in op.sizes:
         return False
     x = inner.operands[0]
     if not helpers.static(x):
@@ -251,7 +251,7 @@ def slice_of_reduce(op: OpView) -> bool:
 def slice_of_dot(op: OpView) -> bool:
     """Rows of a product are the product of rows; columns likewise."""
     dot = op.defined_by(op.x, "dot_general")
-    if dot is None or not helpers.static(dot.lhs, dot.rhs) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if dot is None or not helpers.static(dot.lhs, dot.rhs) or not op.has_one_use(op.x):
         return False
     sliced = [a for a, n in enumerate(helpers.shape(op.x)) if op.sizes[a] != n]
     batch = len(dot.batch_lhs)

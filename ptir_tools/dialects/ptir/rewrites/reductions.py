@@ -77,7 +77,7 @@ def sum_of_one(op: OpView) -> bool:
 
 def _of_reduce(op: OpView) -> bool:
     inner = op.defined_by(op.x, op.root.defn.short)
-    if inner is None or not (_plain(op) and _plain(inner)) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or not (_plain(op) and _plain(inner)) or not op.has_one_use(op.x):
         return False
     if inner.keepdims != op.keepdims and not helpers.static(inner.x):
         return False
@@ -107,7 +107,7 @@ def _of_transpose(op: OpView) -> bool:
     order = [perm[a] for a in range(len(perm)) if op.keepdims or a not in gone]
     rank = sorted(order)
     moves = order != rank
-    if moves and not helpers.has_one_use(op.rw, op.x, op.root):
+    if moves and not op.has_one_use(op.x):
         return False
     x = _rebuilt(op, inner.x, [perm[a] for a in gone], op.keepdims)
     return op.replace(op.rw.build(op.root, "transpose", x, perm=tuple(rank.index(a) for a in order)) if moves else x)
@@ -129,7 +129,7 @@ def sum_of_transpose(op: OpView) -> bool:
 def sum_of_scaled(op: OpView) -> bool:
     """Sum, then scale by one number: as much less to multiply as there are terms."""
     inner = op.defined_by(op.x, "mul")
-    if inner is None or not _plain(op) or not helpers.static(op.x) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or not _plain(op) or not helpers.static(op.x) or not op.has_one_use(op.x):
         return False
     x, c = inner.root.operands
     if not uniform(c) or uniform(x) or (isinstance(c, Value) and not helpers.has_one_use(op.rw, c, inner.root)):
@@ -195,7 +195,7 @@ def _of_reshape(op: OpView) -> bool:
     if axes and tuple(1 if a in axes else d for a, d in enumerate(extents)) == helpers.shape(op.root):
         return op.replace(_rebuilt(op, inner.x, axes, True))
     kept = tuple(d for a, d in enumerate(extents) if a not in axes)
-    if not axes or (kept != helpers.shape(op.root) and not helpers.has_one_use(op.rw, op.x, op.root)):
+    if not axes or (kept != helpers.shape(op.root) and not op.has_one_use(op.x)):
         return False
     return op.replace(_reshaped(op, _rebuilt(op, inner.x, axes, False)))
 
@@ -218,7 +218,7 @@ def reduce_of_broadcast(op: OpView) -> bool:
     inner = op.defined_by(op.x, "broadcast_to")
     if inner is None or not _plain(op) or not helpers.static(op.x) or 0 in helpers.shape(op.x):
         return False
-    if not _copied(op, inner).intersection(_gone(op)) or not helpers.has_one_use(op.rw, op.x, op.root):
+    if not _copied(op, inner).intersection(_gone(op)) or not op.has_one_use(op.x):
         return False
     return op.replace(_uncopied(op, inner))
 
@@ -250,7 +250,7 @@ def sum_of_broadcast(op: OpView) -> bool:
     copied, gone = _copied(op, inner), _gone(op)
     n = prod(helpers.extents(op.x)[a] for a in gone)
     t = helpers.tensor_type(op.root)
-    if not copied.issuperset(gone) or not helpers.has_one_use(op.rw, op.x, op.root) or not helpers.holds(t.dtype, n):
+    if not copied.issuperset(gone) or not op.has_one_use(op.x) or not helpers.holds(t.dtype, n):
         return False
     times = helpers.splat(t, n)
     if operand_type(inner.x) is not t or len(times) > 1:
@@ -286,7 +286,7 @@ def window_of_one(op: OpView) -> bool:
 def reshape_of_reduce(op: OpView) -> bool:
     """A reshape that adds or drops the extents 1 of a reduction is said by `keepdims`."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
-    if inner is None or not helpers.has_one_use(op.rw, op.x, op.root):
+    if inner is None or not op.has_one_use(op.x):
         return False
     attrs = inner.defn.named(inner.attrs)
     gone = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
