@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ptir_tools.convert.legality import NOT_TRANSLATABLE as NOT_TRANSLATABLE
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -25,7 +26,6 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.dialects import load_dialect
 
-NOT_TRANSLATABLE = "NotTranslatable"
 _OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too
 
 D = TypeVar("D")  # what a value becomes
