@@ -39,7 +39,7 @@ class KernelEmit(Emit[BlockValue]):
         report: Diagnostics,
     ) -> None:
         body = list(shapes.body)
-        super().__init__(rules, Function(name, body=body, loc=body[0].loc), report, Options(), name)
+        super().__init__(rules, Function(name, body=body, loc=body[0].loc), report, Options(), name=name)
         self.shapes = shapes
         self.layout = layout
         self.blocks = blocks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_pto.axes import VIEWS
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
@@ -15,6 +17,8 @@ from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.types import tensor, tile
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
+TileRule = Callable[..., BlockValue]
+
 
 def common_kind(emit: KernelEmit, op: Op, *values: BlockValue) -> str:
     """The kind of what is computed of pieces element by element; of scalars alone that of the result."""
@@ -25,7 +29,7 @@ def common_kind(emit: KernelEmit, op: Op, *values: BlockValue) -> str:
     return kinds.pop() if len(kinds) == 1 else FULL
 
 
-def binary(short: str, commutes: bool = False) -> Rule:
+def binary(short: str, commutes: bool = False) -> TileRule:
     """A tile op of two tiles, of tile and scalar, or of a tile and one row or column."""
 
     def rule(emit: KernelEmit, op: Op, a: BlockValue, b: BlockValue) -> BlockValue:
@@ -44,7 +48,7 @@ def binary(short: str, commutes: bool = False) -> Rule:
     return rule
 
 
-def unary(short: str) -> Rule:
+def unary(short: str) -> TileRule:
     """A tile op of one tile."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
@@ -61,7 +65,7 @@ def absolute(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     return binary("max", commutes=True)(emit, op, x, unary("neg")(emit, op, x))
 
 
-def comparison(mode: str) -> Rule:
+def comparison(mode: str) -> TileRule:
     """A mask of i8."""
 
     def rule(emit: KernelEmit, op: Op, a: BlockValue, b: BlockValue) -> BlockValue:
@@ -102,7 +106,7 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     return emit.make("cvt", kind, to, value, rmode=rmode)
 
 
-def reduction(short: str) -> Rule:
+def reduction(short: str) -> TileRule:
     """A reduction of rows or columns: sums go in f32, as PTIR's do by default."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:

@@ -13,6 +13,7 @@ from ptir_tools.convert.ptir_to_tiny.elementwise import FUNCTIONS
 from ptir_tools.convert.ptir_to_tiny.emit import TinyEmit
 from ptir_tools.convert.ptir_to_tiny.indexing import INDEXING
 from ptir_tools.convert.ptir_to_tiny.movement import MOVEMENT
+from ptir_tools.convert.ptir_to_tiny.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
@@ -30,7 +31,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
     program = _decomposed(program)
-    new = TinyEmit(RULES, program.main, diagnostics, options).run()
+    new = TinyEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import copysign
 from typing import Any, TypeAlias
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
-from ptir_tools.convert.ptir_to_tiny.patterns import PATTERNS
 from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, DType
@@ -53,7 +53,7 @@ class TinyEmit(Emit[Data]):
     """A Tiny graph in the making. What a value becomes is a node, a constant (used as an immediate where all elements are one
     number, else as an INPUT in storage "const_pool"), or a tuple of these. Ops of constants are computed."""
 
-    dialect, title, help, patterns = "tiny", "Tiny", HELP, PATTERNS
+    dialect, title, help = "tiny", "Tiny", HELP
 
     def run(self) -> Program:
         """The graph; what cannot be said is reported."""
@@ -65,12 +65,15 @@ class TinyEmit(Emit[Data]):
         self.inline = False  # inside a region, whose values lose their names
         self.parameters()
         self.body(self.source)
-        try:
-            self.builder.results(*(x for r in self.source.results for x in self.results(r)))
-        except InError:
-            pass
-        except Violation as violation:
-            self.refuse_results(violation)
+        found: list[Operand] = []
+        for x in self.source.results:
+            try:
+                found += self.results(x)
+            except InError:
+                pass
+            except Violation as violation:
+                self.refuse_results(violation)
+        self.builder.results(*found)
         if self.diagnostics.errors == before:
             self._require_few_pieces()
         return self.program
@@ -106,8 +109,10 @@ class TinyEmit(Emit[Data]):
         """What the result of `op` becomes: computed where its operands are constants."""
         if not op.operands and not op.regions:  # a constant, of any dtype: what is computed of it may be one that Tiny has
             return self.rule(op)(self, op)  # type: ignore[no-any-return]
-        if self.matches.get(op) is None and (found := self.folded(op, self.operands(op))) is not None:
-            return found
+        if self.matches.get(op) is None:
+            with suppress(InError):
+                if (found := self.folded(op, self.operands(op))) is not None:
+                    return found
         return super().translated(op)
 
     def folded(self, op: Op, operands: Sequence[Any]) -> Literal | None:
@@ -213,11 +218,11 @@ class TinyEmit(Emit[Data]):
         """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
         return not self.inline and self.op is not None and self.op.results[0] in self.source.results
 
-    def last(self, uop: str, *operands: Any, **attrs: Any) -> Value:
+    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
         """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
         if not self.inline and self.type.is_static:
-            return super().last(uop, *operands, **attrs)
-        return self.named(self.declared(self(uop, *operands, **attrs)))
+            return super().last(short, *operands, **attrs)
+        return self.named(self.declared(self(short, *operands, **attrs)))
 
     def named(self, made: Value) -> Value:
         """`made` under the name of the result."""
