@@ -103,7 +103,6 @@ WHILE = """program @main (spec_version = ptir.v0.4) {
 # What neither MIND nor Tiny can say.
 NOWHERE: list[Row] = [
     ("N", "erf", None, ptir("erf(%x)")),
-    *(("N", f"compare_{k}", None, ptir(f"compare_{k}(%x, %x)", "i1, 2x3")) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
     ("N", "argmax", None, ptir("argmax(%x) axis[1]", "si32, 2")),
     ("N", "gather", None, ptir("gather(%x, %y) axis[1]", F, F, "si32, 2x3")),
     ("N", "scatter_reduce", None, ptir("scatter_reduce(%x, %y, %z) axis[1]", F, F, "si32, 2x3", F)),

@@ -7,10 +7,10 @@ from ptir_programs import Shown
 from tiled_programs import TARGETS, agree, function, program, reread, written
 
 from ptir_tools.convert import route, translate
-from ptir_tools.convert.ptir_to_pto.link import joined
-from ptir_tools.convert.ptir_to_pto.partition import Cut, Tiling
+from ptir_tools.convert.ptir_to_pto.layout import layouts
+from ptir_tools.convert.ptir_to_pto.link import linked
+from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
-from ptir_tools.convert.ptir_to_pto.tiling import frames
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.dialects.pto.targets import find
@@ -135,7 +135,7 @@ def programs(draw):
     return Shown(made.dialect, made.functions, made.regions, made.entry, source=made.source)
 
 
-class AnyBlocks(Tiling):
+class AnyBlocks(Tiler):
     """Takes any rows and columns, in blocks of any size that fits."""
 
     def __init__(self, target, source, data):
@@ -143,9 +143,9 @@ class AnyBlocks(Tiling):
         self.data = data
 
     def largest(self, kernel, shapes, *ports):
-        frame = self.data.draw(st.sampled_from(frames(shapes)))
-        blocks = self.data.draw(st.sampled_from(list(frame.blocks())))
-        made, report = self.made(shapes, frame, blocks, *ports)
+        layout = self.data.draw(st.sampled_from(layouts(shapes)))
+        blocks = self.data.draw(st.sampled_from(list(layout.blocks())))
+        made, report = self.made(shapes, layout, blocks, *ports)
         return super().largest(kernel, shapes, *ports) if report.errors else made
 
 
@@ -153,10 +153,10 @@ class AnyBlocks(Tiling):
 @given(programs(), st.data(), st.sampled_from(TARGETS))
 def test_random_programs_with_blocks_of_every_size(before, data, target):
     main, found = prepared(before, find(target), Options(), Diagnostics()), Diagnostics(before.source)
-    cut = Cut(main, AnyBlocks(find(target), before.source, data), found)
-    cut.run()
+    partition = Partition(main, AnyBlocks(find(target), before.source, data), found)
+    partition.run()
     assert not found.errors, found.items
-    agree(before, reread(joined(main, cut)))
+    agree(before, reread(linked(main, partition)))
 
 
 def test_blocks_shrink_until_they_fit():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tiny_graphs import codes, good, inputs_of, printed, random_text, run
 
 from ptir_tools.convert import translate
+from ptir_tools.core.arrays import from_literal, numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
@@ -87,10 +88,11 @@ def test_everything_that_cannot_be_said_is_told_at_once() -> None:
     %d = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>
     %e = broadcast_to(%d) result_shape[3, 4] -> tensor<f32, 3x4>
     %f = cast(%c) -> tensor<f32, 3x4>
-    %g = add(%e, %f) -> tensor<f32, 3x4>
+    %g = add(%e, %x) -> tensor<f32, 3x4>
     %unused = erf(%x) -> tensor<f32, 3x4>
     %h = add(%a, %g) -> tensor<f32, 3x4>
-    %z = add(%b, %h) -> tensor<f32, 3x4>
+    %i = add(%f, %h) -> tensor<f32, 3x4>
+    %z = add(%b, %i) -> tensor<f32, 3x4>
     return %z
     }
     """
@@ -102,6 +104,60 @@ def test_names_and_symbols_carry_over() -> None:
     after, _ = to_tiny(ptir("func @f(%a: tensor<f32, ?N>) -> tensor<f32, ?N> {\n%1 = neg(%a) -> tensor<f32, ?N>\nreturn %1\n}\n"))
     assert after is not None and after.main.attrs["input_names"] == ["a"]
     assert str(after.main.params[0].type.shape[0]) == "?N" and [v.name for v in after.main.results] == ["1"]
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 65504.0, -65504.0, 3e38, -3e38, np.inf, -np.inf, np.nan]
+INTEGERS = [0, 1, -1, 7, 2**31 - 1, -(2**31), 2**30, -(2**30) - 1]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "si32"])
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [("gt", np.greater), ("ge", np.greater_equal), ("lt", np.less), ("le", np.less_equal), ("eq", np.equal),
+     ("ne", np.not_equal)],
+)  # fmt: skip
+def test_comparisons(dtype: str, kind: str, wanted: np.ufunc) -> None:
+    """Every pair of special values: NaN, infinities, zeros, subnormals, differences that overflow or wrap."""
+    values = INTEGERS if dtype == "si32" else SPECIAL
+    n = len(values) ** 2
+    t = f"tensor<{dtype}, {n}>"
+    result = f"%r = compare_{kind}(%x, %y) -> tensor<i1, {n}>\nreturn %r\n"
+    after, errors = to_tiny(ptir(f"func @main(%x: {t}, %y: {t}) -> tensor<i1, {n}> {{\n{result}}}\n"))
+    assert after is not None, errors
+    with np.errstate(all="ignore"):
+        one = np.array(values).astype(numpy_dtype(after.main.params[0].type.dtype))
+        x, y = (v.reshape(-1) for v in np.meshgrid(one, one))
+        (found,) = run(after, [x, y])
+        np.testing.assert_array_equal(found, wanted(x.astype(np.float64), y.astype(np.float64)))
+
+
+def test_constants_are_computed() -> None:
+    """A causal mask of iotas, in a dtype that Tiny has not, is one constant; what is then one number is an immediate."""
+    text = """func @main(%s: tensor<f32, 3x3>) -> tensor<f32, 3x3> {
+      %i = iota() axis[0] -> tensor<si64, 3x3>
+      %j = iota() axis[1] -> tensor<si64, 3x3>
+      %m = compare_le(%j, %i) -> tensor<i1, 3x3>
+      %e = erf(dense<0.0> : tensor<f32, 3x3>) -> tensor<f32, 3x3>
+      %o = select(%m, %s, %e) -> tensor<f32, 3x3>
+      return %o
+    }
+    """
+    constants: dict = {}
+    diagnostics = Diagnostics()
+    after = translate(ptir(text), "tiny", diagnostics, Options(constants=constants))
+    assert after is not None and [op.defn.short for op in after.main.body] == ["WHERE"]
+    (mask,) = (from_literal(x) for x in constants.values())
+    np.testing.assert_array_equal(mask, np.tri(3, dtype=bool))
+    assert to_tiny(ptir(text))[1] == ["NotTranslatable"]  # without a place for the mask
+
+
+def test_a_literal_as_a_result() -> None:
+    head = "func @main(%p: tensor<f32>) -> tensor<{0}, 2> {{ return dense<[1, 2]> : tensor<{0}, 2> }}\n"
+    assert to_tiny(ptir(head.format("si64")))[1] == ["NotTranslatable"]
+    constants: dict = {}
+    assert translate(ptir(head.format("si32")), "tiny", Diagnostics(), Options(constants=constants)) is not None
+    assert [from_literal(x).tolist() for x in constants.values()] == [[1, 2]]
+    assert translate(ptir(head.format("si64")), "tiny", Diagnostics(), Options(constants={})) is None
 
 
 @given(st.integers(0, 2**32))

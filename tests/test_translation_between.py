@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from legality_rows import Row, check_row, ids, mind
 from tiny_graphs import graph, node, sample, source
 from translations import agree, parse, translated
+
+from ptir_tools.core.ir import result_names
 
 X4 = "f32[2, 5, 6, 3]"
 MIND_TO_TINY: list[Row] = [
@@ -126,3 +130,64 @@ def test_a_refused_input_is_shown_where_it_stands() -> None:
     assert '"tensor_id": "w"' in error.source.text[slice(*error.span)]
     (error,) = translated(parse(mind("Neg (%x)", "f32[2]", "i64[2]"), "mind"), "tiny").diagnostics
     assert error.where[1:] == (2, 1)
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny", "pto"])
+def test_results_keep_their_names(target: str) -> None:
+    """A result that the program calls otherwise than its value; and a name that another value has is left to that one."""
+    head = "func @main(%x: tensor<f32, 8x32>) -> tensor<f32, 8x32> {\n%y = neg(%x) -> tensor<f32, 8x32>\n"
+    more = "%z = neg(%y) -> tensor<f32, 8x32>\n%w = add(%z, %y) -> tensor<f32, 8x32>\n"
+    for label, wanted in (("out", "out"), ("y", "w")):
+        there = translated(parse(f"{head}{more}return %w as {label}\n}}\n", "ptir"), target).program
+        assert there is not None
+        main = there.main
+        found = main.params[-1].name if target == "pto" else result_names(main)[0]
+        assert found == (label if target == "pto" else wanted)
+
+
+def test_names_that_ptir_cannot_spell_are_labels() -> None:
+    x = {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2]}}
+    before = json.dumps({"uops": [x, {"id": "y-1", "uop": "NEG", "src": ["x"]}]})
+    there = translated(parse(before, "tiny"), "ptir").program
+    assert there is not None and result_names(there.main) == ["y-1"]
+
+
+MEAN = "%0 = Input {name=x} : tensor<f32[3, 5, 6]>\n%1 = Mean (%0) {axes=AXES, keepdims=KEEP}\noutputs: %1\n"
+
+
+@pytest.mark.parametrize("axes", ["[1]", "[0, 2]", "[]"])
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_mean_comes_back(axes: str, keep: str) -> None:
+    before = parse(MEAN.replace("AXES", axes).replace("KEEP", keep), "mind")
+    there = translated(before, "tiny")
+    assert there.program is not None
+    back = translated(there.program, "mind")
+    assert back.program is not None, back.errors
+    assert [op.defn.short for op in back.program.main.body][:1] == ["Mean"]
+    agree(before, back.program, {})
+
+
+@pytest.mark.parametrize("filter", ["%w", "%k"])
+def test_a_convolution_by_a_parameter(filter: str) -> None:
+    """The filter as a matrix, a parameter or computed."""
+    text = f"""func @f(%x: tensor<f32, 2x8x8x3>, %w: tensor<f32, 27x4>) -> tensor<f32, 2x4x4x4> {{
+      %k = neg(%w) -> tensor<f32, 27x4>
+      %p = extract_patches(%x) window[3, 3] strides[2, 2] padding[[0, 1], [1, 0]] -> tensor<f32, 2x4x4x27>
+      %y = dot_general(%p, {filter}) contract_lhs[3] contract_rhs[0] -> tensor<f32, 2x4x4x4>
+      return %y
+    }}
+    """
+    before = parse(text, "ptir")
+    there = translated(before, "mind")
+    assert there.program is not None, there.errors
+    assert there.program.main.body[-1].defn.short == "Conv2d"
+    agree(before, there.program, {})
+
+
+@pytest.mark.parametrize("op", ["tanh", "exp", "neg"])
+@pytest.mark.parametrize("dtype", ["cf32", "fp8_e5m2", "f64"])
+@pytest.mark.parametrize("target", ["mind", "tiny", "pto"])
+def test_other_dtypes_are_refused(op: str, dtype: str, target: str) -> None:
+    t = f"tensor<{dtype}, 8>"
+    there = translated(parse(f"func @f(%p: {t}) -> {t} {{\n%v = {op}(%p) -> {t}\nreturn %v\n}}\n", "ptir"), target)
+    assert there.program is not None or {code for code, _ in there.errors} == {"NotTranslatable"}

@@ -114,6 +114,7 @@ PTIR_TO_MIND: list[Row] = [
     ("N", "reduce_window", None, ptir("reduce_window(%x) window_dims[1, 2] strides[1, 1] padding[[0, 0], [0, 0]] "
                                       "base_dilation[1, 1] window_dilation[1, 1]", "f32, 2x2")),
     ("N", "quantize", None, ptir("quantize(%x) output_dtype[si8]", "si8, 2x3")),
+    *(("N", f"compare_{k}", None, ptir(f"compare_{k}(%x, %x)", "i1, 2x3")) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
     *NOWHERE,
 ]  # fmt: skip
 

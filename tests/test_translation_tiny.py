@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from legality_rows import COND, NOWHERE, SCAN, F, Row, check_row, ids, ptir
 from tiny_graphs import graph, node, source
+from translations import parse, text, translated
 
 X, Y = source([3, 4]), source([3, 4], id="z")
 B = source([3, 4], "bool", "b")
@@ -69,6 +70,24 @@ TINY_TO_PTIR: list[Row] = [
     ("Y", "a symbol", one("NEG", inputs=(N,)), None),
     ("Y", "an expression", one("NEG", inputs=(source(["H*D", "Cout//G"]),)), None),
 ]  # fmt: skip
+
+
+BACK = [
+    one("EXP2"), one("EXP2", inputs=(source([3, 4], "fp16"),)), one("RELU"),
+    *(one("REDUCE", op=op, axes=[0], dtype="fp32", init=2.5) for op in ("SUM", "MAX", "MIN")),
+    one("REDUCE", inputs=(source([3, 4], "bf16"),), op="SUM", axes=[1], dtype="bf16", init=0.125),
+    one("REDUCE", inputs=(source([3, 4], "bf16"),), op="SUM", axes=[1], dtype="fp32", init=0.125),
+    one("REDUCE", inputs=(I,), op="SUM", axes=[0, 1], dtype="i32", init=-7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", BACK)
+def test_what_was_translated_comes_back(before: str) -> None:
+    """Nodes that are several ops of PTIR are one node again."""
+    there = translated(parse(before, "tiny"), "ptir")
+    assert there.program is not None, there.errors
+    back = translated(there.program, "tiny", pool=False)
+    assert back.program is not None and text(back.program) == text(parse(before, "tiny"))
 
 
 @pytest.mark.parametrize("row", TINY_TO_PTIR, ids=ids(TINY_TO_PTIR))
@@ -134,6 +153,7 @@ PTIR_TO_TINY: list[Row] = [
     ("Y", "take of rows of rows", take([0, 1, 4, 5, 0, 1, 4, 5], 6), None),
     ("Y", "take of one row", take(2, 4), None),
     ("N", "take by data", None, ptir("take(%x, %y)", "f32, 4x3", F, "si32, 4")),
+    *(("Y", f"compare_{k}", ptir(f"compare_{k}(%x, %y)", "i1, 2x3", F, F), None) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
     *NOWHERE,
 ]  # fmt: skip
 

@@ -14,18 +14,20 @@ from typing import cast
 
 from ptir_tools.convert.legality import (
     ANYTHING,
+    NOT_TRANSLATABLE,
     ConversionDiagnostic,
     Legality,
     check_program_legality,
     entry_point_name,
     walk_program,
 )
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
 from ptir_tools.core.source import Span
 
 __all__ = [
+    "NOT_TRANSLATABLE",
     "ConversionDiagnostic",
     "ConversionTarget",
     "Legality",
@@ -39,7 +41,6 @@ __all__ = [
 ]
 
 HUB = "ptir"
-NOT_TRANSLATABLE = "NotTranslatable"
 
 Convert = Callable[[Program, Diagnostics, Options], Program | None]
 
@@ -61,7 +62,11 @@ class ConversionTarget:
         if illegal:
             return None
         convert = import_module(self.convert).convert if isinstance(self.convert, str) else self.convert
-        return cast(Convert, convert)(program, diagnostics, options)
+        try:
+            return cast(Convert, convert)(program, diagnostics, options)
+        except Violation as violation:  # of no op in particular
+            diagnostics.error(NOT_TRANSLATABLE, violation.message, violation.loc or program.main.loc, help=violation.help)
+            return None
 
 
 _TARGETS: dict[tuple[str, str], ConversionTarget] = {}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ptir_tools.convert.legality import NOT_TRANSLATABLE as NOT_TRANSLATABLE
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -25,7 +26,6 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.dialects import load_dialect
 
-NOT_TRANSLATABLE = "NotTranslatable"
 _OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too
 
 D = TypeVar("D")  # what a value becomes
@@ -53,20 +53,27 @@ class Emit(Generic[D]):
 
     dialect: ClassVar[str]  # of the target
     title: ClassVar[str]  # what messages call it
-    patterns: ClassVar[Mapping[str, Sequence[Pattern]]] = {}  # where several ops of the source are one op of the target
     help: ClassVar[Mapping[str, str]] = {}  # what would help, by short names of the source's ops
 
     def __init__(
-        self, rules: Mapping[str, Rule], function: Function, diagnostics: Diagnostics, options: Options, name: str = "main"
+        self,
+        rules: Mapping[str, Rule],
+        function: Function,
+        diagnostics: Diagnostics,
+        options: Options,
+        *,
+        patterns: Mapping[str, Sequence[Pattern]] | None = None,
+        name: str = "main",
     ) -> None:
         self.rules = rules
+        self.patterns = patterns or {}  # where several ops of the source are one op of the target, by the last of them
         self.source = function
         self.diagnostics = diagnostics
         self.options = options
         self.program, self.builder = single_function(load_dialect(self.dialect), name)
         self.program.main.loc = function.loc
         self.values: dict[Value, D | None] = {}
-        self.refused: set[Op] = set()
+        self.refused: set[object] = set()  # what was reported: ops, or other places
         self.matches: dict[Op, Match | None] = {}
         self.names = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
@@ -231,20 +238,23 @@ class Emit(Generic[D]):
         """Report why the op at hand is not translated, once where it is put in line several times."""
         op = self.op
         assert op is not None
-        if op in self.refused:
+        short, at = op.defn.short, violation.loc or op.loc
+        if (key := violation.loc or op) in self.refused:
             return
-        self.refused.add(op)
+        self.refused.add(key)
         if violation.code in _OWN_CODES:
-            self.diagnostics.violation(violation, op.loc)
+            self.diagnostics.violation(violation, at)
             return
-        short = op.defn.short
-        message = violation.message if f"`{short}`" in violation.message else f"`{short}`: {violation.message}"
-        self.diagnostics.error(NOT_TRANSLATABLE, message, op.loc, help=violation.help or self.help.get(short))
+        named = violation.loc or f"`{short}`" in violation.message  # what is at another place has another name
+        message = violation.message if named else f"`{short}`: {violation.message}"
+        self.diagnostics.error(NOT_TRANSLATABLE, message, at, help=violation.help or self.help.get(short))
 
     def refuse_results(self, violation: Violation) -> None:
         """Report why the results cannot be those of the target's program."""
-        at = self.source.return_loc or self.source.loc
-        self.diagnostics.error(NOT_TRANSLATABLE, f"a result: {violation.message}", at, help=violation.help)
+        at = violation.loc or self.source.return_loc or self.source.loc
+        if (key := violation.loc or self.source) not in self.refused:
+            self.refused.add(key)
+            self.diagnostics.error(NOT_TRANSLATABLE, f"a result: {violation.message}", at, help=violation.help)
 
 
 def _values_of(operands: Sequence[Operand]) -> set[Value]:

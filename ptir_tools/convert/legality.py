@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Op, Program, Region, Value
+from ptir_tools.core.ir import Op, Program, Region
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, Type, leaves
+
+NOT_TRANSLATABLE = "NotTranslatable"
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,14 +70,6 @@ def _of_type(t: Type, legality: Legality) -> Iterator[str]:
             yield f"dynamic dimensions are not allowed: {leaf}"
         if legality.allowed_dtypes is not None and leaf.dtype not in legality.allowed_dtypes:
             yield f"dtype {leaf.dtype} is not allowed"
-
-
-def rule_of(op: Op, rules: Mapping[str, Callable[..., Value]], target: str) -> Callable[..., Value]:
-    """The rule that says `op` in `target`. Raises Violation("NotTranslatable") when there is none."""
-    rule = rules.get(op.defn.short)
-    if rule is None:
-        raise Violation("NotTranslatable", f"{target} has nothing like {op.defn.short}")
-    return rule
 
 
 def entry_point_name(entry: str, digest: str) -> str:

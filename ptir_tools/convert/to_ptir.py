@@ -36,7 +36,7 @@ class PtirEmit(Emit[Value]):
         self.body(self.source)
         if self.diagnostics.errors > before:
             return None
-        self.builder.results(*(self.values[x] for x in self.source.results if isinstance(x, Value)))  # type: ignore[misc]
+        self.builder.results(*(self.values[x] for x in self.source.results if isinstance(x, Value)))  # type: ignore[arg-type]
         labels = self.labels()
         main.attrs["input_locs"] = self.source.attrs.get("input_locs", {})
         if labels != [p.name for p in main.params]:

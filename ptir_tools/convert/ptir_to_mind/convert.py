@@ -11,6 +11,7 @@ from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, filled
+from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options
@@ -26,7 +27,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a MIND module has one function; @{other.name} is not the entry", other.loc)
-    new = MindEmit(RULES, program.main, diagnostics, options).run()
+    new = MindEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.core.arrays import numpy_dtype, pack
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Literal, Operand, Program, Value
@@ -50,7 +49,7 @@ class Broadcast:
 class MindEmit(Emit["Value | Broadcast"]):
     """A MIND module in the making. What a value becomes is a value, or a broadcast that is not made yet."""
 
-    dialect, title, help, patterns = "mind", "MIND", HELP, PATTERNS
+    dialect, title, help = "mind", "MIND", HELP
 
     def spelled(self, name: str) -> str:
         """`name` in MIND's letters."""
@@ -84,7 +83,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         """Set the outputs when all of them are there."""
         try:
             require(bool(self.source.results), NOT_TRANSLATABLE, "a MIND module has an output")
-            if all(isinstance(x, Literal) or self.values.get(x) is not None for x in self.source.results):  # type: ignore[call-overload]
+            if all(isinstance(x, Literal) or self.values.get(x) is not None for x in self.source.results):  # type: ignore[arg-type]
                 self.builder.results(*map(self.result, self.source.results))
         except Violation as violation:
             self.refuse_results(violation)

@@ -38,20 +38,25 @@ def relu(op: Op, options: Options) -> Match | None:
 
 
 def mean(op: Op, options: Options) -> Match | None:
-    """A sum divided by the number of its terms is Mean."""
+    """A sum divided by the number of its terms is Mean; a reshape between the two follows it, unless it only keeps the axes."""
     total, count = op.operands
-    reduce = defined_by(total, "reduce_sum")
+    view = defined_by(total, "reshape")
+    reduce = defined_by(view.operands[0] if view else total, "reduce_sum")
     if reduce is None:
         return None
     x, named = reduce.operands[0], reduce.defn.named(reduce.attrs)
     t = type_of(x)
     if not t.is_static or (t.rank and not named["axes"]) or {named["accum_dtype"], named["out_dtype"]} - {None, t.dtype}:
         return None
-    n = prod(t.static_shape[a] for a in named["axes"])
-    if not n or splat_of(count) != n:
+    axes = {a % t.rank for a in named["axes"]}
+    if not (n := prod(t.static_shape[a] for a in axes)) or splat_of(count) != n:
         return None
-    attrs = {"axes": named["axes"], "keepdims": named["keepdims"]}
-    return Match((x,), lambda emit, op, x: emit.last("Mean", emit.value(x), **attrs))
+    shape = type_of(op.result).shape
+    keeps = bool(named["keepdims"] or (view and shape == tuple(1 if i in axes else d for i, d in enumerate(t.shape))))
+    attrs = {"axes": named["axes"], "keepdims": keeps}
+    if view is None or keeps:
+        return Match((x,), lambda emit, op, x: emit.last("Mean", emit.value(x), **attrs))
+    return Match((x,), lambda emit, op, x: emit.last("Reshape", emit("Mean", emit.value(x), **attrs), new_shape=shape))
 
 
 def strided_slice(op: Op, options: Options) -> Match | None:
@@ -82,24 +87,30 @@ def strided_slice(op: Op, options: Options) -> Match | None:
 
 
 def conv2d(op: Op, options: Options) -> Match | None:
-    """Patches of an NHWC image times a reshaped HWCF filter is Conv2d."""
-    patches, matrix = defined_by(op.operands[0], "extract_patches"), defined_by(op.operands[1], "reshape")
+    """Patches of an NHWC image times a matrix is Conv2d by that matrix in the shape HWCF."""
+    patches, matrix = defined_by(op.operands[0], "extract_patches"), op.operands[1]
     axes = op.attr("batch_lhs"), op.attr("contract_lhs"), op.attr("contract_rhs")
-    if patches is None or matrix is None or axes != ((), (3,), (0,)):
+    if patches is None or type_of(matrix).rank != 2 or axes not in (((), (3,), (0,)), ((), (-1,), (0,)), ((), (3,), (-2,))):
         return None
-    x, f = patches.operands[0], matrix.operands[0]
-    image, filter = type_of(x), type_of(f)
-    if image.rank != 4 or filter.rank != 4 or not (image.is_static and filter.is_static):
+    x, image = patches.operands[0], type_of(patches.operands[0])
+    if image.rank != 4 or not (image.is_static and type_of(matrix).is_static):
         return None
-    window = filter.static_shape[:2]
-    plain = {op.attr("accum_dtype"), op.attr("out_dtype")} <= {None, image.dtype} and not patches.attr("pad_value").value
-    if not plain or patches.attr("window") != window or patches.attr("dilation") != (1, 1) or filter.shape[2] != image.shape[3]:
+    window, strides = tuple(patches.attr("window")), patches.attr("strides")
+    shape = (*window, image.static_shape[3], type_of(matrix).static_shape[1])
+    one_dtype = {op.attr("accum_dtype"), op.attr("out_dtype")} <= {None, image.dtype}
+    if not one_dtype or patches.attr("pad_value").value or tuple(patches.attr("dilation")) != (1, 1) or 0 in shape:
         return None
-    if type_of(matrix.result).shape != (prod(filter.static_shape[:3]), filter.shape[3]):
-        return None
-    strides = patches.attr("strides")
-    attrs = {"strides": strides, "padding": _padding(image.static_shape, filter.static_shape, strides, patches.attr("padding"))}
-    return Match((x, f), lambda emit, op, x, f: emit.last("Conv2d", emit.value(x), emit.value(f), **attrs))
+    view = defined_by(matrix, "reshape")
+    f = view.operands[0] if view is not None and type_of(view.operands[0]).shape == shape else matrix
+    attrs = {"strides": strides, "padding": _padding(image.static_shape, shape, strides, patches.attr("padding"))}
+
+    def rule(emit: Any, op: Op, x: Any, f: Any) -> Value:
+        filter = emit.value(f)
+        filter = filter if filter.type.shape == shape else emit("Reshape", filter, new_shape=shape)
+        made: Value = emit.last("Conv2d", emit.value(x), filter, **attrs)
+        return made
+
+    return Match((x, f), rule)
 
 
 def _padding(image: Shape, window: Shape, strides: Shape, pairs: Padding) -> Padding:

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op
-
-NOT_TRANSLATABLE = "NotTranslatable"
 
 
 @dataclass(slots=True, eq=False)

@@ -7,9 +7,10 @@ for is refused at every op at once (`NotTranslatable`). The largest blocks that 
 
 from __future__ import annotations
 
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
-from ptir_tools.convert.ptir_to_pto.link import joined
-from ptir_tools.convert.ptir_to_pto.partition import Cut, Tiling
+from ptir_tools.convert.ptir_to_pto.link import linked
+from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
@@ -18,8 +19,6 @@ from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import A3, find
-
-NOT_TRANSLATABLE = "NotTranslatable"
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -34,9 +33,9 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         diagnostics.error("UnknownTarget", f"`{options.target}` is no target", help="the targets are a3 and a5")
         return None
     main = prepared(program, target, options, diagnostics)
-    cut = Cut(main, Tiling(target, program.source), diagnostics, _unheld(main, diagnostics))
-    cut.run()
-    return None if diagnostics.errors > before else joined(main, cut)
+    partition = Partition(main, Tiler(target, program.source), diagnostics, _unheld(main, diagnostics))
+    partition.run()
+    return None if diagnostics.errors > before else linked(main, partition)
 
 
 def _unheld(main: Function, diagnostics: Diagnostics) -> list[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_pto.partition import Cut, Kernel
+from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition
 from ptir_tools.convert.ptir_to_pto.values import memory_type
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.ir import Function, Program, Value
@@ -14,26 +14,28 @@ from ptir_tools.dialects import load_dialect
 Names = Sequence[tuple[Value, str]]
 
 
-def joined(main: Function, cut: Cut) -> Program:
+def linked(main: Function, partition: Partition) -> Program:
     """The program of all kernels. Its parameters are those of `main`, memory between kernels, and memory for the results."""
     inputs = list(zip(main.params, map(spelled, main.attrs.get("input_names") or [p.name for p in main.params]), strict=True))
     results = [x for x in main.results if isinstance(x, Value)]
     outputs = list(zip(results, map(spelled, main.attrs.get("output_names") or [x.name for x in results]), strict=True))
-    if len(cut.kernels) == 1:
-        return cut.tiling.largest(cut.kernels[0], cut.shapes(cut.kernels[0]), spelled(main.name), inputs, outputs)
-    between = [(v, spelled(v.name)) for kernel in cut.kernels for v in kernel.outputs if v not in results]
+    if len(partition.kernels) == 1:
+        return partition.tiler.largest(
+            partition.kernels[0], partition.shapes(partition.kernels[0]), spelled(main.name), inputs, outputs
+        )
+    between = [(v, spelled(v.name)) for kernel in partition.kernels for v in kernel.outputs if v not in results]
     program, builder = single_function(load_dialect("pto"), spelled(main.name))
     program.main.loc = main.loc
     memory = {v: builder.param(memory_type(v), name) for v, name in (*inputs, *between, *outputs)}
-    for k, kernel in enumerate(cut.kernels):
+    for k, kernel in enumerate(partition.kernels):
         name = f"{program.main.name}_{k}"
-        made = cut.tiling.largest(kernel, cut.shapes(kernel), name, *_ports(kernel))
+        made = partition.tiler.largest(kernel, partition.shapes(kernel), name, *_signature(kernel))
         program.functions.insert(k, made.main)
         program.attrs = made.attrs
         builder.op("func.call", [memory[v] for v in (*kernel.inputs, *kernel.outputs)], callee=name, to=())
     return program
 
 
-def _ports(kernel: Kernel) -> tuple[Names, Names]:
+def _signature(kernel: Kernel) -> tuple[Names, Names]:
     """The parameters of a kernel by name."""
     return [(v, spelled(v.name)) for v in kernel.inputs], [(v, spelled(v.name)) for v in kernel.outputs]

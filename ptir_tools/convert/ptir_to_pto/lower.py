@@ -2,136 +2,140 @@
 
 from __future__ import annotations
 
-from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE, VIEWS
-from ptir_tools.convert.ptir_to_pto.block import Block
+from collections.abc import Callable
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
+from ptir_tools.convert.ptir_to_pto.axes import VIEWS
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
-from ptir_tools.convert.ptir_to_pto.emit import Rule
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
+from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.memory import reshaped
-from ptir_tools.convert.ptir_to_pto.tiling import COLUMN, FULL, ROW, SCALAR
-from ptir_tools.convert.ptir_to_pto.values import Piece
+from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, DType
 from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.types import tensor, tile
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
+TileRule = Callable[..., BlockValue]
 
-def joint(block: Block, op: Op, *pieces: Piece) -> str:
+
+def common_kind(emit: KernelEmit, op: Op, *values: BlockValue) -> str:
     """The kind of what is computed of pieces element by element; of scalars alone that of the result."""
-    kinds = {p.kind for p in pieces} - {SCALAR}
+    kinds = {p.kind for p in values} - {SCALAR}
     if not kinds:
-        kind = block.frame.kind(block.shapes.made[op.result])
+        kind = emit.layout.kind(emit.shapes.made[op.result])
         return kind if kind in (FULL, COLUMN) else ROW
     return kinds.pop() if len(kinds) == 1 else FULL
 
 
-def binary(short: str, commutes: bool = False) -> Rule:
+def binary(short: str, commutes: bool = False) -> TileRule:
     """A tile op of two tiles, of tile and scalar, or of a tile and one row or column."""
 
-    def rule(block: Block, op: Op, a: Piece, b: Piece) -> Piece:
-        kind = joint(block, op, a, b)
+    def rule(emit: KernelEmit, op: Op, a: BlockValue, b: BlockValue) -> BlockValue:
+        kind = common_kind(emit, op, a, b)
         if a.kind == b.kind == SCALAR:
-            a = block.spread(a, kind)
+            a = emit.spread(a, kind)
         if SCALAR in (a.kind, b.kind):
-            return block.make(f"{short}s", kind, a.dtype, a.value, b.value)
+            return emit.make(f"{short}s", kind, a.dtype, a.value, b.value)
         if commutes and b.kind == FULL:
             a, b = b, a
         if a.kind == FULL and b.kind != FULL and a.dtype.is_float:
             prefix = "rowexpand" if b.kind == COLUMN else "colexpand"
-            return block.make(prefix + short, FULL, a.dtype, a.value, b.value)
-        return block.make(short, kind, a.dtype, block.spread(a, kind).value, block.spread(b, kind).value)
+            return emit.make(prefix + short, FULL, a.dtype, a.value, b.value)
+        return emit.make(short, kind, a.dtype, emit.spread(a, kind).value, emit.spread(b, kind).value)
 
     return rule
 
 
-def unary(short: str) -> Rule:
+def unary(short: str) -> TileRule:
     """A tile op of one tile."""
 
-    def rule(block: Block, op: Op, x: Piece) -> Piece:
-        kind = joint(block, op, x)
-        return block.make(short, kind, x.dtype, block.spread(x, kind).value)
+    def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
+        kind = common_kind(emit, op, x)
+        return emit.make(short, kind, x.dtype, emit.spread(x, kind).value)
 
     return rule
 
 
-def absolute(block: Block, op: Op, x: Piece) -> Piece:
+def absolute(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     """Of integers the larger of both signs."""
     if x.dtype.is_float:
-        return unary("abs")(block, op, x)
-    return binary("max", commutes=True)(block, op, x, unary("neg")(block, op, x))
+        return unary("abs")(emit, op, x)
+    return binary("max", commutes=True)(emit, op, x, unary("neg")(emit, op, x))
 
 
-def comparison(mode: str) -> Rule:
+def comparison(mode: str) -> TileRule:
     """A mask of i8."""
 
-    def rule(block: Block, op: Op, a: Piece, b: Piece) -> Piece:
-        kind = joint(block, op, a, b)
-        left = block.spread(a, kind).value
+    def rule(emit: KernelEmit, op: Op, a: BlockValue, b: BlockValue) -> BlockValue:
+        kind = common_kind(emit, op, a, b)
+        left = emit.spread(a, kind).value
         if b.kind == SCALAR:
-            return block.make("cmps", kind, SI8, left, b.value, cmpMode=mode)
-        return block.make("cmp", kind, SI8, left, block.spread(b, kind).value, cmpMode=mode)
+            return emit.make("cmps", kind, SI8, left, b.value, cmpMode=mode)
+        return emit.make("cmp", kind, SI8, left, emit.spread(b, kind).value, cmpMode=mode)
 
     return rule
 
 
-def select(block: Block, op: Op, *pieces: Piece) -> Piece:
+def select(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
     """A mask and two tiles."""
-    require(pieces[0].kind != SCALAR, NOT_TRANSLATABLE, "a select on one condition for all elements is no tile op")
-    kind = joint(block, op, *pieces)
-    return block.make("sel", kind, pieces[1].dtype, *(block.spread(p, kind).value for p in pieces))
+    require(values[0].kind != SCALAR, NOT_TRANSLATABLE, "a select on one condition for all elements is no tile op")
+    kind = common_kind(emit, op, *values)
+    return emit.make("sel", kind, values[1].dtype, *(emit.spread(p, kind).value for p in values))
 
 
-def clamp(block: Block, op: Op, x: Piece, low: Piece, high: Piece) -> Piece:
+def clamp(emit: KernelEmit, op: Op, x: BlockValue, low: BlockValue, high: BlockValue) -> BlockValue:
     """The larger of tile and lower bound, the smaller of that and the upper one."""
-    return binary("min", commutes=True)(block, op, binary("max", commutes=True)(block, op, x, low), high)
+    return binary("min", commutes=True)(emit, op, binary("max", commutes=True)(emit, op, x, low), high)
 
 
-def cast(block: Block, op: Op, x: Piece) -> Piece:
+def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     """A conversion; floats to integers truncate and saturate in both IRs, integers that do not fit saturate in PTIR alone."""
     source, to = _dtype(op.operands[0]), _dtype(op.result)
     if source is to:
         return x
-    kind = joint(block, op, x)
-    value = block.spread(x, kind).value
+    kind = common_kind(emit, op, x)
+    value = emit.spread(x, kind).value
     if to is I1:
-        zero = block.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
-        return block.make("cmps", kind, SI8, value, zero, cmpMode="NE")
+        zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
+        return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
     wraps = source.is_integer and to.is_integer and not (to.min <= source.min and source.max <= to.max)
     require(not wraps, NOT_TRANSLATABLE, f"a cast from {source} to {to} saturates, pto.tile.cvt wraps")
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
-    return block.make("cvt", kind, to, value, rmode=rmode)
+    return emit.make("cvt", kind, to, value, rmode=rmode)
 
 
-def reduction(short: str) -> Rule:
+def reduction(short: str) -> TileRule:
     """A reduction of rows or columns: sums go in f32, as PTIR's do by default."""
 
-    def rule(block: Block, op: Op, x: Piece) -> Piece:
+    def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         accum = op.attr("accum_dtype")
         same = _dtype(op.result) is x.dtype and accum in (None, F32 if x.dtype.is_float else x.dtype)
         require(same, NOT_TRANSLATABLE, f"a row of {x.dtype} is reduced in f32 to {x.dtype}, not in {accum}")
-        dims = block.shapes.reads[op, 0].dims
+        dims = emit.shapes.reads[op, 0].dims
         lost = {a for d in op.attr("axes") for a in dims[d % len(dims)]}
         if not lost:  # an extent of 1
             return x
-        if block.frame.column not in lost:
-            return block.make(f"col{short}", ROW, x.dtype, block.spread(x).value)
-        rows = block.target.dtypes[f"row{short}"]
+        if emit.layout.column not in lost:
+            return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
+        rows = emit.target.dtypes[f"row{short}"]
         if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
-            return block.make(f"row{short}", COLUMN, x.dtype, block.spread(x).value)
-        return _turned(block, short, block.spread(x))
+            return emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value)
+        return _turned(emit, short, emit.spread(x))
 
     return rule
 
 
-def _turned(block: Block, short: str, x: Piece) -> Piece:
+def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
     """Rows of integers reduced as columns."""
-    rows, columns = block.blocks.rows, block.blocks.columns
-    turned = block.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=block.name)
-    made = block.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=block.name)
-    return Piece(COLUMN, reshaped(block, made, block.type_of(COLUMN, x.dtype), block.existing(COLUMN)))
+    rows, columns = emit.blocks.rows, emit.blocks.columns
+    turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
+    made = emit.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=emit.name)
+    return BlockValue(COLUMN, reshaped(emit, made, emit.type_of(COLUMN, x.dtype), emit.existing(COLUMN)))
 
 
-def copy(block: Block, op: Op, x: Piece) -> Piece:
+def copy(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     """A view that is wanted in memory."""
     return x
 

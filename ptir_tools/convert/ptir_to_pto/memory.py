@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
-from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat, size
-from ptir_tools.convert.ptir_to_pto.block import Block
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat, size
 from ptir_tools.convert.ptir_to_pto.kernel import Read
-from ptir_tools.convert.ptir_to_pto.tiling import COLUMN, FULL, POINT, ROW, SCALAR
-from ptir_tools.convert.ptir_to_pto.values import Piece, number
+from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, POINT, ROW, SCALAR
+from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Literal, Operand, Value
@@ -18,6 +19,9 @@ from ptir_tools.core.types import MemRefType, TensorType, TileType, scalar, tile
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT
+
+if TYPE_CHECKING:
+    from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 
 _ZERO: Operand = number(0)
 
@@ -43,26 +47,26 @@ class Window:
     valid: list[Operand]
 
 
-def window(block: Block, memory: Value, dims: Dims, parts: Mapping[int, Part], starts: Sequence[int] = ()) -> Window:
+def window(emit: KernelEmit, memory: Value, dims: Dims, parts: Mapping[int, Part], starts: Sequence[int] = ()) -> Window:
     """The window of a memory with `dims`, from `starts` on, that holds `parts`, by dimension, and of all other axes where the
     block is."""
     indices, offsets, steps, view = list[Operand](), list[Operand](), list[int](), False
     for d, axes in enumerate(dims):
         part = parts.get(d)
         if part is None or part.axis is None:
-            start, offset, step = index(block, axes), _ZERO, 1
+            start, offset, step = index(emit, axes), _ZERO, 1
         else:
             outer, inner = _around(axes, part.axis)
             step = size(inner)
-            offset = index(block, axes, without=part.axis) if step > 1 else _ZERO
-            start = part.start if step > 1 else _sum(block, index(block, outer, part.axis.size), part.start)
+            offset = index(emit, axes, without=part.axis) if step > 1 else _ZERO
+            start = part.start if step > 1 else _sum(emit, index(emit, outer, part.axis.size), part.start)
             view = view or step > 1
         first = number(starts[d] if starts else 0)
-        indices.append(start if step > 1 else _sum(block, start, first))
-        offsets.append(_sum(block, offset, first) if step > 1 else offset)
+        indices.append(start if step > 1 else _sum(emit, start, first))
+        offsets.append(_sum(emit, offset, first) if step > 1 else offset)
         steps.append(step)
     if view:
-        memory = _strided(block, memory, dims, parts, offsets, steps)
+        memory = _strided(emit, memory, dims, parts, offsets, steps)
     shape = tuple(parts[d].size if d in parts else 1 for d in range(len(dims)))
     some = any(p.valid is not None for p in parts.values())
     valid = [_existing(parts.get(d)) for d in range(len(dims))] if some else []
@@ -80,7 +84,7 @@ def _around(axes: Dim, axis: Axis) -> tuple[Dim, Dim]:
 
 
 def _strided(
-    block: Block, memory: Value, dims: Dims, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
+    emit: KernelEmit, memory: Value, dims: Dims, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
 ) -> Value:
     """The view of a memory that has every step-th element of a dimension, from an offset on."""
     t = memory.type
@@ -88,72 +92,72 @@ def _strided(
     shape = [parts[d].axis.size if step > 1 else n for d, (n, step) in enumerate(zip(t.shape, steps, strict=True))]  # type: ignore[union-attr]
     to = view_type(t, tuple(shape), [constant(x) for x in offsets], list(steps))
     sizes = [number(n) for n in shape]  # type: ignore[arg-type]
-    return block.builder.op("memref.subview", memory, offsets, sizes, list(map(number, steps)), to=to, name=memory.name)
+    return emit.builder.op("memref.subview", memory, offsets, sizes, list(map(number, steps)), to=to, name=memory.name)
 
 
-def index(block: Block, axes: Dim, scale: int = 1, without: Axis | None = None) -> Operand:
+def index(emit: KernelEmit, axes: Dim, scale: int = 1, without: Axis | None = None) -> Operand:
     """Where the block is in a product of axes, the outermost first, times `scale`."""
     at: Operand = number(0)
     for k, axis in enumerate(axes):
         if axis is not without:
-            at = _sum(block, at, _times(block, block.at[axis], size(axes[k + 1 :]) * scale))
+            at = _sum(emit, at, _times(emit, emit.at[axis], size(axes[k + 1 :]) * scale))
     return at
 
 
-def _times(block: Block, x: Operand, factor: int) -> Operand:
+def _times(emit: KernelEmit, x: Operand, factor: int) -> Operand:
     if factor == 1 or constant(x) == 0:
         return x
-    return block.builder.op("muli", _value(block, x), block.constant(number(factor)))
+    return emit.builder.op("muli", _value(emit, x), emit.constant(number(factor)))
 
 
-def _sum(block: Block, x: Operand, y: Operand) -> Operand:
+def _sum(emit: KernelEmit, x: Operand, y: Operand) -> Operand:
     if constant(x) == 0 or constant(y) == 0:
         return y if constant(x) == 0 else x
-    return block.builder.op("addi", _value(block, x), _value(block, y))
+    return emit.builder.op("addi", _value(emit, x), _value(emit, y))
 
 
-def _value(block: Block, x: Operand) -> Value:
+def _value(emit: KernelEmit, x: Operand) -> Value:
     """Arithmetic takes values only."""
-    return block.constant(x) if isinstance(x, Literal) else x  # type: ignore[return-value]
+    return emit.constant(x) if isinstance(x, Literal) else x  # type: ignore[return-value]
 
 
 # Pieces
 
 
-def _parts(block: Block, dims: Dims) -> tuple[dict[int, Part], bool]:
+def _parts(emit: KernelEmit, dims: Dims) -> tuple[dict[int, Part], bool]:
     """What a block holds of a memory's dimensions, and whether its columns stand before its rows."""
-    frame, found = block.frame, dict[int, Part]()
+    layout, found = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
-    for name, axis, n in (("rows", frame.row, block.blocks.rows), ("columns", frame.column, block.blocks.columns)):
+    for name, axis, n in (("rows", layout.row, emit.blocks.rows), ("columns", layout.column, emit.blocks.columns)):
         for d in (d for d, axes in enumerate(dims) if axis in axes):
             require(d not in found, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
             assert axis is not None
-            found[d] = Part(axis, block.at[axis], n, block.valid[name])
+            found[d] = Part(axis, emit.at[axis], n, emit.valid[name])
             places[name] = d
     return found, places.get("columns", 0) < places.get("rows", -1)
 
 
-def load(block: Block, read: Read) -> Piece:
+def load(emit: KernelEmit, read: Read) -> BlockValue:
     """The block of what is in memory; what is the same for all blocks is loaded before the loops."""
     assert isinstance(read.base, Value)
-    memory, dims, name = block.memory[read.base], read.memory or ((),), read.base.name
-    kind, outer = block.frame.kind(dims), block.builder.block
-    parts, turned = _parts(block, dims)
+    memory, dims, name = emit.memory[read.base], read.memory or ((),), read.base.name
+    kind, outer = emit.layout.kind(dims), emit.builder.block
+    parts, turned = _parts(emit, dims)
     if kind == POINT:
         parts = {len(dims) - 1: Part(None, number(0), _unit(memory), number(1))}
     elif not parts:  # a row where nothing is more than one
-        parts = {len(dims) - 1: Part(None, number(0), block.blocks.columns, block.valid["columns"])}
-    if all(isinstance(block.at[a], Literal) for a in flat(dims)):
-        block.builder.block = block.top
-    w = window(block, memory, dims, parts, read.starts)
+        parts = {len(dims) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
+    if all(isinstance(emit.at[a], Literal) for a in flat(dims)):
+        emit.builder.block = emit.top
+    w = window(emit, memory, dims, parts, read.starts)
     t = memory.type
     assert isinstance(t, MemRefType)
-    made = block.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
+    made = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
     if kind == POINT:
-        block.builder.block = outer
-        return _point(block, made)
-    piece = Piece(kind, _upright(block, made, kind, turned))
-    block.builder.block = outer
+        emit.builder.block = outer
+        return _point(emit, made)
+    piece = BlockValue(kind, _upright(emit, made, kind, turned))
+    emit.builder.block = outer
     return piece
 
 
@@ -163,72 +167,72 @@ def _unit(memory: Value) -> int:
     return ALIGNMENT // size
 
 
-def _upright(block: Block, x: Value, kind: str, turned: bool) -> Value:
+def _upright(emit: KernelEmit, x: Value, kind: str, turned: bool) -> Value:
     """A loaded tile as one of the block's rows and columns."""
-    to = block.type_of(kind, x.type.dtype)  # type: ignore[attr-defined]
+    to = emit.type_of(kind, x.type.dtype)  # type: ignore[attr-defined]
     if not turned:
-        return reshaped(block, x, to, block.existing(kind))
-    valid = block.existing(kind)[::-1]
-    x = reshaped(block, x, tile(to.dtype, to.shape[::-1]), valid)
-    return block.builder.op("tile.trans", x, [], [], to=to, name=x.name)
+        return reshaped(emit, x, to, emit.existing(kind))
+    valid = emit.existing(kind)[::-1]
+    x = reshaped(emit, x, tile(to.dtype, to.shape[::-1]), valid)
+    return emit.builder.op("tile.trans", x, [], [], to=to, name=x.name)
 
 
-def counted(block: Block, read: Read) -> Piece:
+def counted(emit: KernelEmit, read: Read) -> BlockValue:
     """The numbers from 0 along one axis of the block, made and not loaded."""
     x = read.base
     assert isinstance(x, Value) and isinstance(x.type, TensorType) and x.op is not None
     d = x.op.attr("axis") % x.type.rank
     dtype, axes, first = x.type.dtype, read.memory[d], number(read.starts[d] if read.starts else 0)
     require(len(axes) <= 1, NOT_TRANSLATABLE, "numbers are counted along an axis that a reshape splits")
-    start = block.builder.op("index_cast", _value(block, _sum(block, index(block, axes), first)), to=scalar(SI32))
-    if not {block.frame.row, block.frame.column}.intersection(axes):
-        value = block.builder.op("sitofp" if dtype.is_float else "index_cast", start, to=scalar(dtype))
-        return Piece(SCALAR, value)
-    kind, n = (ROW, block.blocks.columns) if block.frame.column in axes else (COLUMN, block.blocks.rows)
-    row = block.builder.op("tile.ci", start, [], [], to=tile(SI32, (1, n)), name=x.name)
-    return Piece(kind, block.converted(reshaped(block, row, block.type_of(kind, SI32), []), dtype))
+    start = emit.builder.op("index_cast", _value(emit, _sum(emit, index(emit, axes), first)), to=scalar(SI32))
+    if not {emit.layout.row, emit.layout.column}.intersection(axes):
+        value = emit.builder.op("sitofp" if dtype.is_float else "index_cast", start, to=scalar(dtype))
+        return BlockValue(SCALAR, value)
+    kind, n = (ROW, emit.blocks.columns) if emit.layout.column in axes else (COLUMN, emit.blocks.rows)
+    row = emit.builder.op("tile.ci", start, [], [], to=tile(SI32, (1, n)), name=x.name)
+    return BlockValue(kind, emit.converted(reshaped(emit, row, emit.type_of(kind, SI32), []), dtype))
 
 
-def _point(block: Block, x: Value) -> Piece:
+def _point(emit: KernelEmit, x: Value) -> BlockValue:
     """One element as a row: spread over the first row of some, of which the largest is taken."""
     n = prod(x.type.shape)  # type: ignore[attr-defined]
-    columns, valid = block.blocks.columns, block.valid["columns"] or number(block.blocks.columns)
+    columns, valid = emit.blocks.columns, emit.valid["columns"] or number(emit.blocks.columns)
     dtype = x.type.dtype  # type: ignore[attr-defined]
-    x = reshaped(block, x, tile(dtype, (n, 1)), [number(1), number(1)])
-    x = block.builder.op("tile.rowexpand", x, [number(1), valid], [], to=tile(dtype, (n, columns)), name=x.name)
-    return block.make("colmax", ROW, dtype, x)
+    x = reshaped(emit, x, tile(dtype, (n, 1)), [number(1), number(1)])
+    x = emit.builder.op("tile.rowexpand", x, [number(1), valid], [], to=tile(dtype, (n, columns)), name=x.name)
+    return emit.make("colmax", ROW, dtype, x)
 
 
-def store(block: Block, piece: Piece, memory: Value, dims: Dims) -> None:
+def store(emit: KernelEmit, piece: BlockValue, memory: Value, dims: Dims) -> None:
     """The block of what a kernel makes into its memory."""
     dims = dims or ((),)
-    kind = block.frame.kind(dims)
-    parts, turned = _parts(block, dims)
-    piece = _fitting(block, piece, kind)
+    kind = emit.layout.kind(dims)
+    parts, turned = _parts(emit, dims)
+    piece = _fitting(emit, piece, kind)
     made = piece.value
     assert isinstance(made.type, TileType)
     if kind == POINT or not parts:
         parts = {len(dims) - 1: Part(None, number(0), prod(made.type.shape), number(1))}  # type: ignore[arg-type]
     if turned:
-        made = block.builder.op("tile.trans", made, [], [], to=tile(piece.dtype, made.type.shape[::-1]), name=made.name)
-    w = window(block, memory, dims, parts)
-    made = reshaped(block, made, tile(piece.dtype, w.shape), w.valid)
-    block.builder.op("tile.store", made, w.memory, w.indices, w.valid, [])
+        made = emit.builder.op("tile.trans", made, [], [], to=tile(piece.dtype, made.type.shape[::-1]), name=made.name)
+    w = window(emit, memory, dims, parts)
+    made = reshaped(emit, made, tile(piece.dtype, w.shape), w.valid)
+    emit.builder.op("tile.store", made, w.memory, w.indices, w.valid, [])
 
 
-def _fitting(block: Block, piece: Piece, kind: str) -> Piece:
+def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:
     """A piece with the rows and columns that its memory has, and no more; one element may be the first of more."""
     if kind == POINT:
-        return block.spread(piece, ROW) if piece.kind == SCALAR else piece
+        return emit.spread(piece, ROW) if piece.kind == SCALAR else piece
     if piece.kind == FULL and kind != FULL:
-        return block.make("colmax" if kind == ROW else "rowmax", kind, piece.dtype, piece.value)
+        return emit.make("colmax" if kind == ROW else "rowmax", kind, piece.dtype, piece.value)
     if {piece.kind, kind} == {ROW, COLUMN}:
-        return _fitting(block, block.spread(piece), kind)
-    return block.spread(piece, kind)
+        return _fitting(emit, emit.spread(piece), kind)
+    return emit.spread(piece, kind)
 
 
-def reshaped(block: Block, x: Value, to: TileType, valid: Sequence[Operand]) -> Value:
+def reshaped(emit: KernelEmit, x: Value, to: TileType, valid: Sequence[Operand]) -> Value:
     """`x` as a tile of another shape; `valid` is of that shape."""
     if x.type.shape == to.shape:  # type: ignore[attr-defined]
         return x
-    return block.builder.op("tile.reshape", x, list(valid), [], to=to, name=x.name)
+    return emit.builder.op("tile.reshape", x, list(valid), [], to=to, name=x.name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE, VIEWS
-from ptir_tools.convert.ptir_to_pto.emit import Emit
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import VIEWS
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes, source, unfit
+from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
-from ptir_tools.convert.ptir_to_pto.tiling import Blocks, Frame, frames
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
 from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Value
 from ptir_tools.core.opdef import operand_type
@@ -23,7 +24,7 @@ TOO_LARGE = "CapacityExceeded"
 _LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
 
-Ports = Sequence[tuple[Value, str]]  # parameters by name
+Signature = Sequence[tuple[Value, str]]  # parameters by name
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +38,7 @@ class Kernel:
     outputs: list[Value] = field(default_factory=list)
 
 
-class Tiling:
+class Tiler:
     """Makes PTO of single kernels."""
 
     def __init__(self, target: Target, source: Source | None) -> None:
@@ -47,20 +48,20 @@ class Tiling:
     def smallest(self, kernel: Kernel, shapes: Shapes) -> Diagnostics:
         """What is wrong with a kernel in the smallest blocks of its best frame."""
         first = Diagnostics(self.source)
-        for i, frame in enumerate(frames(shapes)):
-            *_, least = frame.blocks()
+        for i, layout in enumerate(layouts(shapes)):
+            *_, least = layout.blocks()
             inputs, outputs = ([(v, v.name) for v in values] for values in (kernel.inputs, kernel.outputs))
-            _, report = self.made(shapes, frame, least, "main", inputs, outputs, events=False)
+            _, report = self.made(shapes, layout, least, "main", inputs, outputs, events=False)
             if not report.errors:
                 return report
             first = report if i == 0 else first
         return first
 
-    def largest(self, kernel: Kernel, shapes: Shapes, name: str, inputs: Ports, outputs: Ports) -> Program:
+    def largest(self, kernel: Kernel, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
         """A kernel that fits, in the largest blocks that do."""
-        for frame in frames(shapes):
-            for blocks in frame.blocks():
-                made, report = self.made(shapes, frame, blocks, name, inputs, outputs)
+        for layout in layouts(shapes):
+            for blocks in layout.blocks():
+                made, report = self.made(shapes, layout, blocks, name, inputs, outputs)
                 if not report.errors:
                     return made
                 if any(d.code != TOO_LARGE for d in report if d.severity is Severity.ERROR):
@@ -68,11 +69,18 @@ class Tiling:
         raise AssertionError(f"{name} fitted before")
 
     def made(
-        self, shapes: Shapes, frame: Frame, blocks: Blocks, name: str, inputs: Ports, outputs: Ports, events: bool = True
+        self,
+        shapes: Shapes,
+        layout: Layout,
+        blocks: Blocks,
+        name: str,
+        inputs: Signature,
+        outputs: Signature,
+        events: bool = True,
     ) -> tuple[Program, Diagnostics]:
         """A kernel as a function in blocks of one size, and what is wrong with it."""
         report = Diagnostics(self.source)
-        emit = Emit(name, shapes, frame, blocks, self.target, rules=RULES, report=report)
+        emit = KernelEmit(RULES, name, shapes, layout, blocks, self.target, report)
         program = emit.run(inputs, outputs)
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:
@@ -81,12 +89,12 @@ class Tiling:
         return program, report
 
 
-class Cut:
+class Partition:
     """The kernels of a function, in order. What cannot be said is reported."""
 
-    def __init__(self, main: Function, tiling: Tiling, diagnostics: Diagnostics, lost: Iterable[Value] = ()) -> None:
+    def __init__(self, main: Function, tiler: Tiler, diagnostics: Diagnostics, lost: Iterable[Value] = ()) -> None:
         self.main = main
-        self.tiling = tiling
+        self.tiler = tiler
         self.diagnostics = diagnostics
         self.kernels: list[Kernel] = []
         self.where: dict[Value, int] = {}  # the kernel that makes a value
@@ -103,7 +111,7 @@ class Cut:
             if not op.defn.is_constant and op.defn.short != COUNT and (op.defn.short not in VIEWS or op.result in results):
                 self.place(op)
         for kernel in self.kernels:
-            self._ports(kernel, self.shapes(kernel))
+            self._signature(kernel, self.shapes(kernel))
 
     def place(self, op: Op) -> None:
         """Let a kernel compute `op`, or report why none can."""
@@ -176,15 +184,15 @@ class Cut:
         """What keeps ops from being one kernel."""
         try:
             shapes = self.shapes(kernel)
-            self._ports(kernel, shapes)
-            report = self.tiling.smallest(kernel, shapes)
+            self._signature(kernel, shapes)
+            report = self.tiler.smallest(kernel, shapes)
         except Violation as violation:
-            report = Diagnostics(self.tiling.source)
+            report = Diagnostics(self.tiler.source)
             report.violation(violation, violation.loc or kernel.body[-1].loc)
         errors = (replace(d, code=NOT_TRANSLATABLE) for d in report if d.severity is Severity.ERROR)
         return list(dict.fromkeys(errors))
 
-    def _ports(self, kernel: Kernel, shapes: Shapes) -> None:
+    def _signature(self, kernel: Kernel, shapes: Shapes) -> None:
         """What a kernel reads and leaves in memory."""
         made, inside = shapes.made, set(kernel.body)
         bases = (r.base for r in shapes.reads.values())

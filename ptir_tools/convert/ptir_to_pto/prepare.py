@@ -6,14 +6,15 @@ from collections.abc import Callable, Container
 from math import prod
 from typing import Any
 
-from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.functions import CURVES
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS, unfit
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Value, clone
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
@@ -26,10 +27,10 @@ def prepared(program: Program, target: Target, options: Options, diagnostics: Di
     if any(op.defn.short == "layer_norm" for op in program.main.body):
         program = clone(program)
         run_pipeline(program, "decompose", PassContext())
-    return _Prepare(program, target, options, diagnostics).run()
+    return _Preparation(program, target, options, diagnostics).run()
 
 
-class _Prepare:
+class _Preparation:
     def __init__(self, program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> None:
         self.main = program.main
         self.target = target
@@ -57,9 +58,11 @@ class _Prepare:
     def op(self, op: Op) -> None:
         """One op of the source."""
         operands = [self.operand(x) for x in op.operands]
-        expand: dict[str, Callable[..., Value]] = dict.fromkeys(REDUCTIONS, self.reduction) | dict.fromkeys(CURVES, self.curve)
+        expand: dict[str, Callable[..., Value]] = dict.fromkeys(REDUCTIONS, self.reduction) | dict.fromkeys(
+            APPROXIMATIONS, self.approximation
+        )
         expand["dot_general"] = self.product
-        if (rule := expand.get(op.defn.short)) is not None and _static(op) and not _dtype(op.result).is_complex:
+        if (rule := expand.get(op.defn.short)) is not None and _fits(op):
             made = rule(op, *operands)
         elif op.defn.is_constant and element_of(op.attr("value")) is None:
             made = self.constant(op.attr("value"), op.result.name, op.loc)
@@ -108,9 +111,9 @@ class _Prepare:
 
     # Ops made of others
 
-    def curve(self, op: Op, x: Operand) -> Value:
+    def approximation(self, op: Op, x: Operand) -> Value:
         """A function of floats, in f32."""
-        made = CURVES[op.defn.short](self.b, self.cast(x, F32))
+        made = APPROXIMATIONS[op.defn.short](self.b, self.cast(x, F32))
         if _dtype(op.result) is not F32:
             return self.cast(made, _dtype(op.result), op.result.name)
         made.name = self.b.name(op.result.name)
@@ -207,11 +210,10 @@ def _needed(main: Function) -> set[Op]:
     return found
 
 
-def _static(op: Op) -> bool:
-    """Whether all is of extents that are numbers, and no element of a tuple: what is not is refused as it is."""
-    types = [x.type for x in (*op.operands, *op.results) if not isinstance(x, Element)]
-    whole = len(types) == len(op.operands) + len(op.results)
-    return whole and all(isinstance(t, TensorType) and t.is_static for t in types)
+def _fits(op: Op) -> bool:
+    """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
+    named = not any(isinstance(x, Element) for x in op.operands)
+    return named and not any(unfit(operand_type(x)) for x in (*op.operands, *op.results))
 
 
 def _tensor(x: Operand) -> TensorType:

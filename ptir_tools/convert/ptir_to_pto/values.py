@@ -17,7 +17,7 @@ _WIDER = {F16: (F32,), BF16: (F32,), SI8: (SI16, SI32), UI8: (SI16, SI32), SI16:
 
 
 @dataclass(slots=True, frozen=True)
-class Piece:
+class BlockValue:
     """A value in the block at hand: a tile of the frame's rows and columns, of one of them, or a scalar."""
 
     kind: str

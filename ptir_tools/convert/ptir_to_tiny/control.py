@@ -1,89 +1,111 @@
-"""PTIR to Tiny: control flow whose trips are known. A cond computes both regions and chooses, a scan is unrolled."""
+"""PTIR to Tiny: control flow whose trip counts are known. A cond computes both regions and chooses, a scan is unrolled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Data, Emit, Rule
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule, tensor_type
+from ptir_tools.convert.ptir_to_tiny.elementwise import mixed
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
+from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.types import Shape, TensorType, TupleType, Type
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.dialects.ptir.ops.control import pack, result_types
 
 UNROLLED = 1024  # steps of a scan at most
 
 
-def _cond(emit: Emit) -> Data:
+def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:
     """WHERE between the results of both regions."""
     emit.note("both regions of the cond are computed, and WHERE chooses")
-    pred, arguments = emit.operand(0), [emit.data(i) for i in range(1, len(emit.op.operands))]
-    chosen, other = (emit.to.block(r, arguments) for r in emit.op.regions)
-    triples = zip(chosen, other, result_types(emit.op), strict=True)
-    return _packed(emit, [_choice(emit, pred, a, b, t) for a, b, t in triples])
+    start = len(emit.builder.block.body)
+    chosen, other = _blocks(emit, op.regions, arguments)
+    require_read(pred)
+    test = emit.operand(pred)
+    triples = zip(chosen, other, result_types(op), strict=True)
+    return _packed(emit, [_choice(emit, test, a, b, t) for a, b, t in triples], start)
 
 
-def _choice(emit: Emit, pred: Operand, a: Data, b: Data, t: Type) -> Data:
+def _blocks(emit: TinyEmit, regions: Sequence[Region], arguments: Sequence[Data | None]) -> list[list[Data]]:
+    """What the results of each region become, after the errors in all of them were reported. Raises InError."""
+    found: list[list[Data]] = []
+    for region in regions:
+        with suppress(InError):
+            found.append(emit.block(region, arguments))
+    if len(found) < len(regions):
+        raise InError
+    return found
+
+
+def require_read(*data: Data | None) -> None:
+    """Raise InError where an operand is in error."""
+    if None in data:
+        raise InError
+
+
+def _choice(emit: TinyEmit, pred: Operand, a: Data, b: Data, t: Type) -> Data:
     """WHERE between two results, element by element of tuples."""
     if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(t, TupleType):
         return tuple(_choice(emit, pred, *parts) for parts in zip(a, b, t.elements, strict=True))
     assert isinstance(t, TensorType) and not isinstance(a, tuple) and not isinstance(b, tuple)
-    return _where(emit, pred, a, b, t)
-
-
-def _where(emit: Emit, pred: Operand, a: Operand, b: Operand, t: TensorType) -> Operand:
     if a is b:
         return a
-    if isinstance(pred, Value) and t.shape:
+    if isinstance(pred, Literal):
+        return a if any(pred.data or b"") else b
+    if t.shape:
         pred = emit("EXPAND", pred, result_shape=t.shape, broadcast_dimensions=())
-    if isinstance(a, Literal) and isinstance(b, Literal):
-        a = emit.whole(a, t.shape)
-    return emit("WHERE", pred, a, b)
+    return emit("WHERE", pred, *mixed(emit, (a, b)))
 
 
-def _scan(emit: Emit) -> Data:
+def _scan(emit: TinyEmit, op: Op, *operands: Data) -> Data:
     """One copy of the body per step, on slices of the inputs; the outputs are put together."""
-    count = emit.op.attr("carry_count")
-    steps = emit.shape_of(count)[0]
+    count, start = op.attr("carry_count"), len(emit.builder.block.body)
+    steps = tensor_type(op.operands[count]).shape[0]
     help = "give the extent with --bind"
     if not isinstance(steps, int):
         raise Violation(NOT_TRANSLATABLE, f"a scan of {steps} steps cannot be unrolled", help=help)
     require(steps <= UNROLLED, NOT_TRANSLATABLE, f"a scan of {steps} steps: no more than {UNROLLED} are unrolled")
     emit.note(f"the scan is unrolled: {steps} steps")
-    carry, inputs = [emit.data(i) for i in range(count)], range(count, len(emit.op.operands))
+    carry, inputs = list(operands[:count]), operands[count:]
     rows: list[list[Data]] = []
-    (body,) = emit.op.regions
+    (body,) = op.regions
     for step in range(steps):
-        returned = emit.to.block(body, [*carry, *(_slice(emit, i, step) for i in inputs)])
+        returned = emit.block(body, [*carry, *(None if x is None else _row(emit, x, step) for x in inputs)])
         carry = returned[:count]
         rows.append(returned[count:])
-    stacks = [_stack(emit, [row[i] for row in rows], t) for i, t in enumerate(result_types(emit.op)[count:])]
-    return _packed(emit, [*carry, *stacks])
+    stacks = [_stack(emit, [row[i] for row in rows], t) for i, t in enumerate(result_types(op)[count:])]
+    require_read(*carry)
+    return _packed(emit, [*carry, *stacks], start)
 
 
-def _slice(emit: Emit, i: int, step: int) -> Operand:
-    """Row `step` of operand `i`."""
-    x, shape = emit.operand(i), emit.shape_of(i)
-    if isinstance(x, Literal):
-        return x
-    row = emit("SHRINK", x, lo=(step, *(0 for _ in shape[1:])), hi=(step + 1, *shape[1:]))
+def _row(emit: TinyEmit, x: Data, step: int) -> Operand:
+    """Row `step` of an input."""
+    if isinstance(x, Literal) and x.data is not None:
+        t = tensor(x.type.dtype, x.type.shape[1:])
+        return Literal(t, x.data, splat=True) if x.splat else to_literal(from_literal(x)[step], t)
+    v = emit.node(x)
+    shape = tensor_type(v).shape
+    row = emit("SHRINK", v, lo=(step, *(0 for _ in shape[1:])), hi=(step + 1, *shape[1:]))
     return emit("RESHAPE", row, result_shape=shape[1:])
 
 
-def _stack(emit: Emit, rows: list[Data], t: Type) -> Operand:
+def _stack(emit: TinyEmit, rows: list[Data], t: Type) -> Operand:
     """`rows` along a new first axis."""
     assert isinstance(t, TensorType)
     if not rows:
-        return emit.to.pooled(Literal(t, b""), emit.name)
+        return Literal(t, b"")
     shape: Shape = t.shape[1:]
-    parts = [emit("RESHAPE", emit.whole(x, shape), result_shape=(1, *shape)) for x in rows if not isinstance(x, tuple)]
+    parts = [emit("RESHAPE", emit.node(x), result_shape=(1, *shape)) for x in rows]
     return concatenated(emit, parts, 0)
 
 
-def _packed(emit: Emit, results: list[Data]) -> Data:
-    """The results as the op's value. Nodes made for it take its name, or `t.0`, `t.1`, … as results of a tuple are called."""
+def _packed(emit: TinyEmit, results: list[Data], start: int) -> Data:
+    """The results as the op's value. Nodes from `start` on take its name, or `t.0`, `t.1`, … as results of a tuple are called."""
     whole: Data = pack(results)
-    new = emit.made() if emit.outer else set()
+    new = set() if emit.inline else {op.results[0] for op in emit.builder.block.body[start:]}
     for x, name in _named(whole, emit.name):
         if isinstance(x, Value) and x in new:
             x.name = name

@@ -1,25 +1,27 @@
 """PTIR to Tiny: what movement, elementwise ops and reductions can say, the rest refused at every op at once.
 
-A PTIR value becomes a node, an immediate where every element is one constant, or one of these per element of a tuple. Tiny
-has no other constants: they become INPUTs in storage "const_pool" where the caller takes their values (`Options.constants`).
-Regions are put inline. What nobody uses is not translated.
+A PTIR value becomes a node, a constant, or one of these per element of a tuple. A constant of equal elements is an immediate;
+every other is an INPUT in storage "const_pool" where the caller takes their values (`Options.constants`). Ops of constants are
+computed. Regions are put in line. What no result needs is not translated.
 """
 
 from __future__ import annotations
 
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_tiny.control import CONTROL
 from ptir_tools.convert.ptir_to_tiny.elementwise import FUNCTIONS
-from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Translation
+from ptir_tools.convert.ptir_to_tiny.emit import TinyEmit
+from ptir_tools.convert.ptir_to_tiny.indexing import INDEXING
 from ptir_tools.convert.ptir_to_tiny.movement import MOVEMENT
+from ptir_tools.convert.ptir_to_tiny.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
-from ptir_tools.convert.ptir_to_tiny.take import TAKEN
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.passes import PassContext, run_pipeline
 
-RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **TAKEN, **WINDOWS, **CONTROL}
+RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **WINDOWS, **CONTROL}
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -29,9 +31,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
     program = _decomposed(program)
-    translation = Translation(program, RULES, diagnostics, options)
-    translation.run()
-    return translation.program if diagnostics.errors == before else None
+    new = TinyEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
+    return new if diagnostics.errors == before else None
 
 
 def _decomposed(program: Program) -> Program:

@@ -3,94 +3,132 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Data, Emit, Rule, constant, read, relu_operand
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import F32, I1
-from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.dtypes import F32, I1, SI32
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.dialects.tiny.immediates import immediate
 
 
-def same(uop: str) -> Callable[[Emit], Value]:
-    """One node on the same operands; of constants alone, the first becomes an INPUT."""
+def same(uop: str) -> Rule:
+    """One node on the same operands."""
+    return lambda emit, op, *operands: emit.last(uop, *mixed(emit, operands))
 
-    def rule(emit: Emit) -> Value:
-        return emit.last(uop, *typed(emit, [emit.operand(i) for i in range(len(emit.op.operands))]))
+
+def mixed(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
+    """`operands`, of which one at least gives the immediates their dtype; the condition of a WHERE gives none."""
+    found = [emit.operand(x) for x in operands]
+    first = 1 if len(found) == 3 else 0
+    if all(isinstance(x, Literal) for x in found[first:]):
+        found[first] = emit.node(operands[first])
+    return found
+
+
+def _constant(emit: TinyEmit, op: Op) -> Literal:
+    return emit.named_constant(op.attr("value"), op)
+
+
+def _cast(emit: TinyEmit, op: Op, x: Data) -> Value:
+    return emit.last("CAST", emit.node(x), to=emit.type.dtype)
+
+
+def _abs(emit: TinyEmit, op: Op, x: Data) -> Value:
+    v = emit.node(x)
+    return emit.last("MAX", v, emit("NEG", v))
+
+
+def _reciprocal(emit: TinyEmit, op: Op, x: Data) -> Value:
+    return emit.last("FDIV", immediate(1, emit.type.dtype), emit.node(x))
+
+
+def _division(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
+    require(emit.type.dtype.is_float, NOT_TRANSLATABLE, "Tiny divides floats only")
+    return emit.last("FDIV", *mixed(emit, (x, y)))
+
+
+def _clamp(emit: TinyEmit, op: Op, x: Data, low: Data, high: Data) -> Value:
+    return emit.last("MIN", emit("MAX", *mixed(emit, (x, low))), emit.operand(high))
+
+
+def _stop_gradient(emit: TinyEmit, op: Op, x: Data) -> Data:
+    """The operand, except for a result, which keeps its name as a RESHAPE to the same shape."""
+    return emit.last("RESHAPE", x, result_shape=emit.shape) if emit.returned and isinstance(x, Value) else x
+
+
+# Comparisons out of RELU, MAX and casts to bool: a float is above another where the RELU of their difference is not 0, which
+# holds for infinities, both zeros and subnormals; of a NaN RELU makes 0. A difference of integers may wrap, but is 0 only for
+# equal ones.
+
+
+def _comparison(build: Callable[[TinyEmit, Value, Value], Value]) -> Rule:
+    """A comparison of two values."""
+
+    def rule(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
+        return emit.settled(build(emit, emit.node(x), emit.node(y)))
 
     return rule
 
 
-def typed(emit: Emit, operands: list[Operand]) -> list[Operand]:
-    """`operands`, of which one at least gives the immediates their dtype; the condition of a WHERE gives none."""
-    first = 1 if len(operands) == 3 else 0
-    if all(isinstance(x, Literal) for x in operands[first:]):
-        operands[first] = emit.whole(operands[first], emit.type.shape)
-    return operands
+def _above(emit: TinyEmit, x: Value, y: Value) -> Value:
+    """x > y."""
+    if tensor_type(x).dtype.is_float:
+        return emit.cast(emit("RELU", emit("SUB", x, y)), I1)
+    return emit.cast(emit("SUB", emit("MAX", x, y), y), I1)
 
 
-def _constant(emit: Emit) -> Data:
-    return constant(emit.to, emit.op.attr("value"), emit.own_name)
+def _not(emit: TinyEmit, x: Value) -> Value:
+    return emit.cast(emit("SUB", immediate(1, SI32), emit.cast(x, SI32)), I1)
 
 
-def _cast(emit: Emit) -> Value:
-    return emit.last("CAST", emit.node(0), to=emit.type.dtype)
+def _numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
+    """Whether neither is a NaN."""
+    dtype = tensor_type(x).dtype
+    bounded = emit("MIN", emit("MAX", emit("MAX", x, y), immediate(-1, dtype)), immediate(1, dtype))
+    return emit.cast(emit("RELU", emit("ADD", bounded, immediate(2, dtype))), I1)
 
 
-def _abs(emit: Emit) -> Value:
-    x = emit.node(0)
-    return emit.last("MAX", x, emit("NEG", x))
+def _at_least(emit: TinyEmit, x: Value, y: Value) -> Value:
+    """x >= y."""
+    within = _not(emit, _above(emit, y, x))
+    return emit("WHERE", within, _numbers(emit, x, y), within) if tensor_type(x).dtype.is_float else within
 
 
-def _reciprocal(emit: Emit) -> Value:
-    return emit.last("FDIV", immediate(1, emit.type.dtype), emit.node(0))
+def _differs(emit: TinyEmit, x: Value, y: Value) -> Value:
+    """x != y, which a NaN does from all."""
+    if tensor_type(x).dtype.is_float:
+        return _not(emit, _equals(emit, x, y))
+    return emit.cast(emit("SUB", x, y), I1)
 
 
-def _division(emit: Emit) -> Value:
-    require(emit.type.dtype.is_float, NOT_TRANSLATABLE, "Tiny divides floats only")
-    return same("FDIV")(emit)
+def _equals(emit: TinyEmit, x: Value, y: Value) -> Value:
+    """x == y."""
+    if not tensor_type(x).dtype.is_float:
+        return _not(emit, _differs(emit, x, y))
+    below, above = _not(emit, _above(emit, x, y)), _not(emit, _above(emit, y, x))
+    neither = emit("WHERE", below, above, below)
+    return emit("WHERE", neither, _numbers(emit, x, y), neither)
 
 
-def _clamp(emit: Emit) -> Value:
-    low = typed(emit, [emit.operand(0), emit.operand(1)])
-    return emit.last("MIN", emit("MAX", *low), emit.operand(2))
-
-
-def _select(emit: Emit) -> Value:
-    if (x := relu_operand(emit.op)) is not None:
-        return emit.last("RELU", emit.whole(_operand(emit, x), emit.type.shape))
-    return same("WHERE")(emit)
-
-
-def _operand(emit: Emit, x: Value) -> Operand:
-    found = read(emit.to, x, emit.values)
-    assert not isinstance(found, tuple)
-    return found
-
-
-def _stop_gradient(emit: Emit) -> Data:
-    """The operand, but for a result, which keeps its name as a RESHAPE to the same shape."""
-    x = emit.operand(0)
-    return emit.last("RESHAPE", x, result_shape=emit.type.shape) if emit.returned and isinstance(x, Value) else x
-
-
-def _in_f32(compute: Callable[[Emit, Value], Value]) -> Rule:
+def _in_f32(compute: Callable[[TinyEmit, Value], Value]) -> Rule:
     """A function of an fp32 value, for narrower floats between CASTs."""
 
-    def rule(emit: Emit) -> Value:
-        y = compute(emit, emit.cast(emit.node(0), F32))
+    def rule(emit: TinyEmit, op: Op, x: Data) -> Value:
+        y = compute(emit, emit.cast(emit.node(x), F32))
         return emit.named(emit.cast(y, emit.type.dtype))
 
     return rule
 
 
-def _exp(emit: Emit, x: Value) -> Value:
+def _exp(emit: TinyEmit, x: Value) -> Value:
     """EXP2(x * log2 e)."""
     emit.note("exp becomes EXP2(x * log2 e) in fp32: the rounding of the product grows with x")
     return _power_of_e(emit, x, 1)
 
 
-def _power_of_e(emit: Emit, x: Value, factor: float) -> Value:
+def _power_of_e(emit: TinyEmit, x: Value, factor: float) -> Value:
     return emit("EXP2", emit("MUL", x, immediate(factor * math.log2(math.e), F32)))
 
 
@@ -99,7 +137,7 @@ _TANH = (-1 / 3, 2 / 15, -17 / 315, 62 / 2835)
 _SMALL = 0.25
 
 
-def _tanh(emit: Emit, x: Value) -> Value:
+def _tanh(emit: TinyEmit, x: Value) -> Value:
     """`1 - 2 / (EXP2(2x * log2 e) + 1)`, and for small x, where that would cancel, the first terms of the series."""
     emit.note("tanh becomes a formula in EXP2, in fp32, within 8 units of the last place")
     plus_one = emit("ADD", _power_of_e(emit, x, 2), immediate(1, F32))
@@ -116,6 +154,9 @@ def _tanh(emit: Emit, x: Value) -> Value:
 FUNCTIONS: dict[str, Rule] = {
     "constant": _constant, "neg": same("NEG"), "rsqrt": same("RSQRT"), "reciprocal": _reciprocal, "abs": _abs,
     "exp": _in_f32(_exp), "tanh": _in_f32(_tanh), "add": same("ADD"), "sub": same("SUB"), "mul": same("MUL"),
-    "div": _division, "maximum": same("MAX"), "minimum": same("MIN"), "clamp": _clamp, "select": _select, "cast": _cast,
-    "stop_gradient": _stop_gradient,
+    "div": _division, "maximum": same("MAX"), "minimum": same("MIN"), "clamp": _clamp, "select": same("WHERE"), "cast": _cast,
+    "stop_gradient": _stop_gradient, "compare_gt": _comparison(_above), "compare_ge": _comparison(_at_least),
+    "compare_lt": _comparison(lambda emit, x, y: _above(emit, y, x)),
+    "compare_le": _comparison(lambda emit, x, y: _at_least(emit, y, x)),
+    "compare_eq": _comparison(_equals), "compare_ne": _comparison(_differs),
 }  # fmt: skip

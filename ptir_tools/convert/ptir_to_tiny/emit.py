@@ -1,47 +1,43 @@
-"""A Tiny graph in the making: what the rules of `ptir_tiny` build with."""
+"""A Tiny graph in the making."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import copysign
 from typing import Any, TypeAlias
 
-from ptir_tools.convert.naming import Names
-from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.dialect import Options
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
+from ptir_tools.core.arrays import from_literal, to_literal
+from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
-from ptir_tools.dialects import load_dialect
+from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.pieces import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
-from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.constants import element_of
 
-NOT_TRANSLATABLE = "NotTranslatable"
 CONST_POOL = "const_pool"
 
-_SELECTION = "Tiny's core has no comparison: only `select(compare_gt(x, 0), x, 0)`, which is RELU"
 _DATA = "indices that depend on data cannot be an index map"
 _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
 
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
-    **{f"compare_{kind}": _SELECTION for kind in ("lt", "le", "gt", "ge", "eq", "ne")},
-    **dict.fromkeys(("gather", "scatter_add", "scatter_reduce", "dynamic_slice", "dynamic_update_slice"), _DATA),
+    **dict.fromkeys(("take", "gather", "scatter_add", "scatter_reduce", "dynamic_slice", "dynamic_update_slice"), _DATA),
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
     "log": "Tiny's core has no LOG2",
     "while": "only a trip count that is known unrolls: write it as a scan",
     "custom_call": "`ptir opt -p inline-hints` or a decomposition of the kernel would leave plain ops",
 }
 
-# What a PTIR value becomes: a node, an immediate (every element is that number), or these for the elements of a tuple.
+# What a PTIR value becomes: a node, a constant, or these for the elements of a tuple.
 Data: TypeAlias = "Operand | tuple[Data, ...]"
-Rule = Callable[["Emit"], Data]
 
 
 def flatten(data: Data) -> Iterator[Operand]:
@@ -53,93 +49,138 @@ def flatten(data: Data) -> Iterator[Operand]:
         yield data
 
 
-class Translation:
-    """The graph, and what all rules share. `told` holds the ops that were refused, since an unrolled body is refused once;
-    `broken` the values that they leave out, whose users stay silent."""
+class TinyEmit(Emit[Data]):
+    """A Tiny graph in the making. What a value becomes is a node, a constant (used as an immediate where all elements are one
+    number, else as an INPUT in storage "const_pool"), or a tuple of these. Ops of constants are computed."""
 
-    def __init__(self, program: Program, rules: Mapping[str, Rule], diagnostics: Diagnostics, options: Options) -> None:
-        self.function = program.main
-        self.rules = rules
-        self.diagnostics = diagnostics
-        self.options = options
-        self.program, self.builder = single_function(load_dialect("tiny"))
-        self.labels: list[str] = self.program.main.attrs.setdefault("input_names", [])
-        blocks = list(program.blocks())
-        self.fresh = Names(v.name for b in blocks for v in (*b.params, *(v for op in b.body for v in op.results)))
-        self.pool: dict[object, Value] = {}
-        self.told: set[Op] = set()
-        self.broken: set[Operand] = set()
+    dialect, title, help = "tiny", "Tiny", HELP
 
-    def run(self) -> None:
-        """Translate the entry, or report why not."""
+    def run(self) -> Program:
+        """The graph; what cannot be said is reported."""
         before = self.diagnostics.errors
-        parameters = self._parameters()
-        try:
-            results = self.block(self.function, parameters, outer=True)
-            self.builder.results(*(x for pair in zip(self.function.results, results, strict=True) for x in self._outputs(*pair)))
-        except Violation as violation:
-            message = f"a result is a constant: {violation.message}"
-            self.diagnostics.error(NOT_TRANSLATABLE, message, self.function.return_loc or self.function.loc, help=violation.help)
+        self.labels: list[str] = self.program.main.attrs.setdefault("input_names", [])
+        self.labels.extend(self.source.attrs.get("input_names") or [p.name for p in self.source.params])
+        self.pool: dict[object, Value] = {}
+        self.constants: dict[object, tuple[str, Loc]] = {}  # the names and places of those that are not one number
+        self.inline = False  # inside a region, whose values lose their names
+        self.parameters()
+        self.body(self.source)
+        found: list[Operand] = []
+        for x in self.source.results:
+            try:
+                found += self.results(x)
+            except InError:
+                pass
+            except Violation as violation:
+                self.refuse_results(violation)
+        self.builder.results(*found)
         if self.diagnostics.errors == before:
             self._require_few_pieces()
+        return self.program
 
-    def _outputs(self, x: Operand, data: Data) -> list[Operand]:
-        """The nodes that a result is: one, or one per element of a tuple. Raises Violation."""
-        if isinstance(data, tuple):
-            return list(flatten(data))
+    def parameter(self, p: Value, label: str) -> Data:
+        """An INPUT. Raises Violation where Tiny has no such type."""
+        self.require_tensor(p.type)
+        return self.builder.param(p.type, self.name_of(p))
+
+    def results(self, x: Operand) -> Sequence[Operand]:
+        """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
+        data = self.read(x)
         if not isinstance(data, Literal):
-            return [data]
-        name = x.name if isinstance(x, Value) else self.fresh.between("result")
-        t: Any = operand_type(x)
-        if not t.shape:
-            return [self.pooled(data, name=name)]
-        scalar = self.pooled(data)
-        return [self.builder.op("EXPAND", scalar, result_shape=t.shape, broadcast_dimensions=(), name=name)]
+            return list(flatten(data))
+        name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
+        data = as_immediate(data)
+        shape = tensor_type(x).shape
+        if data.type.shape == shape:
+            return [self.pooled(data, name)]
+        return [self.builder.op("EXPAND", self.pooled(data), result_shape=shape, broadcast_dimensions=(), name=name)]
 
-    def _parameters(self) -> list[Data]:
-        """An INPUT for each parameter, under its name."""
-        names = self.function.attrs.get("input_names") or [p.name for p in self.function.params]
-        self.labels.extend(names)
-        found: list[Data] = []
-        for p, name in zip(self.function.params, names, strict=True):
-            try:
-                found.append(self.builder.param(sayable(p.type), p.name))
-            except Violation as violation:
-                at = self.function.attrs.get("input_locs", {}).get(name, self.function.loc)
-                self.diagnostics.error(NOT_TRANSLATABLE, f"parameter {name}: {violation.message}", at, help=violation.help)
-                found.append(self.placeholder(p.type))
-        return found
+    def block(self, block: Region, arguments: Sequence[Data | None]) -> list[Data]:
+        """What the results of a region become when its parameters are `arguments` (None: refused). Raises InError."""
+        outside = self.values, self.inline
+        self.values, self.inline = dict(zip(block.params, arguments, strict=True)), True
+        try:
+            self.body(block)
+            return [self.read(x) for x in block.results]
+        finally:
+            self.values, self.inline = outside
 
-    def placeholder(self, t: Type) -> Data:
-        """What stands for a value in error: it has the type, and nothing computes it."""
-        if isinstance(t, TupleType):
-            return tuple(map(self.placeholder, t.elements))
-        made = Value(t)
-        self.broken.add(made)
-        return made
+    def translated(self, op: Op) -> Data:
+        """What the result of `op` becomes: computed where its operands are constants."""
+        if not op.operands and not op.regions:  # a constant, of any dtype: what is computed of it may be one that Tiny has
+            return self.rule(op)(self, op)  # type: ignore[no-any-return]
+        if self.matches.get(op) is None:
+            with suppress(InError):
+                if (found := self.folded(op, self.operands(op))) is not None:
+                    return found
+        return super().translated(op)
 
-    def block(self, block: Region, arguments: Sequence[Data], *, outer: bool = False) -> list[Data]:
-        """What the results of `block` become when its parameters are `arguments`. Nodes of the entry keep their names."""
-        values: dict[Value, Data] = dict(zip(block.params, arguments, strict=True))
-        needed = _needed(block)
-        kept = {x for x in block.results if isinstance(x, Value)} if outer else set()
-        for op in block.body:
-            if op in needed:
-                values[op.results[0]] = Emit(self, op, values, outer, op.results[0] in kept).result()
-        return [read(self, x, values) for x in block.results]
+    def folded(self, op: Op, operands: Sequence[Any]) -> Literal | None:
+        """The result of an op of constants; None where it is not computed here."""
+        if not operands or op.regions or not op.defn.is_pure or op.defn.is_random or len(op.results) != 1:
+            return None
+        t = op.results[0].type
+        types = [x.type for x in operands if isinstance(x, Literal) and x.data is not None]
+        if len(types) < len(operands) or not isinstance(t, TensorType):
+            return None
+        if op.defn.short in MOVES and all(x.splat for x in operands):
+            return Literal(t, operands[0].data, splat=True)
+        if not all(x.is_static for x in (t, *types)) or t.nbytes > self.options.limits.literal_bytes:
+            return None
+        array = computed(op, [from_literal(x) for x in operands], Context(limits=self.options.limits))
+        if array is None:
+            return None
+        made = to_literal(array, t)
+        size, data = t.dtype.size, made.data or b""
+        if t.dtype.bits >= 8 and data and data == data[:size] * t.count:
+            return Literal(t, data[:size], splat=True)
+        return self.named_constant(made, op)
 
-    def pooled(self, literal: Literal, wish: str = "const", name: str = "") -> Value:
-        """The INPUT that stands for a constant, called `name` or like `wish`; its value goes to `Options.constants`. Raises
-        Violation."""
+    def named_constant(self, literal: Literal, op: Op) -> Literal:
+        """A constant that `op` makes: if it becomes an INPUT, under its name."""
+        if element_of(literal) is None and literal.data is not None:
+            self.constants.setdefault(literal.key, ("" if self.inline else self.name_of(op.results[0]), op.loc))
+        return literal
+
+    def operands(self, op: Op) -> Sequence[Any]:
+        """What the operands became; for regions None where one is in error, since errors inside are reported too."""
+        if not op.regions:
+            return super().operands(op)
+        return [self.values.get(x) if isinstance(x, Value) else self.read(x) for x in op.operands]
+
+    def element(self, x: Data, index: int) -> Data:
+        """What an element of a tuple became."""
+        assert isinstance(x, tuple)
+        return x[index]
+
+    def require_fit(self, t: Type) -> None:
+        """Raise Violation for a tensor that Tiny does not have; tuples are taken by their elements."""
+        if isinstance(t, TensorType):
+            self.require_tensor(t)
+
+    def require_tensor(self, t: Type) -> TensorType:
+        """`t`, a tensor whose dtype and extents Tiny has. Raises Violation."""
+        if not isinstance(t, TensorType):
+            raise Violation(NOT_TRANSLATABLE, f"Tiny has no {t}")
+        require(t.dtype in SPELLED, NOT_TRANSLATABLE, f"Tiny has no {t.dtype}, only {', '.join(d.name for d in SPELLED)}")
+        for d in t.shape:
+            require(isinstance(d, int) or _spelled(d.name), NOT_TRANSLATABLE, f"Tiny cannot spell the symbol {d}")
+        return t
+
+    # Operands
+
+    def pooled(self, literal: Literal, name: str = "") -> Value:
+        """The INPUT that is a constant, called `name`; its value goes to `Options.constants`. Raises Violation."""
         constants = self.options.constants
+        wish, loc = self.constants.get(literal.key, ("", None))
         help = "`--constants FILE.npz` makes it an INPUT and writes its value there"
-        require(constants is not None, NOT_TRANSLATABLE, "Tiny has no constants but immediates", help=help)
+        if constants is None:
+            raise Violation(NOT_TRANSLATABLE, "Tiny has no constants but immediates", loc=loc or 0, help=help)
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
-        assert constants is not None
         if (found := self.pool.get(literal.key)) is not None:
             return found
-        sayable(literal.type)
-        made = self.builder.param(literal.type, name or self.fresh.between(wish))
+        self.require_tensor(literal.type)
+        made = self.builder.param(literal.type, name or wish or self.fresh.between("const"))
         label = made.name
         while label in self.labels:
             label = self.fresh.between(made.name)
@@ -148,6 +189,58 @@ class Translation:
         constants[label] = literal
         self.pool[literal.key] = made
         return made
+
+    def operand(self, x: Data) -> Operand:
+        """`x`, which is no tuple, as an operand of elementwise ops: a node, or an immediate."""
+        if isinstance(x, tuple):
+            raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
+        if not isinstance(x, Literal):
+            return x
+        small = as_immediate(x)
+        self.require_tensor(small.type)
+        return small if not small.type.shape and element_of(x) is not None else self.pooled(small)
+
+    def node(self, x: Data) -> Value:
+        """`x` as a node of its shape: a constant as an INPUT. Raises Violation where it may not."""
+        if isinstance(x, tuple):
+            raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
+        if isinstance(x, Value):
+            return x
+        assert isinstance(x, Literal)
+        made = self.pooled(as_immediate(x))
+        shape = x.type.shape
+        return made if tensor_type(made).shape == shape else self("EXPAND", made, result_shape=shape, broadcast_dimensions=())
+
+    # Nodes
+
+    @property
+    def returned(self) -> bool:
+        """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
+        return not self.inline and self.op is not None and self.op.results[0] in self.source.results
+
+    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
+        """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
+        if not self.inline and self.type.is_static:
+            return super().last(short, *operands, **attrs)
+        return self.named(self.declared(self(short, *operands, **attrs)))
+
+    def named(self, made: Value) -> Value:
+        """`made` under the name of the result."""
+        if not self.inline:
+            made.name = self.name
+        return made
+
+    def declared(self, x: Value) -> Value:
+        """`x` with the extents that the op's type declares."""
+        return x if tensor_type(x).shape == self.shape else self("RESHAPE", x, result_shape=self.shape)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """`x` in `dtype`, itself when it is."""
+        return x if tensor_type(x).dtype is dtype else self("CAST", x, to=dtype)
+
+    def settled(self, x: Value) -> Value:
+        """`x` in the dtype and the shape of the result, under its name."""
+        return self.named(self.declared(self.cast(x, self.type.dtype)))
 
     def _require_few_pieces(self) -> None:
         """Tiny's own rule on what the translation made of windows and pads."""
@@ -161,77 +254,18 @@ class Translation:
                 self.diagnostics.error(NOT_TRANSLATABLE, violation.message, op.loc, help=violation.help)
 
 
-def _needed(block: Region) -> set[Op]:
-    """The ops that the results need, those that a RELU absorbs left out."""
-    found: set[Op] = set()
-    stack = [x.value if isinstance(x, Element) else x for x in block.results if not isinstance(x, Literal)]
-    while stack:
-        op = stack.pop().op
-        if op is not None and op not in found:
-            found.add(op)
-            stack += _read_by(op)
-    return found
+# Ops that only move elements: of a constant of equal elements they make one.
+MOVES = frozenset({"reshape", "transpose", "broadcast_to", "slice", "tile"})
 
 
-def _read_by(op: Op) -> list[Value]:
-    """The values that the node for `op` needs: without what a RELU or an index map absorbs."""
-    if (x := relu_operand(op)) is not None:
-        return [x]
-    return list(op.values())[:1] if taken(op) is not None else list(op.values())
-
-
-def taken(op: Op) -> Literal | None:
-    """The constant indices of a `take`."""
-    indices = literal_of(op.operands[1]) if op.defn.short == "take" else None
-    return None if indices is None or indices.data is None or not indices.type.is_static else indices
-
-
-def relu_operand(op: Op) -> Value | None:
-    """`x` where the op is `select(compare_gt(x, 0), x, 0)`, which is RELU."""
-    if op.defn.short != "select":
-        return None
-    pred, x, zero = op.operands
-    test = pred.op if isinstance(pred, Value) else None
-    if test is None or test.defn.short != "compare_gt" or not isinstance(x, Value) or test.operands[0] is not x:
-        return None
-    return x if all(map(_is_zero, (zero, test.operands[1]))) else None
-
-
-def _is_zero(x: Operand) -> bool:
-    """Whether every element of `x` is a constant positive zero."""
-    while isinstance(x, Value) and x.op is not None and x.op.defn.short in ("broadcast_to", "reshape", "constant"):
-        x = x.op.attr("value") if x.op.defn.short == "constant" else x.op.operands[0]
-    return isinstance(x, Literal) and x.data is not None and len(x.data) > 0 and not any(x.data)
-
-
-def read(to: Translation, x: Operand, values: Mapping[Value, Data]) -> Data:
-    """What an operand became; a constant that is no immediate becomes an INPUT. Raises Violation."""
-    if isinstance(x, Element):
-        found = values[x.value]
-        return found[x.index] if isinstance(found, tuple) else found
-    return values[x] if isinstance(x, Value) else constant(to, x)
-
-
-def constant(to: Translation, literal: Literal, name: str = "") -> Operand:
-    """An immediate where all elements are one number, else an INPUT. Raises Violation."""
-    if literal.data is not None and (literal.splat or (literal.type.is_static and literal.type.count == 1)):
-        sayable(tensor(literal.type.dtype))
-        return Literal(tensor(literal.type.dtype), literal.data)
-    return to.pooled(literal, name=name)
-
-
-def sayable(t: Type) -> TensorType:
-    """`t`, a tensor whose dtype and extents Tiny has. Raises Violation("NotTranslatable")."""
-    if not isinstance(t, TensorType):
-        raise Violation(NOT_TRANSLATABLE, f"Tiny has no {t}")
-    require(t.dtype in SPELLED, NOT_TRANSLATABLE, f"Tiny has no {t.dtype}, only {', '.join(d.name for d in SPELLED)}")
-    for d in t.shape:
-        require(isinstance(d, int) or _spelled(d.name), NOT_TRANSLATABLE, f"Tiny cannot spell the symbol {d}")
-    return t
+def as_immediate(literal: Literal) -> Literal:
+    """A constant of one number in rank 0; any other as it is."""
+    one = element_of(literal)
+    return literal if one is None else Literal(tensor(literal.type.dtype), one)
 
 
 def _spelled(name: str) -> bool:
-    """Whether Tiny reads an extent of this name as it stands: a symbol, or an expression in normal form."""
+    """Whether Tiny reads an extent of this name: a symbol, or an expression in normal form."""
     try:
         return AXIS.fullmatch(name) is not None or str(parse(name)) == name
     except Violation:
@@ -244,129 +278,3 @@ def number(scalar: Scalar, dtype: DType) -> int | float | bool:
     if dtype is I1:
         return bool(value)
     return 0 if value == 0 and copysign(1, value) > 0 else value
-
-
-class Emit:
-    """Builds what one op becomes. `last` makes its final node, which takes the value's name where it is of the entry."""
-
-    def __init__(self, to: Translation, op: Op, values: dict[Value, Data], outer: bool, returned: bool) -> None:
-        self.to = to
-        self.op = op
-        self.values = values
-        self.outer = outer
-        self.returned = returned  # by the entry: the value must be a node of this name
-        self.start = len(to.builder.block.body)
-        self.type: TensorType = op.results[0].type  # type: ignore[assignment]
-
-    def result(self) -> Data:
-        """What the op becomes; after an error, a value of its type that nothing computes."""
-        short = self.op.defn.short
-        try:
-            rule = self.to.rules.get(short)
-            if rule is None:
-                raise Violation(NOT_TRANSLATABLE, f"Tiny has nothing like {short}", help=HELP.get(short))
-            if self.to.broken and self._is_broken():
-                return self.to.placeholder(self.op.results[0].type)
-            if isinstance(self.type, TensorType):
-                sayable(self.type)
-            return rule(self)
-        except Violation as violation:
-            if self.op not in self.to.told:
-                self.to.told.add(self.op)
-                message = violation.message if short in violation.message else f"{short}: {violation.message}"
-                self.to.diagnostics.error(NOT_TRANSLATABLE, message, self.op.loc, help=violation.help)
-            return self.to.placeholder(self.op.results[0].type)
-
-    def _is_broken(self) -> bool:
-        """Whether an operand is in error."""
-        found = [self.values[v] for v in self.op.values() if v in self.values]
-        return any(x in self.to.broken for x in flatten(tuple(found)))
-
-    def note(self, message: str) -> None:
-        """Say under which condition the op was translated."""
-        self.to.diagnostics.note("ConditionalTranslation", message, self.op.loc)
-
-    # Operands
-
-    def data(self, i: int) -> Data:
-        """Operand `i` of the op."""
-        return read(self.to, self.op.operands[i], self.values)
-
-    def operand(self, i: int) -> Operand:
-        """Operand `i` of the op, which is no tuple: a node, or an immediate."""
-        found = self.data(i)
-        if isinstance(found, tuple):
-            raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
-        return found
-
-    def shape_of(self, i: int) -> Shape:
-        """The shape of operand `i` in PTIR."""
-        t: Any = operand_type(self.op.operands[i])
-        shape: Shape = t.shape
-        return shape
-
-    def node(self, i: int) -> Value:
-        """Operand `i` as a node of its shape: an immediate becomes an INPUT. Raises Violation where it may not."""
-        return self.whole(self.operand(i), self.shape_of(i))
-
-    def whole(self, x: Operand, shape: Shape) -> Value:
-        """`x` as a node: an immediate as an INPUT, expanded to `shape`."""
-        if isinstance(x, Value):
-            return x
-        assert isinstance(x, Literal)
-        try:
-            scalar = self.to.pooled(x)
-        except Violation as violation:
-            message = f"{self.op.defn.short} of a constant: {violation.message}"
-            help = f"`ptir opt -p fold` computes it; {violation.help}"
-            raise Violation(NOT_TRANSLATABLE, message, help=help) from None
-        return scalar if not shape else self("EXPAND", scalar, result_shape=shape, broadcast_dimensions=())
-
-    # Nodes
-
-    @property
-    def name(self) -> str:
-        """The name of the op's value in PTIR."""
-        return self.op.results[0].name
-
-    @property
-    def own_name(self) -> str:
-        """The name that is the op's to give: none inside a region, which may be put inline again."""
-        return self.name if self.outer else ""
-
-    def __call__(self, uop: str, *operands: Operand, **attrs: Any) -> Value:
-        """A node before the last."""
-        return self._node(self.to.fresh.between(self.name), uop, operands, attrs)
-
-    def last(self, uop: str, *operands: Operand, **attrs: Any) -> Value:
-        """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
-        if self.outer and self.type.is_static:
-            return self._node(self.name, uop, operands, attrs)
-        return self.named(self.declared(self(uop, *operands, **attrs)))
-
-    def _node(self, name: str, uop: str, operands: tuple[Operand, ...], attrs: dict[str, Any]) -> Value:
-        self.to.builder.loc = self.op.loc
-        return self.to.builder.op(uop, *operands, name=name, **attrs)
-
-    def made(self) -> set[Value]:
-        """The nodes built since the op was begun, those of its regions too."""
-        return {op.results[0] for op in self.to.builder.block.body[self.start :]}
-
-    def named(self, made: Value) -> Value:
-        """`made` under the name of the result."""
-        if self.outer:
-            made.name = self.name
-        return made
-
-    def declared(self, x: Value) -> Value:
-        """`x` with the extents that the op's type declares."""
-        same = isinstance(x.type, TensorType) and x.type.shape == self.type.shape
-        return x if same else self("RESHAPE", x, result_shape=self.type.shape)
-
-    def cast(self, x: Value, dtype: DType) -> Value:
-        """`x` in `dtype`, itself when it is."""
-        return x if isinstance(x.type, TensorType) and x.type.dtype is dtype else self("CAST", x, to=dtype)
-
-    def settled(self, x: Value) -> Value:
-        """`x` in the dtype and the shape of the result, under its name."""
-        return self.named(self.declared(self.cast(x, self.type.dtype)))

@@ -5,56 +5,56 @@ Narrow floats are multiplied in fp32, where their products are exact, as PTIR's 
 
 from __future__ import annotations
 
-from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Emit, Rule
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.ir import Value
-from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 
-def accumulator(emit: Emit, source: DType) -> DType:
+def accumulator(op: Op, source: DType) -> DType:
     """The dtype in which the op accumulates, one of Tiny's."""
-    accum: DType = emit.op.attr("accum_dtype") or (F32 if source.is_float else source)
+    accum: DType = op.attr("accum_dtype") or (F32 if source.is_float else source)
     require(accum in SPELLED, NOT_TRANSLATABLE, f"Tiny does not accumulate in {accum}")
     return accum
 
 
-def _reduce(op: str) -> Rule:
+def _reduce(kind: str) -> Rule:
     """REDUCE in the accumulator's dtype, CAST to the result's, RESHAPE to keep the axes."""
 
-    def rule(emit: Emit) -> Value:
-        x = emit.node(0)
-        source: TensorType = x.type  # type: ignore[assignment]
-        axes = tuple(a % source.rank for a in emit.op.attr("axes"))
-        accum = accumulator(emit, source.dtype)
-        return emit.settled(emit("REDUCE", x, op=op, axes=axes, dtype=accum))
+    def rule(emit: TinyEmit, op: Op, x: Data) -> Value:
+        v = emit.node(x)
+        source = tensor_type(v)
+        axes = tuple(a % source.rank for a in op.attr("axes"))
+        accum = accumulator(op, source.dtype)
+        return emit.settled(emit("REDUCE", v, op=kind, axes=axes, dtype=accum))
 
     return rule
 
 
-def _dot_general(emit: Emit) -> Value:
+def _dot_general(emit: TinyEmit, op: Op, lhs: Data, rhs: Data) -> Value:
     """Both sides as [batch, free of lhs, free of rhs, contracted], multiplied and summed."""
-    batch_l, batch_r, contract_l, contract_r = (emit.op.attr(n) for n in DIMENSION_NUMBERS)
-    sides = [_side(emit, 0, batch_l, contract_l), _side(emit, 1, batch_r, contract_r)]
-    (lhs, b, m, k), (rhs, _, n, _) = sides
-    accum = accumulator(emit, lhs.type.dtype)  # type: ignore[attr-defined]
+    batch_l, batch_r, contract_l, contract_r = (op.attr(n) for n in DIMENSION_NUMBERS)
+    left, b, m, k = _side(emit, emit.node(lhs), batch_l, contract_l)
+    right, _, n, _ = _side(emit, emit.node(rhs), batch_r, contract_r)
+    accum = accumulator(op, tensor_type(left).dtype)
     work = F32 if accum.is_float else accum
-    shape = (*emit.type.shape, *k)
+    shape = (*emit.shape, *k)
     last = range(len(shape) - len(k), len(shape))
     axes_l = (*range(len(b) + len(m)), *last)
     axes_r = (*range(len(b)), *range(len(b) + len(m), len(b) + len(m) + len(n)), *last)
-    x = emit("EXPAND", emit.cast(lhs, work), result_shape=shape, broadcast_dimensions=axes_l)
-    y = emit("EXPAND", emit.cast(rhs, work), result_shape=shape, broadcast_dimensions=axes_r)
+    x = emit("EXPAND", emit.cast(left, work), result_shape=shape, broadcast_dimensions=axes_l)
+    y = emit("EXPAND", emit.cast(right, work), result_shape=shape, broadcast_dimensions=axes_r)
     total = emit("REDUCE", emit("MUL", x, y), op="SUM", axes=tuple(last), dtype=work)
     return emit.settled(emit.cast(total, accum))
 
 
-def _side(emit: Emit, i: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[Value, Shape, Shape, Shape]:
-    """Operand `i` with its axes in the order batch, free, contracted, and the extents of each."""
-    x = emit.node(i)
-    t: TensorType = x.type  # type: ignore[assignment]
+def _side(emit: TinyEmit, x: Value, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[Value, Shape, Shape, Shape]:
+    """An operand with its axes in the order batch, free, contracted, and the extents of each."""
+    t = tensor_type(x)
     first, end = tuple(a % t.rank for a in batch), tuple(a % t.rank for a in contract)
     free = tuple(a for a in range(t.rank) if a not in (*first, *end))
     perm = (*first, *free, *end)

@@ -1,16 +1,17 @@
-"""PTIR to Tiny: windows, as PAD and a VIEW that reads each tap where it lies."""
+"""PTIR to Tiny: windows, as PAD and a VIEW that reads each tap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ptir_tools.convert.ptir_to_tiny.emit import Emit, Rule, number
+from ptir_tools.convert.emitter import Rule, tensor_type
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.movement import spread
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Value
-from ptir_tools.core.types import Dim, Shape
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.types import Dim
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name
@@ -18,40 +19,39 @@ from ptir_tools.dialects.tiny.ops.view import axis_name
 Window = tuple[int, int, int]  # taps, stride, dilation
 
 
-def _reduce_window(emit: Emit) -> Value:
+def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
     """The taps of each window as axes behind the windows', reduced."""
-    x = emit.node(0)
-    kind: str = emit.op.attr("reduce").upper()
+    v = emit.node(x)
+    kind: str = op.attr("reduce").upper()
     dtype: DType = emit.type.dtype
     empty = neutral(kind, dtype)
-    holes = tuple(d - 1 for d in emit.op.attr("base_dilation"))
-    padding = emit.op.attr("padding")
-    x = _padded(emit, spread(emit, x, holes, empty), padding, empty)
-    windows = list(zip(*(emit.op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
+    holes = tuple(d - 1 for d in op.attr("base_dilation"))
+    v = _padded(emit, spread(emit, v, holes, empty), op.attr("padding"), empty)
+    windows = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
     rank = len(windows)
-    view = _windows(emit, x, windows, rank)
+    view = _windows(emit, v, windows, rank)
     axes = tuple(range(rank, 2 * rank))
-    return emit.settled(emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(emit, dtype)))
+    return emit.settled(emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(op, dtype)))
 
 
-def _extract_patches(emit: Emit) -> Value:
+def _extract_patches(emit: TinyEmit, op: Op, x: Data) -> Value:
     """The taps of each window as axes between places and channels, then flattened with these."""
-    pairs = ((0, 0), *emit.op.attr("padding"), (0, 0))
-    x = _padded(emit, emit.node(0), pairs, number(emit.op.attr("pad_value"), emit.type.dtype))
-    middle = list(zip(*(emit.op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
-    view = _windows(emit, x, [(1, 1, 1), *middle, (1, 1, 1)], len(middle) + 1, bare=True)
-    places: Shape = view.type.shape[: len(middle) + 1]  # type: ignore[attr-defined]
-    taps = ex.product(view.type.shape[len(middle) + 1 :])  # type: ignore[attr-defined]
+    pairs = ((0, 0), *op.attr("padding"), (0, 0))
+    v = _padded(emit, emit.node(x), pairs, number(op.attr("pad_value"), emit.type.dtype))
+    middle = list(zip(*(op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
+    view = _windows(emit, v, [(1, 1, 1), *middle, (1, 1, 1)], len(middle) + 1, bare=True)
+    places = tensor_type(view).shape[: len(middle) + 1]
+    taps = ex.product(tensor_type(view).shape[len(middle) + 1 :])
     return emit.settled(emit("RESHAPE", view, result_shape=(*places, ex.to_dim(taps))))
 
 
-def _padded(emit: Emit, x: Value, pairs: Sequence[tuple[int, int]], value: Any) -> Value:
+def _padded(emit: TinyEmit, x: Value, pairs: Sequence[tuple[int, int]], value: Any) -> Value:
     return emit("PAD", x, pad=tuple(map(tuple, pairs)), value=value) if any(map(any, pairs)) else x
 
 
-def _windows(emit: Emit, x: Value, windows: Sequence[Window], at: int, *, bare: bool = False) -> Value:
+def _windows(emit: TinyEmit, x: Value, windows: Sequence[Window], at: int, *, bare: bool = False) -> Value:
     """`x` with the taps of its axes as axes from `at` on; `bare`: only of those axes that are neither the first nor the last."""
-    shape: Shape = x.type.shape  # type: ignore[attr-defined]
+    shape = tensor_type(x).shape
     tapped = [i for i in range(len(shape)) if not (bare and i in (0, len(shape) - 1))]
     places: list[Dim] = [_places(d, *w) for d, w in zip(shape, windows, strict=True)]
     result = [*places[:at], *(windows[i][0] for i in tapped), *places[at:]]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ptir_tools.convert.emitter import Rule, tensor_type
+from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Value, clone
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value, clone
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
@@ -29,11 +29,15 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     """The PTIR program that computes what `program`, which verifies, does; None after reporting what it cannot."""
     before = diagnostics.errors
     program = _with_dims(program, diagnostics)
-    return None if diagnostics.errors > before else GraphEmit(RULES, program.main, diagnostics, options).run()
+    return None if diagnostics.errors > before else GraphEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
 
 
 class GraphEmit(PtirEmit):
     """A PTIR function made of a graph: INPUTs whose value is given are constants, and symbols stay."""
+
+    def needed(self, block: Region) -> list[Op]:
+        """What no result needs is left out, and what only a pattern absorbs."""
+        return Emit.needed(self, block)
 
     def parameter(self, p: Value, label: str) -> Value:
         """A parameter, or the constant that is given for one in storage "const_pool"."""
@@ -87,25 +91,24 @@ def cast(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def exp2(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """exp(x * ln 2), computed in a wider float so that no range is lost; EXP2(x * log2 e), as softmax has it, is exp(x)."""
-    if (exponent := _natural(op)) is not None:
-        emit.note(f"EXP2 of {exponent.name} times log2(e) becomes exp: the rounding of the product is saved")
-        return emit.last("exp", emit.read(exponent))
+    """exp(x * ln 2), computed in a wider float so that no range is lost."""
     wide = F64 if emit.type.dtype is F32 else F32
     emit.note(f"EXP2 becomes exp(x * ln 2) in {wide}")
     scaled = emit("mul", emit("cast", x, dtype=wide), emit.filled(math.log(2), wide))
     return emit.last("cast", emit("exp", scaled), dtype=emit.type.dtype)
 
 
-def _natural(op: Op) -> Value | None:
-    """`v` where the operand of EXP2 is fp32 `v * log2(e)`, the constant rounded to fp32."""
+def exp(op: Op, options: Options) -> Match | None:
+    """EXP2 of fp32 `v * log2(e)`, the constant rounded to fp32, as softmax has it, is exp(v)."""
     x = op.operands[0]
     if not isinstance(x, Value) or x.op is None or x.op.defn.short != "MUL":
         return None
     values = [v for v in x.op.operands if isinstance(v, Value)]
     constants = [v for v in x.op.operands if isinstance(v, Literal)]
-    log2e = immediate(math.log2(math.e), F32)
-    return values[0] if len(values) == len(constants) == 1 and constants[0].same(log2e) else None
+    if len(values) != 1 or len(constants) != 1 or not constants[0].same(immediate(math.log2(math.e), F32)):
+        return None
+    note = f"EXP2 of {values[0].name} times log2(e) becomes exp: the rounding of the product is saved"
+    return Match((values[0],), same("exp"), note)
 
 
 def reduce(emit: PtirEmit, op: Op, x: Operand) -> Value:
@@ -220,3 +223,5 @@ RULES: dict[str, Rule] = {
     "WHERE": same("select"), "REDUCE": reduce, "RESHAPE": reshape, "PERMUTE": permute, "EXPAND": expand, "PAD": pad,
     "SHRINK": shrink, "FLIP": flip, "VIEW": general_view, "POOL": pool,
 }  # fmt: skip
+
+PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,)}

@@ -24,7 +24,7 @@ def tanh(b: Builder, x: Value) -> Value:
     magnitude = b.op("abs", x)
     e = b.op("exp", b.op("mul", magnitude, _number(x, -2.0)))
     large = b.op("div", b.op("sub", _number(x, 1.0), e), b.op("add", e, _number(x, 1.0)))
-    return _joined(b, x, magnitude, small, large, _SMALL_TANH)
+    return _by_magnitude(b, x, magnitude, small, large, _SMALL_TANH)
 
 
 def erf(b: Builder, x: Value) -> Value:
@@ -34,10 +34,10 @@ def erf(b: Builder, x: Value) -> Value:
     magnitude = b.op("abs", x)
     t = b.op("reciprocal", _polynomial(b, magnitude, (1.0, 0.5)))
     tail = b.op("mul", b.op("exp", b.op("neg", square)), _polynomial(b, t, _ERFC))
-    return _joined(b, x, magnitude, small, b.op("sub", _number(x, 1.0), tail), _SMALL_ERF)
+    return _by_magnitude(b, x, magnitude, small, b.op("sub", _number(x, 1.0), tail), _SMALL_ERF)
 
 
-def _joined(b: Builder, x: Value, magnitude: Value, small: Value, large: Value, bound: float) -> Value:
+def _by_magnitude(b: Builder, x: Value, magnitude: Value, small: Value, large: Value, bound: float) -> Value:
     """An odd function: `small` below the bound, else `large` of the magnitude with the sign of `x`."""
     signed = b.op("select", b.op("compare_lt", x, _number(x, 0.0)), b.op("neg", large), large)
     return b.op("select", b.op("compare_lt", magnitude, _number(x, bound)), small, signed)
@@ -58,4 +58,4 @@ def _number(like: Value, value: float) -> Literal:
     return Literal(like.type, pack("<f", value), splat=True)
 
 
-CURVES: dict[str, Callable[[Builder, Value], Value]] = {"tanh": tanh, "erf": erf}
+APPROXIMATIONS: dict[str, Callable[[Builder, Value], Value]] = {"tanh": tanh, "erf": erf}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptir_tools.convert.ptir_to_pto.axes import NOT_TRANSLATABLE, Axis, Dim, Dims, flat
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat
 from ptir_tools.convert.ptir_to_pto.kernel import Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.types import TensorType
@@ -35,7 +36,7 @@ class Blocks:
 
 
 @dataclass(slots=True, frozen=True)
-class Frame:
+class Layout:
     """The axes of a kernel: `loops` one by one, rows (None: one row) and columns in blocks, multiples of the two units."""
 
     loops: Dim
@@ -80,7 +81,7 @@ class Frame:
                     yield Blocks(rows, columns, depth)
 
 
-def frames(shapes: Shapes) -> list[Frame]:
+def layouts(shapes: Shapes) -> list[Layout]:
     """Every way to take rows and columns of a kernel's axes, the last two axes of its largest value first.
 
     Raises Violation when there is none.
@@ -94,7 +95,7 @@ def frames(shapes: Shapes) -> list[Frame]:
         fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
         loops = tuple(a for a in axes if a not in (row, column))
         if fits and all(set(loops) <= used for used in shapes.used):
-            found.append(_frame(shapes, loops, row, column))
+            found.append(_layout(shapes, loops, row, column))
     if not found:
         raise Violation(NOT_TRANSLATABLE, "no two axes hold what the ops here need of rows and columns")
     return found
@@ -104,13 +105,13 @@ def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
     return (row in p.rows if row is not None else not p.rows) and (column in p.columns)
 
 
-def _frame(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Frame:
+def _layout(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Layout:
     types = [v.type for v in shapes.seen]
     least = min(element(t).size for t in types if isinstance(t, TensorType))
     products = bool(shapes.products)
     unit = max(ALIGNMENT // least, BOX if products else 1)
     upright = products or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
-    return Frame(loops, row, column, unit if upright else 1, unit, frozenset(shapes.reduced), products)
+    return Layout(loops, row, column, unit if upright else 1, unit, frozenset(shapes.reduced), products)
 
 
 def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:

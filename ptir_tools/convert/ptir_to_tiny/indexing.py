@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.convert.ptir_to_tiny.emit import NOT_TRANSLATABLE, Emit, Rule, taken
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.ir import Operand, Value
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny import expressions as ex
@@ -20,23 +21,20 @@ else:
     np = lazy("numpy")
 
 
-def _take(emit: Emit) -> Operand:
+def _take(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
     """Even steps along an axis are a SHRINK, the whole axis backwards a FLIP, all else a VIEW."""
-    literal = taken(emit.op)
-    if literal is None:
-        raise Violation(NOT_TRANSLATABLE, "Tiny has nothing like take", help="indices that depend on data cannot be an index map")
-    x = emit.operand(0)
-    if not isinstance(x, Value):  # an immediate stays what it is
-        return x
-    indices, shape = from_literal(literal).astype(np.int64), emit.shape_of(0)
-    if indices.ndim < 2 and (cut := _cut(emit, x, indices.reshape(-1), shape)) is not None:
-        return emit.settled(cut)
+    if not isinstance(positions, Literal) or positions.data is None or not positions.type.is_static:
+        raise Violation(NOT_TRANSLATABLE, "Tiny has no `take`")
+    v = emit.node(x)
+    indices, shape = from_literal(positions).astype(np.int64), tensor_type(v).shape
+    if indices.ndim < 2 and (steps := _steps(emit, v, indices.reshape(-1), shape)) is not None:
+        return emit.settled(steps)
     kept = [ex.name(axis_name(indices.ndim + i)) for i in range(len(shape) - 1)]
     entries = tuple(map(ex.to_dim, (_entry(indices), *kept)))
-    return emit.settled(emit("VIEW", x, result_shape=emit.type.shape, map=entries))
+    return emit.settled(emit("VIEW", v, result_shape=emit.shape, map=entries))
 
 
-def _cut(emit: Emit, x: Value, indices: Array, shape: Shape) -> Value | None:
+def _steps(emit: TinyEmit, x: Value, indices: Array, shape: Shape) -> Value | None:
     """A FLIP or a SHRINK; None where `indices` are neither the whole axis backwards nor upward by even steps."""
     count = len(indices)
     first, step = int(indices[0]) if count else 0, int(indices[1] - indices[0]) if count > 1 else 1
@@ -80,4 +78,4 @@ def _along(line: Array, axis: Poly) -> Poly:
     return _along(starts, outer) + ex.constant(step) * (axis - ex.constant(period) * outer)
 
 
-TAKEN: dict[str, Rule] = {"take": _take}
+INDEXING: dict[str, Rule] = {"take": _take}
