@@ -14,7 +14,7 @@ last one only where the statement does not go on.
 from __future__ import annotations
 
 import re
-import re._parser as sre
+import re._parser as sre  # type: ignore[import-not-found]
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ class _Lines:
     def __init__(self, found: dict[str, Any], made: lark.Lark, text: str) -> None:
         self.states, self.rules = found["states"], found["rules"]
         self.start, self.final = next(iter(found["starts"].values()))
-        contextual: Any = made.parser.lexer  # type: ignore[attr-defined]
+        contextual: Any = made.parser.lexer
         self.lexers = [None, *(contextual.lexers[i] for i in range(len(self.states) - 1))]
         self.terminals = {str(t.name): t for t in made.terminals}
         self.named = {t.pattern.value: str(t.name) for t in made.terminals if type(t.pattern).__name__ == "PatternStr"}

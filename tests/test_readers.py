@@ -77,7 +77,7 @@ FORMS = {
             "ptir-dump",
             r"%((?:arg|res)?[0-9]+)",
             ("arg0", "res0", "0", "00"),
-            lambda patch: patch.setattr(dump._Reader, "plain", lambda self, line, at: False),
+            lambda patch: (_lark_alone(patch), patch.setattr(dump._Reader, "plain", lambda self, line, at: False)),
         ),
         Form(
             "pto",

@@ -52,7 +52,6 @@ class Items:
 
 _NUMBER = r"[+-]?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf|nan)"
 _ATOM = re.compile(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
-_NESTED_INTEGERS = re.compile(r"[-0-9\s,\[\]]*")
 
 
 def atom(text: str) -> Any:
