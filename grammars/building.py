@@ -130,7 +130,10 @@ class _Lines:
         first, last = self.new(), self.new()
         self.connect(node, first, last)
         ends = self.follow(name, first, last)
-        return self.emit(node, "") + self.skip + self.ending(ends)
+        following = {n for n in (*self.terminals, "$END") if all(self.over(stack, n) for stack in ends)}
+        if not following:
+            raise ValueError(f"the shape `{name}` is no whole statement")
+        return self.emit(node, "") + self.skip + (r"\Z" if following == {"$END"} else self.ending(ends))
 
     # ---- through the parse table
 
@@ -241,10 +244,7 @@ class _Lines:
         return x is None or y is None or bool(x & y)
 
     def ending(self, stacks: set[Stack]) -> str:
-        """Where the statement ends: at the end of the text if nothing may follow, else before what does not continue it."""
-        following = [n for n in (*self.terminals, "$END") if all(self.over(stack, n) for stack in stacks)]
-        if following == ["$END"]:
-            return r"\Z"
+        """Not before what continues the statement."""
         more = [self.regexps[n] for n in self.terminals if any(self.continues(stack, n) for stack in stacks)]
         return f"(?!{'|'.join(more)})" if more else ""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Token(str):
@@ -17,6 +17,27 @@ class Token(str):
     type: str
     start_pos: int
     end_pos: int
+
+
+def token(kind: str, text: str, start: int, end: int) -> Token:
+    """A terminal at a place."""
+    made = Token(text)
+    made.type, made.start_pos, made.end_pos = kind, start, end
+    return made
+
+
+class Node(NamedTuple):
+    """What a rule makes where nothing else is said: its name and its children."""
+
+    data: str
+    children: list[Any]
+
+
+class Nodes:
+    """Actions that make a Node of every rule."""
+
+    def __getattr__(self, rule: str) -> Callable[[list[Any]], Node]:
+        return lambda children: Node(rule, children)
 
 
 class Refused(Exception):
@@ -33,7 +54,7 @@ class Parser:
     """The table of a grammar with the actions of its rules: methods of the rules' names, called bottom up with the children.
 
     What the children are is Lark's convention: punctuation is left out, `_rules` and repetitions are part of their parent, and
-    `?rules` of one child are that child.
+    `?rules` of one child are that child. A rule without an action gives its children as a list.
     """
 
     def __init__(self, name: str, table: dict[str, Any], actions: Any) -> None:
@@ -47,7 +68,7 @@ class Parser:
         self.rules = [self._rule(*rule) for rule in table["rules"]]
 
     def _rule(self, origin: str, size: int, name: str, kept: Any, single: bool) -> tuple[Any, ...]:
-        method = getattr(self.actions, name, *[None] * single) if name else None
+        method = getattr(self.actions, name, None) if name else None
         return origin, size, kept, single, method, hasattr(method, "located")
 
     def lexer(self, index: int) -> Callable[[str, int], Any]:
@@ -105,8 +126,7 @@ class Parser:
             if kind in dropped:
                 values.append(None)
             else:
-                values.append(token := Token(text[begin:end]))
-                token.type, token.start_pos, token.end_pos = kind, begin, end
+                values.append(token(kind, text[begin:end], begin, end))
             at = end
 
 

@@ -27,7 +27,7 @@ from ptir_tools.dialects import jsonc, load_format
 from ptir_tools.dialects.ptir.gptrs import dump
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.sniff import sniff
-from ptir_tools.grammars.parser import Parser, Refused
+from ptir_tools.grammars.parser import Nodes, Parser, Refused, token
 
 ROOT = Path(__file__).parent.parent / "testdata"
 BIGGEST = 12_000  # characters of a sample: the grammar takes 0.1 ms an op
@@ -51,6 +51,11 @@ def _lark_alone(patch: pytest.MonkeyPatch) -> None:
 
 def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False) -> Any:
     """As `Parser.parse`, by Lark."""
+    if isinstance(self.actions, Nodes) or any(located for *_, located in self.rules):  # Lark's own actions take no places
+        try:
+            return _folded(grammars.load(self.name).parse(text, start=start), self.actions)
+        except lark.exceptions.UnexpectedInput:
+            raise Refused from None
     reading = _lark(self).parse_interactive(text, start=start)
     try:
         for _ in reading.iter_parse():
@@ -62,6 +67,15 @@ def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False) -> Any:
             with suppress(lark.exceptions.UnexpectedInput):
                 reading.feed_eof()
         raise Refused from None
+
+
+def _folded(tree: Any, actions: Any) -> Any:
+    """What actions make of Lark's tree."""
+    if isinstance(tree, lark.Token):
+        return token(tree.type, str(tree), tree.start_pos or 0, tree.end_pos or 0)
+    children = [_folded(x, actions) for x in tree.children]
+    method = getattr(actions, tree.data, lambda children: children)
+    return method(children, tree.meta.start_pos, tree.meta.end_pos) if hasattr(method, "located") else method(children)
 
 
 @cache
@@ -83,7 +97,7 @@ FORMS = {
             "pto",
             r"%([A-Za-z0-9_$.-]+)",
             ("to", "step", "else", "true", "index", "wait", "tile", "valid", "-1", "-", ".5", "0x2"),
-            lambda patch: patch.setattr(pto_text, "scan", lambda text: None),
+            lambda patch: (_lark_alone(patch), patch.setattr(pto_text, "scan", lambda text: None)),
         ),
         Form(
             "mind",
