@@ -7,8 +7,8 @@ A grammar says in its comments how statements usually look:
 
 A shape is terminals, quoted text, parts, `(…)`, `[…]` for what may be left out, `|`, `*`, and captures `name=…`. Every way
 through a shape is followed through the parse table. So a shape that the grammar does not have fails the build, and each terminal
-is taken only where the grammar's lexer would take it: not where one of higher rank matches, always at full length, and at the
-end only where the grammar would end the statement.
+is taken only where the grammar's lexer would take it: not where one of higher rank matches, always at full length, and the
+last one only where the statement does not go on.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
     parse_table, contextual = frontend.parser._parse_table, frontend.lexer
     rules: list[Any] = []
     numbers: dict[Any, int] = {}
-    states: list[Any] = [None] * len(parse_table.states)
+    states: list[Any] = [(0, {})] * (len(parse_table.states) + 1)  # 0 is none, so that it can stand for "may not come"
     lexers: list[Any] = []
     shared: dict[int, int] = {}
     for number, row in parse_table.states.items():
         actions = {}
         for symbol, (action, target) in row.items():
             if action.name == "Shift":
-                actions[str(symbol)] = target
+                actions[str(symbol)] = target + 1
             else:
                 if target not in numbers:
                     numbers[target] = len(rules)
@@ -50,9 +50,9 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
         if id(lexer) not in shared:
             shared[id(lexer)] = len(lexers)
             lexers.append(_lexer(lexer, _ignored(made)))
-        states[number] = (shared[id(lexer)], actions)
+        states[number + 1] = (shared[id(lexer)], actions)
     found = {
-        "starts": {str(k): (v, parse_table.end_states[k]) for k, v in parse_table.start_states.items()},
+        "starts": {str(k): (v + 1, parse_table.end_states[k] + 1) for k, v in parse_table.start_states.items()},
         "lexers": [source for source, _ in lexers],
         "words": [words for _, words in lexers],
         "dropped": _dropped(numbers),
@@ -108,8 +108,8 @@ class _Lines:
     def __init__(self, found: dict[str, Any], made: lark.Lark, text: str) -> None:
         self.states, self.rules = found["states"], found["rules"]
         self.start, self.final = next(iter(found["starts"].values()))
-        contextual: Any = made.parser.lexer  # type: ignore[attr-defined]
-        self.lexers = [contextual.lexers[i] for i in range(len(self.states))]
+        contextual: Any = made.parser.lexer
+        self.lexers = [None, *(contextual.lexers[i] for i in range(len(self.states) - 1))]
         self.terminals = {str(t.name): t for t in made.terminals}
         self.named = {t.pattern.value: str(t.name) for t in made.terminals if type(t.pattern).__name__ == "PatternStr"}
         self.firsts = {n: _first(sre.parse(t.pattern.to_regexp())) for n, t in self.terminals.items()}
@@ -130,7 +130,10 @@ class _Lines:
         first, last = self.new(), self.new()
         self.connect(node, first, last)
         ends = self.follow(name, first, last)
-        return self.emit(node, "") + self.skip + self.ending(ends)
+        following = {n for n in (*self.terminals, "$END") if all(self.over(stack, n) for stack in ends)}
+        if not following:
+            raise ValueError(f"the shape `{name}` is no whole statement")
+        return self.emit(node, "") + self.skip + (r"\Z" if following == {"$END"} else self.ending(ends))
 
     # ---- through the parse table
 
@@ -241,10 +244,13 @@ class _Lines:
         return x is None or y is None or bool(x & y)
 
     def ending(self, stacks: set[Stack]) -> str:
-        """Where the grammar ends the statement: at the end of the text, or before what may follow."""
-        following = [n for n in (*self.terminals, "$END") if all(self.over(stack, n) for stack in stacks)]
-        ways = [r"\Z" if n == "$END" else self.regexps[n] for n in following]
-        return f"(?={'|'.join(ways)})" if ways != [r"\Z"] else r"\Z"
+        """Not before what continues the statement."""
+        more = [self.regexps[n] for n in self.terminals if any(self.continues(stack, n) for stack in stacks)]
+        return f"(?!{'|'.join(more)})" if more else ""
+
+    def continues(self, stack: Stack, terminal: str) -> bool:
+        """Whether `terminal` may come next and belongs to the statement on the stack."""
+        return self.reduced(stack, terminal)[1] is not None and not self.over(stack, terminal)
 
 
 class _Notation:

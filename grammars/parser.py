@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Token(str):
@@ -17,6 +17,27 @@ class Token(str):
     type: str
     start_pos: int
     end_pos: int
+
+
+def token(kind: str, text: str, start: int, end: int) -> Token:
+    """A terminal at a place."""
+    made = Token(text)
+    made.type, made.start_pos, made.end_pos = kind, start, end
+    return made
+
+
+class Node(NamedTuple):
+    """What a rule makes where nothing else is said: its name and its children."""
+
+    data: str
+    children: list[Any]
+
+
+class Nodes:
+    """Actions that make a Node of every rule."""
+
+    def __getattr__(self, rule: str) -> Callable[[list[Any]], Node]:
+        return lambda children: Node(rule, children)
 
 
 class Refused(Exception):
@@ -33,7 +54,7 @@ class Parser:
     """The table of a grammar with the actions of its rules: methods of the rules' names, called bottom up with the children.
 
     What the children are is Lark's convention: punctuation is left out, `_rules` and repetitions are part of their parent, and
-    `?rules` of one child are that child.
+    `?rules` of one child are that child. A rule without an action gives its children as a list.
     """
 
     def __init__(self, name: str, table: dict[str, Any], actions: Any) -> None:
@@ -41,22 +62,25 @@ class Parser:
         self.starts: dict[str, tuple[int, int]] = table["starts"]
         self.sources: list[str] = table["lexers"]
         self.words: list[dict[str, dict[str, str]]] = table["words"]
-        self.lexers: list[Callable[[str, int], re.Match[str] | None] | None] = [None] * len(self.sources)
+        self.lexers: list[Callable[[str, int], Any] | None] = [None] * len(self.sources)
         self.dropped = frozenset(table["dropped"])
         self.states: list[tuple[int, dict[str, int]]] = table["states"]
         self.rules = [self._rule(*rule) for rule in table["rules"]]
 
     def _rule(self, origin: str, size: int, name: str, kept: Any, single: bool) -> tuple[Any, ...]:
-        method = getattr(self.actions, name, *[None] * single) if name else None
+        method = getattr(self.actions, name, None) if name else None
         return origin, size, kept, single, method, hasattr(method, "located")
 
-    def lexer(self, index: int) -> Callable[[str, int], re.Match[str] | None]:
+    def lexer(self, index: int) -> Callable[[str, int], Any]:
         """The tokens that may come in a state, compiled when the state is first met."""
         found = self.lexers[index] = re.compile(self.sources[index]).match
         return found
 
-    def parse(self, text: str, start: str) -> Any:
-        """What the actions make of `text` as a `start`. Raises Refused, and what the actions raise."""
+    def parse(self, text: str, start: str, *, keep: bool = False) -> Any:
+        """What the actions make of `text` as a `start`. Raises Refused, and what the actions raise.
+
+        With `keep`, what is whole before the token that is refused, and cannot go on, is given to the actions.
+        """
         state, final = self.starts[start]
         states, rules, lexers, dropped, words = self.states, self.rules, self.lexers, self.dropped, self.words
         stack, values, places = [state], list[Any](), list[tuple[int, int]]()
@@ -64,45 +88,51 @@ class Parser:
         while True:
             number, actions = states[stack[-1]]
             m = (lexers[number] or self.lexer(number))(text, at)
-            if m is None:
-                raise Refused
-            kind = m.lastgroup or "$END"
-            place = begin, end = m.span(m.lastindex or 0)
-            if kind == "$END" and end < size:
-                raise Refused
+            kind, (begin, end) = m.lastgroup or "$END", m.span(m.lastindex or 0)
             if kind in words[number]:
                 kind = words[number][kind].get(text[begin:end], kind)
-            while (action := actions.get(kind, 0)) < 0:
+            refused = kind == "$END" and end < size  # a character that begins no terminal
+            if refused and not (keep and _over(actions)):
+                raise Refused
+            while (action := actions.get(kind, 0)) <= 0:
+                if not action:
+                    if refused or kind == "$END" or not (keep and _over(actions)):
+                        raise Refused
+                    refused, kind = True, "$END"
+                    continue
                 origin, length, kept, single, method, wants_place = rules[~action]
-                over = place
+                place = (begin, begin)
+                children = []
                 if length:
                     children = values[-length:]
-                    over = (places[-length][0], places[-1][1])
+                    place = (places[-length][0], places[-1][1])
                     del stack[-length:], values[-length:], places[-length:]
-                else:
-                    children = []
                 if kept is not None:
                     children = _kept(children, kept)
                 if method is None or (single and len(children) == 1):
                     value = children[0] if single else children
                 else:
-                    value = method(children, *over) if wants_place else method(children)
+                    value = method(children, *place) if wants_place else method(children)
                 stack.append(states[stack[-1]][1][origin])
                 values.append(value)
-                places.append(over)
+                places.append(place)
                 if stack[-1] == final and kind == "$END":
+                    if refused:
+                        raise Refused
                     return value
                 actions = states[stack[-1]][1]
-            if not action:
-                raise Refused
             stack.append(action)
-            places.append(place)
+            places.append((begin, end))
             if kind in dropped:
                 values.append(None)
             else:
-                values.append(token := Token(text[begin:end]))
-                token.type, token.start_pos, token.end_pos = kind, begin, end
+                values.append(token(kind, text[begin:end], begin, end))
             at = end
+
+
+def _over(actions: dict[str, int]) -> bool:
+    """Whether what was read last cannot go on."""
+    return max(actions.values()) < 0
 
 
 def _kept(children: list[Any], kept: list[tuple[int, bool]]) -> list[Any]:

@@ -59,7 +59,9 @@ def by_grammar(text: str) -> tuple[Program, Diagnostics]:
     diagnostics = Diagnostics(source)
     with collector_paused():
         reader = _Reader(source, diagnostics, Options())
-        structure.parse(reader.assembly, 0, len(text))
+        at, failed = 0, False
+        while at < len(text) and not failed:
+            at, failed = structure.parse(reader.assembly, at, len(text))
         return reader.assembly.finish(), diagnostics
 
 

@@ -14,7 +14,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import TensorType, sym
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir.text import reader, spelling
+from ptir_tools.dialects.ptir.text import spelling
 
 EXAMPLE = """\
 program @main (spec_version = ptir.v0.4) {
@@ -374,4 +374,4 @@ def test_reading_is_linear() -> None:
     program = clean(text)
     assert len(program.main.body) == 2000
     assert write(program) == text
-    assert reader._STATEMENT.match("%a = add(%x, %x) -> tensor<f32, 2x3>")
+    assert grammars.lines("ptir").match("%a = add(%x, %x) -> tensor<f32, 2x3>")

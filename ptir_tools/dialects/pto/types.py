@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import (
     UNKNOWN,
@@ -29,11 +28,7 @@ from ptir_tools.core.types import (
     tile,
 )  # fmt: skip
 from ptir_tools.dialects.pto import names
-
-if TYPE_CHECKING:
-    import lark
-else:
-    lark = lazy("lark")
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
 
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
 _PARTS = {"loc": names.loc_of, "layout": names.layout_of, "space": names.space_of}
@@ -57,20 +52,20 @@ def parse_type(text: str) -> Type:
         message = f"`{text}` is a placeholder of the documentation, not a type"
         raise TypeSyntaxError(message, found.start(), "write every extent as a number or `?`, and leave nothing out")
     try:
-        return _build(parser().parse(text, start="type").children[0])
-    except lark.exceptions.UnexpectedInput as error:
+        return _build(_parser().parse(text, "type").children[0])
+    except Refused:
+        error: Any = grammars.refused("pto", text, "type")
         at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
         raise TypeSyntaxError(f"`{text}` is not a type of PTO", at, "such as tile<32x32xf32> or pto.memref<64x64xf16>") from None
 
 
 @cache
-def parser() -> lark.Lark:
-    """The parser of PTO text, and of types alone."""
-    return grammars.load("pto")
+def _parser() -> Parser:
+    return grammars.parser("pto", Nodes())
 
 
-def _build(tree: Any) -> Type:
-    made: Type = _BUILDERS[str(tree.data)](tree.children)
+def _build(tree: Node) -> Type:
+    made: Type = _BUILDERS[tree.data](tree.children)
     return made
 
 
@@ -108,10 +103,10 @@ def _pairs(children: Iterable[Any], allowed: tuple[str, ...]) -> dict[str, Any]:
 
 def _value(key: str, value: Any) -> Any:
     if key == "valid":
-        if not isinstance(value, lark.Tree):
+        if not isinstance(value, Node):
             raise TypeSyntaxError("`valid` is a list such as [16, 32]", value.start_pos)
         return tuple(map(_dim, value.children))
-    if isinstance(value, lark.Tree):
+    if isinstance(value, Node):
         raise TypeSyntaxError(f"`{key}` is not a list", 0)
     text = names.inner(value)
     if key == "eid":
@@ -129,7 +124,7 @@ def _value(key: str, value: Any) -> Any:
 
 def _tile(children: list[Any]) -> Type:
     dtype, shape = _shape(children[1])
-    pairs = (c for c in children[2:] if isinstance(c, lark.Tree))
+    pairs = (c for c in children[2:] if isinstance(c, Node))
     return tile(dtype, _positive(children[1], shape), **_pairs(pairs, ("loc", "layout", "valid")))
 
 
@@ -137,10 +132,10 @@ def _memref(children: list[Any]) -> Type:
     dtype, shape = _shape(children[1])
     more: dict[str, Any] = {}
     for c in children[2:]:
-        if isinstance(c, lark.Tree) and c.data == "strided":
+        if isinstance(c, Node) and c.data == "strided":
             more["strides"] = tuple(map(_dim, c.children[0].children))
             more["offset"] = _dim(c.children[1]) if len(c.children) > 1 else 0
-        elif isinstance(c, lark.Tree):
+        elif isinstance(c, Node):
             more |= _pairs([c], ("space", "layout"))
         else:
             key = c.partition("<")[0].rpartition(".")[2]

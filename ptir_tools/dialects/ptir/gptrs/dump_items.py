@@ -5,24 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir.gptrs import debug
 from ptir_tools.dialects.ptir.gptrs.serde import Malformed, read_dtype
 from ptir_tools.dialects.ptir.text.spelling import unquote
-
-if TYPE_CHECKING:
-    import lark
-    from lark import Token
-else:
-    lark = lazy("lark")
+from ptir_tools.grammars.parser import Parser, Refused, Token
 
 NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type",
@@ -54,12 +48,12 @@ class Sink(Protocol):
 
 def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
     """Give the items of `text`, which stands at `offset` of the source, to `sink`; False after a syntax error."""
-    items = _items()
+    items, parser = _parser()
     items.sink, items.offset = sink, offset
     try:
-        _parser().parse(text, start="items")
-    except lark.exceptions.UnexpectedInput as error:
-        grammars.report(error, diagnostics, "SyntaxError", NAMES, offset=offset)
+        parser.parse(text, "items")
+    except Refused:
+        grammars.report(grammars.refused("ptir_dump", text, "items"), diagnostics, "SyntaxError", NAMES, offset=offset)
         return False
     except Malformed as bad:
         diagnostics.error(bad.code, bad.message, pack(offset, offset + len(text)), help=bad.help)
@@ -70,19 +64,14 @@ def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
 def parse_operation(text: str) -> Any:
     """The plain value of an operation's text, or None when it is none; memory of it is the caller's. Raises Malformed."""
     try:
-        return _parser().parse(text, start="operation")
-    except lark.exceptions.UnexpectedInput:
+        return _parser()[1].parse(text, "operation")
+    except Refused:
         return None
 
 
 @cache
-def _items() -> _Items:
-    return _Items()
-
-
-@cache
-def _parser() -> lark.Lark:
-    return grammars.load("ptir_dump", _items())
+def _parser() -> tuple[_Items, Parser]:
+    return (items := _Items()), grammars.parser("ptir_dump", items)
 
 
 class _Items:
@@ -92,7 +81,7 @@ class _Items:
     offset: int
 
     def at(self, first: Token, last: Token) -> Loc:
-        return pack(self.offset + (first.start_pos or 0), self.offset + (last.end_pos or 0))
+        return pack(self.offset + first.start_pos, self.offset + last.end_pos)
 
     def items(self, children: list[Any]) -> None:
         """Everything has been given away."""

@@ -6,7 +6,6 @@ quotes), Word, Sym, RegionName, Payload, list, tuple (in parentheses), Call, and
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,26 +52,6 @@ class Items:
 
 _NUMBER = r"[+-]?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf|nan)"
 _ATOM = re.compile(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
-_NESTED_INTEGERS = re.compile(r"[-0-9\s,\[\]]*")
-
-
-def flat_values(text: str) -> list[Any] | None:
-    """The values in a plain bracket text: atoms, and nested lists of integers; None when it needs the grammar."""
-    if not (text := text.strip(" \t")):
-        return []
-    if "[" in text:
-        if not _NESTED_INTEGERS.fullmatch(text):
-            return None
-        try:
-            found: list[Any] = json.loads(f"[{text}]")
-        except ValueError:
-            return None
-        return found
-    try:
-        values = [atom(x.strip(" \t")) for x in text.split(",")]
-    except Violation:  # the grammar says where
-        return None
-    return None if None in values else values
 
 
 def atom(text: str) -> Any:

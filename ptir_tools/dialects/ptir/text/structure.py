@@ -1,28 +1,22 @@
-"""The grammar's side of reading text PTIR: what the fast path does not take whole is parsed by grammars/ptir.lark."""
+"""The grammar's side of reading text PTIR: what the rules of grammars/ptir.lark make."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Fix, Violation
 from ptir_tools.core.ir import Operand
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Span, pack
 from ptir_tools.core.types import Type, tuple_of
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
 from ptir_tools.dialects.ptir.text.attributes import Call, Items, Payload, atom, check_depth
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
-
-if TYPE_CHECKING:
-    import lark
-    from lark import Token
-else:
-    lark = lazy("lark")
+from ptir_tools.grammars.parser import Parser, Refused, Token
 
 # Terminals in the words of a diagnostic.
 NAMES = {
@@ -35,30 +29,56 @@ NAMES = {
 }  # fmt: skip
 
 
-def parse(assembly: Assembly, start: int, end: int) -> bool:
-    """Read text[start:end], whole items, into `assembly`; False after a syntax error, which is reported. The items before
-    it are kept."""
+class Ended(Exception):
+    """Everything that was opened is closed."""
+
+
+def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
+    """Read text[start:end], whole items, into `assembly`, up to the brace that closes the last that is open.
+
+    Returns where what was read ends, and whether an item with a syntax error follows, which is reported.
+    """
     text = assembly.source.text[start:end]
     check_depth(text, assembly.limits)
-    items = _items()
-    items.assembly, items.offset = assembly, start
+    items, parser = _parser()
+    items.assembly, items.offset, items.whole = assembly, start, start
     try:
-        _parser().parse(text, start="items")
-    except lark.exceptions.UnexpectedInput as error:
+        parser.parse(text, "items", keep=True)
+    except Ended:
+        return items.whole, False
+    except Refused:
+        error = grammars.refused("ptir", text[items.whole - start :], "items")
         last = start + len(text.rstrip()) if end < len(assembly.source.text) else None
-        grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=start, end=last, help=_help(error))
-        return False
-    return True
+        grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=items.whole, end=last, help=_help(error))
+        return items.whole, True
+    return end, False
+
+
+def attributes(text: str) -> list[tuple[str, list[Any]]] | None:
+    """The names and values of attributes; None when there is something to report of them."""
+    try:
+        return [(a.name, a.values) for a in _values().parse(text, "attributes")]
+    except (Refused, Violation):
+        return None
+
+
+def type_of(text: str) -> Type | None:
+    """The type in a text; None when there is something to report of it."""
+    try:
+        found: _Typed = _values().parse(text, "type")
+    except (Refused, Violation):
+        return None
+    return found.type
 
 
 @cache
-def _items() -> _Items:
-    return _Items()
+def _parser() -> tuple[_Items, Parser]:
+    return (items := _Items()), grammars.parser("ptir", items)
 
 
 @cache
-def _parser() -> lark.Lark:
-    return grammars.load("ptir", _items())
+def _values() -> Parser:
+    return grammars.parser("ptir", _Values())
 
 
 def _help(error: Any) -> str | None:
@@ -124,9 +144,15 @@ class _Items:
 
     assembly: Assembly
     offset: int
+    whole: int  # where the last whole item ends
+
+    def item(self, first: Token, last: Token) -> Loc:
+        """The place of a whole item."""
+        self.whole = self.offset + last.end_pos
+        return self.at(first, last)
 
     def at(self, first: Token, last: Token) -> Loc:
-        return pack(self.offset + (first.start_pos or 0), self.offset + (last.end_pos or 0))
+        return pack(self.offset + first.start_pos, self.offset + last.end_pos)
 
     def guarded(self, token: Token, read: Callable[[str], Any], otherwise: Any = None) -> Any:
         """What `read` makes of the token, or `otherwise` after reporting what is wrong with it."""
@@ -159,7 +185,7 @@ class _Items:
     def program(self, children: list[Any]) -> None:
         name = next((_function_name(c) for c in children if getattr(c, "type", "") == "FUNC"), None)
         version = next((str(c) for c in children if isinstance(c, _Version)), None)
-        self.assembly.open_program(name, version, self.at(children[0], children[-1]))
+        self.assembly.open_program(name, version, self.item(children[0], children[-1]))
 
     def version(self, children: list[Token]) -> _Version:
         return _Version(children[-1])
@@ -167,14 +193,14 @@ class _Items:
     def function(self, children: list[Any]) -> None:
         keyword, name, params, results, last = children
         if keyword.type == "FUNCTION_KEYWORD":
-            start = self.offset + (keyword.start_pos or 0)
+            start = self.offset + keyword.start_pos
             span = Span(start, start + len(keyword))
             self.assembly.error(CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func"))
-        self.open(self.assembly.open_function, _function_name(name), params, results, self.at(keyword, last))
+        self.open(self.assembly.open_function, _function_name(name), params, results, self.item(keyword, last))
 
     def region(self, children: list[Any]) -> None:
         keyword, name, params, results, last = children
-        self.open(self.assembly.open_region, str(name)[1:], params, results, self.at(keyword, last))
+        self.open(self.assembly.open_region, str(name)[1:], params, results, self.item(keyword, last))
 
     def open(self, opener: Callable[..., None], name: str, params: _Params, results: _Typed, at: Loc) -> None:
         whole = [(n, t) for n, t in params if t is not None]
@@ -189,11 +215,13 @@ class _Items:
 
     def hint(self, children: list[Any]) -> None:
         keyword, ident, kind, policy, *given, last = children
-        at = self.at(keyword, last)
+        at = self.item(keyword, last)
         self.assembly.open_hint(_index(ident), str(kind), str(policy), [(a.name, a.values) for a in given], at)
 
     def close(self, children: list[Token]) -> None:
-        self.assembly.close(self.at(children[0], children[0]))
+        self.assembly.close(self.item(children[0], children[0]))
+        if self.assembly.ended:
+            raise Ended
 
     # ---- statements
 
@@ -202,7 +230,7 @@ class _Items:
 
     def statement(self, children: list[Any]) -> None:
         target, op, *arguments, typed = children
-        at = self.at(target, typed.last)
+        at = self.item(target, typed.last)
         given = [(a.name, a.values) for a in arguments if isinstance(a, _Attribute)]
         operands = [self.found(x, at) for x in arguments if isinstance(x, _Operand)]
         whole = tuple(x for x in operands if x is not None)
@@ -217,7 +245,7 @@ class _Items:
     def returned(self, children: list[Any]) -> None:
         keyword, *operands = children
         last = operands[-1] if operands else keyword
-        at = self.at(keyword, getattr(last, "last", last))
+        at = self.item(keyword, getattr(last, "last", last))
         labels = dict(enumerate(x for x in operands if x is not None))
         results = [(x, labels.get(i + 1)) for i, x in labels.items() if isinstance(x, _Operand)]
         names = [x.name if isinstance(x, _Label) else None for _, x in results]
@@ -244,6 +272,9 @@ class _Items:
         return _Operand(_payload(dense), None, typed, self.guarded(typed, read_tensor), True)
 
     # ---- attributes
+
+    def attributes(self, children: list[_Attribute]) -> list[_Attribute]:
+        return children
 
     def attr(self, children: list[Any]) -> _Attribute:
         return _Attribute(str(children[0]), children[1:])
@@ -276,6 +307,13 @@ class _Items:
         key, value, *said = children
         name = str(self.guarded(key, unquote, "")) if key.type == "STRING" else str(key)
         return name, value, str(said[0]) if said else None
+
+
+class _Values(_Items):
+    """Types and attributes by themselves; what is wrong with them is raised."""
+
+    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: Any = None) -> Any:
+        return read(str(token))
 
 
 def _tuple(parts: list[_Typed]) -> Type | None:

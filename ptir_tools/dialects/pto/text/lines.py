@@ -11,17 +11,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.dialects.pto.text.syntax import File, FunctionText, Statement, parse_piece
-
-if TYPE_CHECKING:
-    import lark
-else:
-    lark = lazy("lark")
+from ptir_tools.grammars.parser import Token, token
 
 _BLANKS = " \t\r\n\f\ufeff"
 # The terminal SSA, and plain numbers in lists and constants: what differs between statements of one skeleton.
@@ -79,9 +74,9 @@ class Line:
 
 def _copy(x: Any, move: Callable[[int], int], text: str, start: int) -> Any:
     """What the grammar made of a piece, for another piece of the same skeleton; every integer in it is a place."""
-    if isinstance(x, lark.Token):
-        begin, end = move(x.start_pos or 0), move(x.end_pos or 0)
-        return lark.Token(x.type, text[begin - start : end - start], begin, end_pos=end)
+    if isinstance(x, Token):
+        begin, end = move(x.start_pos), move(x.end_pos)
+        return token(x.type, text[begin - start : end - start], begin, end)
     if isinstance(x, int):
         return move(x)
     if x is None or isinstance(x, str):

@@ -18,9 +18,9 @@ from ptir_tools.dialects.pto.types import type_text
 
 if TYPE_CHECKING:
     import numpy as np
-    from lark import Token
 
     from ptir_tools.dialects.pto.text.syntax import Entry
+    from ptir_tools.grammars.parser import Token
 else:
     np = lazy("numpy")
 

@@ -17,7 +17,7 @@ from ptir_tools.dialects.pto.text.syntax import Entry, Statement
 from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type
 
 if TYPE_CHECKING:
-    from lark import Token
+    from ptir_tools.grammars.parser import Token
 
 DEPTH = 192  # of blocks: what the evaluator's recursion can follow
 

@@ -1,4 +1,4 @@
-"""Text to statements: the Lark grammar, its transformer, and how reading goes on after a syntax error.
+"""Text to statements: what the rules of the grammar make, and how reading goes on after a syntax error.
 
 Statements are what the text says, unresolved; `reader` makes ops of them.
 """
@@ -8,19 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.dialects.pto.text import recovery
-from ptir_tools.dialects.pto.types import parser
-
-if TYPE_CHECKING:
-    import lark
-    from lark import Token
-else:
-    lark = lazy("lark")
+from ptir_tools.grammars.parser import Parser, Refused, Token, located
 
 MAX_ERRORS = 100
 
@@ -109,11 +103,11 @@ def _all(kind: type[T], items: list[Any]) -> list[T]:
 
 
 def _tokens(items: list[Any], kind: str) -> list[Token]:
-    return [x for x in items if isinstance(x, lark.Token) and x.type == kind]
+    return [x for x in items if isinstance(x, Token) and x.type == kind]
 
 
 class _Transform:
-    """One method per rule of the grammar, called with (meta, children) when the rule is complete."""
+    """One method per rule of the grammar, called with its children when the rule is complete."""
 
     def file(self, items: list[Any]) -> File:
         found = File()
@@ -130,11 +124,12 @@ class _Transform:
         entries = [e for part in _all(_Part, items) for e in part.value]
         return File(_all(FunctionText, items), _all(Statement, items), entries)
 
-    def func(self, items: list[Any]) -> FunctionText:
+    @located
+    def func(self, items: list[Any], start: int, end: int) -> FunctionText:
         by = {p.field: p.value for p in _all(_Part, items)}
         name = _tokens(items, "SYMBOL")[0]
         body = _all(_Block, items)[0].statements
-        return FunctionText(name, by.get("parameters", []), by.get("types", []), by.get("attributes", []), body, 0, 0)
+        return FunctionText(name, by.get("parameters", []), by.get("types", []), by.get("attributes", []), body, start, end)
 
     def parameters(self, items: list[Any]) -> _Part:
         return _Part("parameters", items)
@@ -145,36 +140,42 @@ class _Transform:
     def block(self, items: list[Any]) -> _Block:
         return _Block(items)
 
-    def op(self, items: list[Any]) -> Statement:
-        return _statement(items, _tokens(items, "NAME")[0])
+    @located
+    def op(self, items: list[Any], start: int, end: int) -> Statement:
+        return _statement(items, _tokens(items, "NAME")[0], start, end)
 
-    def call(self, items: list[Any]) -> Statement:
-        made = _statement(items, "func.call")
+    @located
+    def call(self, items: list[Any], start: int, end: int) -> Statement:
+        made = _statement(items, "func.call", start, end)
         made.symbol = _tokens(items, "SYMBOL")[0]
         return made
 
-    def scf_for(self, items: list[Any]) -> Statement:
-        made = _statement(items, "scf.for")
+    @located
+    def scf_for(self, items: list[Any], start: int, end: int) -> Statement:
+        made = _statement(items, "scf.for", start, end)
         made.induction = _tokens(items, "SSA")[0]
         made.operands = _all(Operand, items)
         return made
 
-    def scf_if(self, items: list[Any]) -> Statement:
-        made = _statement(items, "scf.if")
+    @located
+    def scf_if(self, items: list[Any], start: int, end: int) -> Statement:
+        made = _statement(items, "scf.if", start, end)
         made.operands = _all(Operand, items)
         made.after = made.before
         return made
 
-    def scf_while(self, items: list[Any]) -> Statement:
-        made = _statement(items, "scf.while")
+    @located
+    def scf_while(self, items: list[Any], start: int, end: int) -> Statement:
+        made = _statement(items, "scf.while", start, end)
         made.carried = _all(tuple, items)
         return made
 
     def label(self, items: list[Any]) -> _Part:
         return next(iter(_all(_Part, items)), _Part("parameters", []))
 
-    def condition(self, items: list[Any]) -> Statement:
-        made = _statement(items, "scf.condition")
+    @located
+    def condition(self, items: list[Any], start: int, end: int) -> Statement:
+        made = _statement(items, "scf.condition", start, end)
         made.operands = [*_all(Operand, items), *made.operands]
         return made
 
@@ -228,8 +229,8 @@ class _Transform:
         return items[0]
 
 
-def _statement(items: list[Any], name: Token | str) -> Statement:
-    made = Statement(name)
+def _statement(items: list[Any], name: Token | str, start: int, end: int) -> Statement:
+    made = Statement(name, start=start, end=end)
     for part in _all(_Part, items):
         if part.field == "signature":
             made.before, made.after = part.value
@@ -246,31 +247,22 @@ def _statement(items: list[Any], name: Token | str) -> Statement:
     return made
 
 
+# Rules that Python's own words are the names of.
+_KEYWORDS = {"for": _Transform.scf_for, "if": _Transform.scf_if, "while": _Transform.scf_while, "list": _Transform.values}
+for _rule, _method in _KEYWORDS.items():
+    setattr(_Transform, _rule, _method)
+
+
 @cache
-def _transformer() -> lark.visitors.Transformer_NonRecursive[Any, Any]:
-    """`_Transform` as Lark calls it; what it makes is told where it stands."""
-    base = _Transform()
-
-    def located(method: Any) -> Any:
-        def wrapper(self: Any, meta: Any, items: list[Any]) -> Any:
-            made = method(items)
-            if isinstance(made, (Statement, FunctionText)):
-                made.start, made.end = meta.start_pos, meta.end_pos
-            return made
-
-        return lark.v_args(meta=True)(wrapper)
-
-    renamed = {"scf_for": "for", "scf_if": "if", "scf_while": "while", "values": "list"}
-    methods = {renamed.get(n, n): located(getattr(base, n)) for n in dir(_Transform) if not n.startswith("_")}
-    made: lark.visitors.Transformer_NonRecursive[Any, Any] = type("T", (lark.visitors.Transformer_NonRecursive,), methods)()
-    return made
+def _parser() -> Parser:
+    return grammars.parser("pto", _Transform())
 
 
 def parse_piece(text: str) -> File | None:
     """What a piece of text holds by itself; None when that is not whole statements."""
     try:
-        found: File = _transformer().transform(parser().parse(text, start="file"))
-    except lark.exceptions.UnexpectedInput:
+        found: File = _parser().parse(text, "file")
+    except Refused:
         return None
     return found
 
@@ -283,8 +275,9 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
     text, lost, seen = source.text, set[str](), set[int]()
     while len(seen) < MAX_ERRORS:
         try:
-            found = _transformer().transform(parser().parse(text, start="file"))
-        except lark.exceptions.UnexpectedInput as error:
+            found: File = _parser().parse(text, "file")
+        except Refused:
+            error: Any = grammars.refused("pto", text, "file")
             at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
             again = at in seen
             if not again:
@@ -298,7 +291,6 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
                 lost.update(re.findall(r"%([\w$.-]+)", names[1]))
             text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
         else:
-            assert isinstance(found, File)
             found.lost = lost
             return found
     return None

@@ -18,7 +18,7 @@ from ptir_tools.dialects.pto.text.reader import Reader
 from ptir_tools.dialects.pto.text.syntax import Statement
 
 if TYPE_CHECKING:
-    from lark import Token
+    from ptir_tools.grammars.parser import Token
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,0 +1,113 @@
+"""What is made of a grammar: shapes are part of it, terminals are taken as its lexer takes them, its table runs as in Lark."""
+
+import re
+from typing import Any
+
+import lark
+import pytest
+from lark.exceptions import UnexpectedInput
+
+from ptir_tools.grammars import building
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
+
+WORDS = """
+items: _item*
+_item: statement | ended
+statement: NAME "=" (NAME | NUMBER) ("to" NAME)? ("," NAME)*
+ended: "end"
+NAME: /[a-z][a-z.]*/
+NUMBER.2: /[0-9]+|inf/
+COMMENT: /#[^\\n]*/
+BLANK: /[ \\n]+/
+%ignore COMMENT
+%ignore BLANK
+"""
+
+
+def made(*shapes: str) -> dict[str, Any]:
+    text = WORDS + "\n".join(shapes)
+    return building.table(lark.Lark(text, start="items", parser="lalr", propagate_positions=True, maybe_placeholders=False), text)
+
+
+def line(shape: str, text: str) -> str | None:
+    found = re.compile(made(f"// usual line: {shape}")["lines"]).match(text)
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("shape", ['NAME "=" NAME "end" NAME', 'NAME "="', "NAME NAME"])
+def test_a_shape_that_the_grammar_does_not_have_fails_the_build(shape: str) -> None:
+    with pytest.raises(ValueError, match=r"the grammar does not|is no whole"):
+        made(f"// usual line: {shape}")
+
+
+@pytest.mark.parametrize("shape", ['NAME "=" (NAME', "NAME ?", 'NAME "=" nothing'])
+def test_a_shape_that_cannot_be_read_fails_the_build(shape: str) -> None:
+    with pytest.raises((ValueError, KeyError, IndexError)):
+        made(f"// usual line: {shape}")
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("a = b", "a = b"),
+        ("a=b # c\n", "a=b # c\n"),
+        ("a = inf", None),  # a number, which comes first
+        ("a = to", "a = to"),  # a word of the language, but not there
+        ("end = b", None),  # a word of the language
+        ("end.x = b", None),  # none, but it begins like one: the grammar decides
+        ("a = tool", "a = tool"),
+        ("a = b to c", None),  # goes on
+        ("a = b , c", None),
+        ("a = b c = d", "a = b "),
+        ("a = b )", "a = b "),  # refused after it
+        ("a =", None),
+    ],
+)
+def test_a_terminal_is_taken_where_the_lexer_takes_it(text: str, taken: str | None) -> None:
+    assert line('NAME "=" NAME', text) == taken
+
+
+def test_captures_and_repetitions() -> None:
+    pattern = re.compile(made('// part more: ("," NAME)*', '// usual line: id=NAME "=" (NAME | n=NUMBER) rest=(more)')["lines"])
+    found = pattern.match("a = 12 , b,c\nd = e")
+    assert found is not None
+    assert found.groupdict() == {"id": "a", "n": "12", "rest": ", b,c", "line": ""}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "end", "a = b", "a = b to c, d # x\nend a = 3", "a = ", "a = to", "a = b $", "a = inf.x", "to = b"]
+)
+def test_the_table_is_run_as_lark_runs_it(text: str) -> None:
+    parser = Parser("words", made(), Nodes())
+    reference = lark.Lark(WORDS, start="items", parser="lalr", maybe_placeholders=False)
+    try:
+        expected = _plain(reference.parse(text))
+    except UnexpectedInput:
+        with pytest.raises(Refused):
+            parser.parse(text, "items")
+    else:
+        assert _plain(parser.parse(text, "items")) == expected
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, (lark.Tree, Node)):
+        return str(x.data), [_plain(c) for c in x.children]
+    return x.type, str(x), x.start_pos, x.end_pos
+
+
+def test_what_is_whole_before_an_error_is_kept_only_if_asked_for() -> None:
+    class Actions(Nodes):
+        seen: list[str] = []  # noqa: RUF012
+
+        def ended(self, children: list[Any]) -> None:
+            self.seen.append("end")
+
+    actions = Actions()
+    parser = Parser("words", made(), actions)
+    for keep, count in ((False, 0), (True, 1)):
+        with pytest.raises(Refused):
+            parser.parse("end $", "items", keep=keep)
+        assert len(actions.seen) == count
+    with pytest.raises(Refused):
+        parser.parse("a = b $", "items", keep=True)  # it could go on: what it is cannot be told
+    assert len(actions.seen) == 1
