@@ -28,7 +28,7 @@ _D = "ptir_tools/dialects"
 ROOMS: dict[str, tuple[Part, ...]] = {
     "rewrite": (
         _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands"),
-        _part("ptir_tools/rewrite/*.py passes/ptir/*.py", "rewriter folds greedy greedy_driver rules passes"),
+        _part("ptir_tools/rewrite/*.py passes/ptir/[a-eg-z]*.py", "rewriter folds greedy passes passes_cse rules"),
     ),
     "typerules": (
         _part(f"{_D}/ptir/ops/*.py", "ptir_ops_rules ptir_ops_shape ptir_ops_reduce ptir_ops_elementwise ptir_ops_control"
