@@ -151,7 +151,7 @@ def view(
     fill: Scalar = 0,
     result: Result,
 ) -> Any:
-    """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives, affine expressions with
+    """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives. These are affine expressions with
     `//` and `%`; where an expression of `guard` is negative it is `fill`. Seed 2.1."""
     index, where = linear_index(x.shape, result.static_shape, map, guard)
     dtype: DType = result.dtype
