@@ -33,8 +33,8 @@ EXPLAIN: tuple[Code, ...] = (
     Code(
         "NoFixpoint",
         "A bound stopped passes that may have had more to do. The bounds are `--max-iterations` and the option "
-        "`max-iterations` of a pass, for the rewrites and folds of a greedy driver, and `n` of `fixpoint`. What was done stays and verifies, but need "
-        "not be canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
+        "`max-iterations` of a pass, for the rewrites and folds of a greedy driver, and `n` of `fixpoint`. What was done stays "
+        "and verifies, but need not be canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
         _TWICE,
         _FUNC("abs", ""),
         "ptir",

@@ -12,7 +12,7 @@ EXPLAIN = (
     ),
     Code(
         "InvalidPlan",
-        "A plan does not fit the program. A value is missing, has too few bytes, or lives shorter than the program needs it. Or it "
-        "shares storage that it may not share, is misaligned, reaches beyond the stated peak, or overlaps another live value.",
+        "A plan does not fit the program. A value is missing, has too few bytes, or lives shorter than the program needs it. Or "
+        "it shares storage that it may not share, is misaligned, reaches beyond the stated peak, or overlaps another live value.",
     ),
 )

@@ -135,7 +135,8 @@ FURTHER = (
          _main(_PX, f"%y = cond(%p, %p, %x) true_region[^r0] false_region[^r1] -> {_F4}", _F4, _SELF),
          _main(_PX, f"%y = cond(%p, %x) true_region[^r0] false_region[^r0] -> {_F4}", _F4, _NEG), "ptir"),
     Code("HintMismatch", "A fusion hint's body is not a copy of its function's ops, reads what is no input, or "
-         "computes what is used outside and not exported. Or its payload (ops_code, dimension numbers, operand indices) says something else.",
+         "computes what is used outside and not exported. Or its payload "
+         "(ops_code, dimension numbers, operand indices) says something else.",
          _HINTED.format(code=4), _HINTED.format(code=2), "ptir"),
     Code("UnfilledPlaceholder", "A snippet has a placeholder {{name}} for which nothing is given: --set name=value fills it.",
          _main("%x: tensor<{{dtype}}, 4>", f"%y = neg(%x) -> {_F4}", _F4),
