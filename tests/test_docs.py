@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import re
 import shlex
@@ -141,3 +142,50 @@ def test_the_contributing_words_are_real() -> None:
     for page in PAGES:
         for target in " ".join(re.findall(r"`make ([\w ]+)`", page.read_text("utf-8"))).split():
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name} names `make {target}`"
+
+
+LONGEST = 30  # words of a sentence
+# Phrases that plain English says otherwise.
+BANNED = (
+    r"\b(?:is|are|was) told\b", r"\bstands? in\b", r"\bbeside\b", r"\bnobody\b", r"\bbut for\b", r"\bclusters?\b",
+    r"\btranspositions?\b", r"none of its business", r"\b[Ff]acts \d", r"\b[Ss]eed \d+\.\d", r"as one would think",
+)  # fmt: skip
+
+
+def sentences(page: str) -> Iterator[str]:
+    """The sentences of a page, code blocks, tables and headings left out; a piece of code is one word."""
+    blank = "\n\n"
+    text = re.sub(r"^```.*?^```$", blank, page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(?:\||#|    ).*$", blank, text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(?:[-*]|\d+\.) ", blank, text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("*", "")
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield from re.split(r"(?<=[.!?])[\")”]?\s+", paragraph.strip())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_sentences_are_short_and_plain(page: Path) -> None:
+    text = page.read_text("utf-8")
+    long = [s for s in sentences(text) if len(s.split()) > LONGEST]
+    assert not long, f"more than {LONGEST} words: {long}"
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert not [m[0] for phrase in BANNED for m in re.finditer(phrase, prose)]
+
+
+def test_a_long_sentence_and_its_exceptions_are_seen() -> None:
+    long = "word " * 31
+    assert [len(s.split()) for s in sentences(f"Short. {long}\n\n{long}")] == [1, 31, 31]
+    assert not [s for s in sentences(f"```\n{long}\n```\n| {long} |\n\n    {long}\n\n`{long}`\n") if len(s.split()) > 1]
+
+
+def test_messages_are_plain() -> None:
+    """What the package prints: string literals that are no docstrings."""
+    found = []
+    for path in (p for room in ("ptir_tools", "passes", "grammars") for p in sorted((ROOT / room).rglob("*.py"))):
+        tree = ast.parse(path.read_text("utf-8"))
+        manuals = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+        for n in ast.walk(tree):
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and " " in n.value and n not in manuals:
+                found += [f"{path}:{n.lineno}: {m[0]}" for phrase in BANNED if (m := re.search(phrase, n.value))]
+    assert not found

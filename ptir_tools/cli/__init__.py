@@ -82,7 +82,7 @@ def group() -> None:
     """Verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
 
     A program is read from a file or from standard input, its format recognized by content; results go to standard
-    output, everything else to standard error. `ptir COMMAND --help` tells each command's options with examples.
+    output, everything else to standard error. `ptir COMMAND --help` lists a command's options with examples.
     """
 
 

@@ -32,9 +32,9 @@ _RANK = "func @f(%x: tensor<f32, {0}>) -> tensor<f32, {0}> {{\n  return %x\n}}\n
 EXPLAIN: tuple[Code, ...] = (
     Code(
         "NoFixpoint",
-        "A bound ended passes that may not have come to their end: `--max-iterations` or the option `max-iterations` of a pass, "
-        "which bound the rewrites and folds of a greedy driver, or `n` of `fixpoint`. What was done stays and verifies, but need "
-        "not be canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
+        "A bound stopped passes that may have had more to do. The bounds are `--max-iterations` and the option "
+        "`max-iterations` of a pass, for the rewrites and folds of a greedy driver, and `n` of `fixpoint`. What was done stays "
+        "and verifies, but need not be canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
         _TWICE,
         _FUNC("abs", ""),
         "ptir",
@@ -69,8 +69,8 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "OutputMismatch",
-        "An output of `ptir run` is not what `--expect` has, or what the engine of `--compare` gives. The first element that "
-        "differs is told, and the smallest tolerance that would have passed.\n\n"
+        "An output of `ptir run` is not what `--expect` has, or what the engine of `--compare` gives. The first element "
+        "that differs is reported, and the smallest tolerance that would have passed.\n\n"
         "The examples are for `--input x=1 --expect` of an array of ones.",
         _FUNC("exp", ""),
         _FUNC("abs", ""),
@@ -78,8 +78,8 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "NonFinite",
-        "With `--check-nan`, an op made a NaN or an infinity out of what was finite, and the run stopped there; or an input has "
-        "a NaN already (an infinity is a warning).\n\nThe examples are for `ptir run --input x=0 --check-nan`.",
+        "With `--check-nan`, an op made a NaN or an infinity out of finite values, and the run stopped there. Or an input "
+        "has a NaN already; an infinity in an input is a warning.\n\nThe examples are for `ptir run --input x=0 --check-nan`.",
         _FUNC("log", ""),
         _FUNC("exp", ""),
         "ptir",
@@ -105,7 +105,7 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "InvalidExpectation",
-        "What stands between the braces of an `expected-…` comment is no regular expression.",
+        "The text between the braces of an `expected-…` comment is no regular expression.",
         _FUNC("exp", "  // expected-error {{a(b}}").replace("(%x) ->", "(%z) ->", 1),
         _FUNC("exp", "  // expected-error {{UndefinedValue: .*}}").replace("(%x) ->", "(%z) ->", 1),
         "ptir",
@@ -144,7 +144,7 @@ def all_codes() -> list[tuple[str, Code]]:
     reads=False,
 )
 def command(session: Session, code: str, markdown: bool) -> None:
-    """Tell what a diagnostic code means, with a wrong and a right program.
+    """Explain a diagnostic code, with a wrong and a right program.
 
     Without CODE, all codes are listed with the IR that they belong to.
 

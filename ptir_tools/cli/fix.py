@@ -19,7 +19,7 @@ from ptir_tools.tools.fix import mended
     diff_option,
 )
 def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, diff: bool) -> None:
-    """Apply the edits that diagnostics propose, and print the mended text. What has no such edit is left and told.
+    """Apply the edits that diagnostics propose, and print the mended text. Findings without an edit are reported.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from ptir_tools.tools.info import describe
 
 @subcommand(file_argument, output_option, json_option)
 def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
-    """Tell what is in a program: format, functions, inputs and outputs with their types, symbols, op counts.
+    """Show what is in a program: format, functions, inputs and outputs with their types, symbols, op counts.
 
     As JSON: {"format", "dialect", "entry", "functions": [{"name", "inputs": [{"name", "type"}], "outputs" alike, "ops"}],
     "regions", "symbols", "ops": {OP: count}}.

@@ -23,7 +23,7 @@ def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> N
     Programs are compared by structure: ids and layout do not count. A line `pipeline: …` under META says which passes that
     test runs; without it and -p, `dedup.lit` is for cse and any other for the default pipeline. `roles: Arg, Param` says which
     parameters are weights: what depends on one alone is folded first (the pass param-fold), as in gpt.rs's test with
-    zeros. How a program differs is told as a diff.
+    zeros. Differences are printed as a diff.
 
     \b
     Examples:

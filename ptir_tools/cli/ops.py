@@ -11,6 +11,7 @@ import click
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import unknown_name
+from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.opdef import MANY, MAYBE, REQUIRED, SEGMENTS, Derived, OpDef, Trait
 from ptir_tools.dialects import DIALECTS, load_dialect
 
@@ -62,7 +63,8 @@ def _default_text(default: object) -> str:
 def page(d: OpDef) -> str:
     """Signature, manual and traits as text."""
     traits = [t.name.lower() for t in Trait if t in d.traits and t.name] or ["none"]
-    return f"{signature(d)}\n\n{manual(d)}\n\nTraits: {', '.join(traits)}.\n"
+    owner = load_dialect(d.name.partition(".")[0])
+    return f"{signature(d)}\n\n{manual(d)}\n\nTraits: {', '.join(traits)}.\n{_specification(owner)}"
 
 
 def manual(d: OpDef) -> str:
@@ -80,8 +82,14 @@ def markdown_pages(found: Iterable[OpDef]) -> Iterator[str]:
         if (owner := d.name.partition(".")[0]) != dialect:
             dialect = owner
             yield f"\n## {dialect}\n"
+            yield "\n" + _specification(load_dialect(dialect))
         yield f"\n### `{signature(d)}`\n\n{manual(d)}\n"
 
 
 def _first_line(d: OpDef) -> str:
     return inspect.cleandoc(d.doc).partition("\n")[0]
+
+
+def _specification(dialect: Dialect) -> str:
+    """The line that says what the sections in manuals refer to, if the dialect has a public specification."""
+    return f"Specification: {dialect.specification}.\n" if dialect.specification else ""

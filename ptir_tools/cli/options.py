@@ -135,7 +135,7 @@ LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=size, hi
 def from_option(*more: str) -> Decorator:
     """`--from`: every format that can be read, and what else a command reads."""
     known = [*(e.name for e in FORMATS.values() if e.readable), *more]
-    help = "The input's format, instead of telling it by content."
+    help = "The input's format, instead of recognizing it by content."
     (option,) = titled(_COMMON, click.option("--from", "form_in", type=click.Choice(known), help=help))
     return option
 

@@ -63,13 +63,13 @@ class Flags:
     click.option("--algorithm", type=click.Choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
     click.option("--time-limit", type=Finite(0), default=10.0, metavar="S", help="exact: stop after S seconds per arena (10)."),
     click.option("--order", type=click.Choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
-    click.option("--check-plan", metavar="PLAN.json", help="Hold this plan against the program instead of making one."),
+    click.option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
     also_from=("csv",),
 )
 def command(session: Session, file: str, **flags: object) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.
 
-    The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound tells how good the plan is.
+    The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound measures the plan (1 is the best).
     Every extent must be a number: give symbols one with --bind.
 
     --from csv plans raw intervals, one `id,lower,upper,size` a line under that header; a range is half-open.

@@ -122,7 +122,7 @@ _undef = click.Choice(UNDEF)
     ),
     *titled(
         "Execution",
-        click.option("--engine", type=_engine, help="Who executes (the fastest that can)."),
+        click.option("--engine", type=_engine, help="The engine that executes (the fastest that can)."),
         click.option("--function", metavar="NAME", help="The function to run (the entry)."),
         click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
         click.option(
@@ -130,11 +130,11 @@ _undef = click.Choice(UNDEF)
         ),
         strict_fp_option,
         click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Stop after S seconds; exit code 3."),
-        click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing tells the spread."),
+        click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing shows the spread."),
     ),
     *titled(
         "Comparing",
-        click.option("--compare", "other_engine", type=_engine, help="Run there, too, and compare."),
+        click.option("--compare", "other_engine", type=_engine, help="Run on that engine, too, and compare."),
         click.option(
             "--expect",
             metavar="FILE",
@@ -147,7 +147,7 @@ _undef = click.Choice(UNDEF)
         "Watching",
         click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
         click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
-        click.option("--timing", is_flag=True, help="Tell how long each op took."),
+        click.option("--timing", is_flag=True, help="Show how long each op took."),
         click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json."),
         click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
     ),
@@ -166,7 +166,7 @@ def command(session: Session, file: str, **flags: Any) -> None:
     @file.npz:key, @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
 
     --check-nan stops where a NaN first shows and names the op that made it, or the input or constant that it came in with;
-    and at an op that makes an infinity of finite operands. An infinity that comes in with an input is told of, no more.
+    and at an op that makes an infinity of finite operands. An infinity that comes in with an input is only reported.
 
     \b
     Examples:

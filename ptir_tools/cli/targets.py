@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto.targets import TARGETS, Target
 
 @subcommand(click.argument("name", default="", metavar="[TARGET]"), reads=False)
 def command(session: Session, name: str) -> None:
-    """List the PTO targets, or tell what one allows: capacities, layouts, element types per op.
+    """List the PTO targets, or show what one allows: capacities, layouts, element types per op.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Read and verify programs.
 
-    Silent when all is well. All independent errors of a file are told in one run, each with a code that
+    Silent when all is well. All independent errors of a file are reported in one run, each with a code that
     `ptir explain CODE` explains. With --verify-diagnostics, comments `expected-error@+1 {{regex}}` (also
     expected-warning, expected-note) say what should be found; the pattern is searched in `CODE: message`.
 

@@ -179,6 +179,7 @@ class Dialect:
 
     name: str
     formats: tuple[FormatEntry, ...] = ()
+    specification: str = ""  # the public document that manuals refer to, with its address
     declares: str = ""
     codes: Codes = field(default_factory=Codes)
     constant: str = ""

@@ -5,15 +5,14 @@ from ptir_tools.core.dialect import Code
 EXPLAIN = (
     Code(
         "InvalidInterval",
-        "A line of a CSV of intervals is not `id,lower,upper,size` as the first line names the columns: the three numbers are "
-        "integers, lower is below upper (the range is half-open), size is not negative, an id stands once.",
+        "A line of a CSV of intervals is not `id,lower,upper,size` as the first line names the columns. The three numbers are "
+        "integers, lower is below upper (the range is half-open), size is not negative, and an id occurs once.",
         wrong="id,lower,upper,size\na,4,4,64\n",
         right="id,lower,upper,size\na,4,5,64\n",
     ),
     Code(
         "InvalidPlan",
-        "A plan is not one of the program it is held against: a value is missing or has too few bytes, lives shorter than the "
-        "program needs it, shares storage it may not share, is misaligned, reaches beyond the peak that the plan states, or "
-        "lies over another value that is alive at the same time.",
+        "A plan does not fit the program. A value is missing, has too few bytes, or lives shorter than the program needs it. Or "
+        "it shares storage that it may not share, is misaligned, reaches beyond the stated peak, or overlaps another live value.",
     ),
 )

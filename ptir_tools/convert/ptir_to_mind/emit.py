@@ -15,7 +15,7 @@ from ptir_tools.dialects.mind.types import NAMES
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"
-_LOSSY = "--lossy translates it, within rounding and but for NaN and range"
+_LOSSY = "--lossy translates it, within rounding, except for NaN and range"
 
 # Why an op cannot be translated, where more can be said than that MIND has nothing like it.
 HELP: dict[str, str] = {

@@ -7,6 +7,7 @@ _HERE = "ptir_tools.dialects.mind"
 
 DIALECT = Dialect(
     name="mind",
+    specification="MIND Core IR (https://github.com/cputer/mind)",
     formats=(
         FormatEntry(
             "mind",

@@ -22,6 +22,7 @@ def _is_text(text: str, start: int) -> bool:
 
 DIALECT = Dialect(
     name="ptir",
+    specification="PTIR backend contract (https://github.com/Lallapallooza/gpt.rs)",
     formats=(
         FormatEntry(
             "ptir",

@@ -54,14 +54,14 @@ _HINTED = """func @main(%x: tensor<f32, 4>) -> tensor<f32, 4> {{
 CONTRACT = (
     _op("NegativeDimension", "An extent is negative. Extents are non-negative integers or symbols.",
         "%x: tensor<f32>", ("broadcast_to(%x) result_shape[-4]", _F4), ("broadcast_to(%x) result_shape[4]", _F4)),
-    _op("DynamicDimensionMismatch", "Two extents must be equal and at least one is a symbol: equal symbols are equal, a symbol "
+    _op("DynamicDimensionMismatch", "Two extents must be equal and at least one is a symbol. Equal symbols are equal, a symbol "
         "against a number or another symbol is not, until --bind or the inputs make it a number.",
         "%x: tensor<f32, ?N>, %z: tensor<f32, ?M>", ("add(%x, %z)", "tensor<f32, ?N>"), ("add(%x, %x)", "tensor<f32, ?N>")),
     _op("DTypeNotSupported", "The op does not take this dtype, or cannot give it: the table in docs/ptir.md lists what each "
         "takes. A cast from complex to real is refused, as it would drop the imaginary part.",
         "%x: tensor<i1, 4>", ("neg(%x)", "tensor<i1, 4>"), ("cast(%x)", _F4)),
-    _op("InvalidAttributeValue", "An attribute has a value that its rule excludes: an axis out of range or named twice, a window "
-        "outside its operand, a list of the wrong length, a malformed custom call.",
+    _op("InvalidAttributeValue", "An attribute has a value that its rule excludes. Examples are an axis out of range, a "
+        "window outside its operand, a list of the wrong length, and a malformed custom call.",
         f"%x: {_F23}", ("transpose(%x) perm[0, 0]", _F23), ("transpose(%x) perm[1, 0]", "tensor<f32, 3x2>")),
     _op("InvalidAccumDTypeOverride", "The accumulator cannot hold every operand: it is of another kind, or narrower.",
         f"%x: {_F23}", ("reduce_sum(%x) axes[1] accum_dtype[f16]", "tensor<f32, 2>"),
@@ -134,8 +134,9 @@ FURTHER = (
     Code("CyclicRegion", "A region runs itself, directly or through others; PTIR has no recursion.",
          _main(_PX, f"%y = cond(%p, %p, %x) true_region[^r0] false_region[^r1] -> {_F4}", _F4, _SELF),
          _main(_PX, f"%y = cond(%p, %x) true_region[^r0] false_region[^r0] -> {_F4}", _F4, _NEG), "ptir"),
-    Code("HintMismatch", "A fusion hint's body is not a copy of its function's ops, reads what is no input, or computes what is "
-         "used outside and not exported; or its payload (ops_code, dimension numbers, operand indices) says something else.",
+    Code("HintMismatch", "A fusion hint's body is not a copy of its function's ops, reads what is no input, or "
+         "computes what is used outside and not exported. Or its payload "
+         "(ops_code, dimension numbers, operand indices) says something else.",
          _HINTED.format(code=4), _HINTED.format(code=2), "ptir"),
     Code("UnfilledPlaceholder", "A snippet has a placeholder {{name}} for which nothing is given: --set name=value fills it.",
          _main("%x: tensor<{{dtype}}, 4>", f"%y = neg(%x) -> {_F4}", _F4),
@@ -164,7 +165,7 @@ _BRANCH = f"%y = cond(%p, %x) true_region[^r0] false_region[^r0] -> {_F4}"
 
 # Notes and warnings of the readers and writers of dump and JSON, which change no exit code.
 ADVICE = (
-    _op("LossyFloat", "JSON has no NaN and no infinity: like gpt.rs, the writer gives null for them, and the reader takes a "
+    _op("LossyFloat", "JSON has no NaN and no infinity. Like gpt.rs, the writer gives null for them. The reader takes a "
         "null for the NaN or infinity that it most likely was. The text form keeps them.", f"%x: {_F4}",
         ("pad(%x) low[1] high[0] pad_value[-inf]", "tensor<f32, 5>"),
         ("pad(%x) low[1] high[0] pad_value[-1e+30]", "tensor<f32, 5>")),

@@ -21,7 +21,8 @@ def _for_target(program: Program, options: Mapping[str, Any]) -> None:
 
 
 DIALECT = Dialect(
-    "pto",
+    name="pto",
+    specification="PTO IR (https://github.com/hw-native-sys/pto-isa)",
     formats=(
         FormatEntry(
             "pto",

@@ -161,8 +161,8 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "Unproved",
-        "What the check of order could not follow to its end: a loop whose accesses move in different steps, or that takes too "
-        "many iterations, an address that is not known, too many conditions at once. A warning.",
+        "The check of order could not follow something to its end. It is a loop whose accesses move in different steps or that "
+        "takes too many iterations, an unknown address, or too many conditions at once. A warning.",
     ),
     _code(
         "IllegalOnTarget",

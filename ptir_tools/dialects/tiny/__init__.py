@@ -7,6 +7,7 @@ _HERE = "ptir_tools.dialects.tiny"
 
 DIALECT = Dialect(
     name="tiny",
+    specification="Tiny IR (https://github.com/bokutotu/shoto)",
     formats=(FormatEntry("tiny", f"{_HERE}.text.json", suffix=".json", json_keys=('"uops"',), comments_found=True),),
     declares=f"{_HERE}.ops",
     codes=Codes(

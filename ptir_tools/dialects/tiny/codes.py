@@ -113,7 +113,7 @@ ERRORS = (
     _code(
         "DtypeMismatch",
         "Operands differ in dtype, or a UOp does not take theirs; there are no implicit casts. Profile seed alone widens "
-        "fp16 and bf16 beside fp32, with a note.",
+        "fp16 and bf16 next to fp32, with a note.",
         _graph(_other("i32"), _PAIR),
         _graph(_other("i32"), _node("CAST", '"to":"fp32"', '"w"', "c"), _node("ADD", src='"x", "c"')),
     ),
@@ -173,10 +173,10 @@ ERRORS = (
 )
 
 NOTES = (
-    _code("UnknownKey", "Warning: a key of the graph beside uops, outputs and dims means nothing and is dropped."),
+    _code("UnknownKey", "Warning: a key of the graph other than uops, outputs and dims means nothing and is dropped."),
     _code("JsonComment", "Note: JSON has no comments. They are read, and kept by fmt alone."),
     _code("PoolMacro", "Note: POOL is not in the vocabulary; it is read as the VIEW with its index map."),
-    _code("ImplicitCast", "Note: an fp16 or bf16 operand beside an fp32 one is cast to fp32."),
+    _code("ImplicitCast", "Note: an fp16 or bf16 operand next to an fp32 one is cast to fp32."),
     _code("ImplicitExpand", "Note: an operand is expanded to the shape of the other, aligned from the right."),
     _code("ReducedAxisAlignment", "Note: an operand gets back, with extent 1, the axes that its REDUCE removed."),
     _code(

@@ -114,7 +114,7 @@ def typed(x: Literal, dtype: DType) -> Literal:
     if x.type.dtype is dtype:
         return x
     if x.type.dtype not in (I1, SI64, F64):
-        raise Violation("DtypeMismatch", f"an immediate of {x.type.dtype} beside {SPELLED.get(dtype, dtype)}")
+        raise Violation("DtypeMismatch", f"an immediate of {x.type.dtype} next to {SPELLED.get(dtype, dtype)}")
     value = value_of(x)
     if dtype is I1:
         require(isinstance(value, bool), "DtypeMismatch", f"the immediate {_shown(value)} is not a bool")

@@ -226,8 +226,8 @@ def cast_back(op: Op) -> Operand | None:
 def cast(x: Array, *, dtype: DType) -> Array:
     """Each element as `dtype`. Contract: Cast; DTypes and casting.
 
-    Float to float rounds to nearest even; float to integer truncates toward zero and saturates, NaN gives 0; integer to
-    float is the nearest; integer to integer saturates; to i1 is `x != 0` (NaN is 1), from i1 0 or 1; real to complex has
+    Float to float rounds to nearest even. Float to integer truncates toward zero and saturates; NaN gives 0. Integer to
+    float is the nearest. Integer to integer saturates. To i1 is `x != 0` (NaN is 1), from i1 0 or 1; real to complex has
     no imaginary part. In the text form the dtype is the result type's.
     DTypeNotSupported: complex to real.
     """

@@ -153,7 +153,7 @@ def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Co
 def _steps(inputs: Sequence[Type]) -> tuple[Any, list[TensorType]]:
     """The common leading extent of the scanned inputs, and the types of their slices."""
     slices = []
-    require(inputs, "OperandCountMismatch", "scan needs at least one input beside its carries")
+    require(inputs, "OperandCountMismatch", "scan needs at least one input in addition to its carries")
     for t in inputs:
         require(isinstance(t, TensorType), "OperandTypeMismatch", f"a scanned input is a tensor, got {t}")
         assert isinstance(t, TensorType)

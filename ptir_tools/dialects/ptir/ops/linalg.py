@@ -121,9 +121,10 @@ def dot_general(
 ) -> Array:
     """The sum of products over the contracted axes, for each index of the batch axes. Contract: DotGeneral.
 
-    The k-th entries of `batch_lhs` and `batch_rhs` are one axis of the result, those of `contract_lhs` and `contract_rhs`
-    are summed over; the result has the batch axes (in the order of `batch_lhs`), the free axes of `lhs`, those of `rhs`.
-    Products are exact (also of f16 and bf16), accumulated in `accum_dtype` (f32 for floats up to f32, else the operands'
+    The k-th entries of `batch_lhs` and `batch_rhs` are one axis of the result. Those of `contract_lhs` and
+    `contract_rhs` are summed over. The result has the batch axes (in the order of `batch_lhs`), the free axes of `lhs`, those
+    of `rhs`.
+    Products are exact (also of f16 and bf16). They are accumulated in `accum_dtype` (f32 for floats up to f32, else the operands'
     dtype, in which integers wrap), then cast to `out_dtype` (the operands'). In the text form `batch[…]` gives both sides.
     InvalidAttributeValue: an axis out of range, named twice, or lists of different length. OperandShapeMismatch,
     DynamicDimensionMismatch: paired extents differ. OperandDTypeMismatch: the dtypes differ. DTypeNotSupported: i1, or a

@@ -54,8 +54,8 @@ def fractions(raw: Array, bits: int) -> Array:
 def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers, uniform in [0, 1). Contract: RngUniform.
 
-    Element i is the top bits of word i of NumPy's Philox, keyed by the run's seed, `stream` (absent: the op's ordinal among
-    the random ops of the program) and the iteration numbers of the enclosing loops; as many bits as the dtype has.
+    Element i is the top bits of word i of NumPy's Philox. The key is the run's seed, `stream` (absent: the op's ordinal among
+    the random ops of the program) and the iteration numbers of the enclosing loops. It takes as many bits as the dtype has.
     DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     raw = words(prod(result.static_shape), stream, context)

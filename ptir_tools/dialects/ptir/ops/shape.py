@@ -75,7 +75,7 @@ def _quotient(x: TensorType, new_shape: NewShape) -> Dim:
     left = [s for s, n in rest.items() for _ in range(n)]
     if any(n < 0 for n in rest.values()) or UNKNOWN in left:
         return UNKNOWN
-    attribute(given, f"the entry -1 of new_shape {_text(new_shape)} is ambiguous beside an extent 0", "new_shape")
+    attribute(given, f"the entry -1 of new_shape {_text(new_shape)} is ambiguous next to an extent 0", "new_shape")
     if not left:
         attribute(have % given == 0, f"{x} has {have} elements, which {given} does not divide", "new_shape")
         return have // given

@@ -158,7 +158,7 @@ def reduce_window(
 ) -> Array:
     """Sum, max or min over each placement of a window. Contract: ReduceWindow.
 
-    Along an axis, the elements stand `base_dilation` apart and the taps of the window `window_dilation`; padding and holes
+    Along an axis, the elements are `base_dilation` apart and the taps of the window `window_dilation`. Padding and holes
     hold nothing: they take no part, and a window that sees nothing gives the identity of `reduce`. There are
     `((extent - 1) * base + 1 + low + high - ((window - 1) * dilation + 1)) // stride + 1` windows. Accumulated in
     `accum_dtype` with the defaults of `reduce_sum`.

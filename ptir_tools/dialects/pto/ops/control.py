@@ -1,4 +1,4 @@
-"""Control flow and synchronization: scf.for, scf.while, scf.if, func.call, pto.sync (seed 5; facts 1.3, 4.1)."""
+"""Control flow and synchronization: scf.for, scf.while, scf.if, func.call, pto.sync (PTO IR 5)."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def synchronized(wait: tuple[Type, ...]) -> tuple[Type, ...]:
 
 @op("pto.sync", infer=synchronized, traits=WAITS)
 def sync(wait: Many, *, context: Context) -> None:
-    """Wait for events before anything that follows: `pto.sync wait(%e) : !pto.event<…>`. Facts 1.2."""
+    """Wait for events before anything that follows: `pto.sync wait(%e) : !pto.event<…>`."""
     machine(context).wait(wait)
 
 

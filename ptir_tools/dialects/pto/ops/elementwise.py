@@ -1,4 +1,4 @@
-"""Elementwise ops on the vector pipe: tile-tile, tile-scalar, compare, select, convert, partial (facts 2.2)."""
+"""Elementwise ops on the vector pipe: tile-tile, tile-scalar, compare, select, convert, partial."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ kit.declare("sels", sels, scalar_selected)
 
 
 def converted(x: Type, *, to: TileType, rmode: str) -> None:
-    """A tile of the result's shape (facts 3.1.9)."""
+    """A tile of the result's shape."""
     rules.same_shape("operand 0", rules.need_tile("operand 0", x), to)
     known = ", ".join(n.ROUNDING)
     require(rmode in n.ROUNDING, "TypeMismatch", f"rmode is {rmode}, expected one of {known}", at="rmode")

@@ -1,4 +1,4 @@
-"""Gather, scatter, sort (facts 2.5). Indices are logical positions: nothing depends on a layout."""
+"""Gather, scatter, sort. Indices are logical positions: nothing depends on a layout."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gather(
     """Elements of a tile by flat index (row-major over its shape), or by a repeating mask of columns, packed.
 
     `gather %x, %i : T -> T2`, `gather %x {maskPattern = #pto.mask_pattern<P0101>} : T -> T2`. The rightmost bit of a pattern is
-    the lowest column. An index outside the tile is a run-time error. Facts 2.5.
+    the lowest column. An index outside the tile is a run-time error.
     """
     if indices is None:
         return _masked(x, valid, wait, to, maskPattern, event, context)
@@ -209,7 +209,7 @@ def sort32(
 ) -> Any:
     """Every 32 elements of a row, largest first, and the columns they come from; equal elements keep their order.
 
-    `%s, %i = pto.tile.sort32 %x : T -> (T, Ti)`. Facts 2.5.
+    `%s, %i = pto.tile.sort32 %x : T -> (T, Ti)`.
     """
     box = resolve(to, valid, x.valid)
     values, columns = Tile(to, box), Tile(order, box)
@@ -268,7 +268,7 @@ def mrgsort(
 ) -> Any:
     """Lists sorted largest first, merged: `%m, %n = mrgsort %a, %b : T, T -> (T2, vector<4xi16>)`; the counts say how many
     elements of each list were taken. `exhausted` stops when one list is used up. One list with `blockLen` is merged in groups
-    of four blocks. Facts 2.5.
+    of four blocks.
     """
     length = sum(x.valid[-1] for x in xs)
     capacity = to.shape[-1] if isinstance(to.shape[-1], int) else length

@@ -1,4 +1,4 @@
-"""How tile ops that compute are declared and run: on the valid region, undefined elements staying undefined (facts 7)."""
+"""How tile ops that compute are declared and run: on the valid region, undefined elements staying undefined."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def declare(
 ) -> None:
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
     no docstring of its own."""
-    body.__doc__ = f"{text or inspect.getdoc(body)} Seed 4.4; facts 2.2."
+    body.__doc__ = f"{text or inspect.getdoc(body)} PTO IR 4.4."
     op(
         f"pto.tile.{name}",
         infer=rules.rule(f"tile.{name}", infer, "to"),

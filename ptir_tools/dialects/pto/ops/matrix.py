@@ -1,4 +1,4 @@
-"""Matrix products (seed 6.3; facts 2.4): f32 (or wrapping i32) from zero in ascending k, the accumulator or bias added last."""
+"""Matrix products (PTO IR 6.3): f32 (or wrapping i32) from zero in ascending k, the accumulator or bias added last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory: views, loads, stores, binding to addresses (seed 4.2, 4.3; facts 2.1, 3.1)."""
+"""Memory: views, loads, stores, binding to addresses (PTO IR 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def viewed(source: Type, offsets: tuple[Type, ...], sizes: tuple[Type, ...], ste
 
 
 def check_view(op: Op) -> None:
-    """Bounds and the declared strides and offset, as far as they are known (facts 3.1.4)."""
+    """Bounds and the declared strides and offset, as far as they are known."""
     source, *parts = op.defn.split(op.attrs, op.operands)
     parent, to = source.type, op.attr("to")
     offsets, sizes, steps = ([constant(x) for x in part] for part in parts)
@@ -100,7 +100,7 @@ def _times(a: Dim, b: int | None) -> Dim:
 
 @op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW)
 def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRefType) -> Array:
-    """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. Seed 4.2."""
+    """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. PTO IR 4.2."""
     windows = []
     for d, (offset, size, step) in enumerate(zip(offsets, sizes, steps, strict=True)):
         start, count, stride = int(offset), int(size), int(step)
@@ -134,7 +134,7 @@ def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, 
 
 
 def check_store(op: Op) -> None:
-    """As `check_access`, and the elements are the memref's, unless the tile is, or may be, in Acc (facts 3.1.5)."""
+    """As `check_access`, and the elements are the memref's, unless the tile is, or may be, in Acc."""
     check_access(op)
     t, parent = operand_type(op.operands[0]), operand_type(op.operands[1])
     assert isinstance(t, TileType) and isinstance(parent, MemRefType)
@@ -166,7 +166,7 @@ def memory_of(op: Op) -> Operand:
 
 
 def check_access(op: Op) -> None:
-    """The window of a load or store lies within the memref, as far as it is known (facts 3.1.5)."""
+    """The window of a load or store lies within the memref, as far as it is known."""
     rules.check_tile_op(op)
     shape = memory_of(op).type.shape  # type: ignore[union-attr]
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
@@ -243,7 +243,7 @@ def load(
 ) -> Any:
     """A window of memory as a tile; what lies outside `valid` stays undefined.
 
-    `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. Seed 4.3.
+    `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. PTO IR 4.3.
     """
     made = Tile(to, resolve(to, valid, static_shape(to)))
     region = slices(source, indices, made.valid, "load")
@@ -272,7 +272,7 @@ def store(
 ) -> Any:
     """The valid region of a tile into memory; the rest of the memory is left alone. From Acc, elements are converted.
 
-    `pto.tile.store %t, %m[%i, %j] : M, T`. Seed 4.3.
+    `pto.tile.store %t, %m[%i, %j] : M, T`. PTO IR 4.3.
     """
     extents = resolve(tile.type, valid, tile.valid)
     region = slices(target, indices, extents, "store")
@@ -332,7 +332,7 @@ def store_fp(
     event: EventType | None = None,
     context: Context,
 ) -> Any:
-    """Store an Acc tile, each column times its scale, converted to the memory's elements (rounded, saturated). Facts 2.1."""
+    """Store an Acc tile, each column times its scale, converted to the memory's elements (rounded, saturated)."""
     extents = resolve(tile.type, valid, tile.valid)
     region = slices(target, indices, extents, "store")
 
@@ -354,7 +354,7 @@ def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
 
 @op("pto.tile.assign", infer=assigned, traits=WRITES)
 def assign(tile: Tile, address: Any, *, context: Context) -> None:
-    """Bind a tile to an address of its space: it lies there from the op on that makes it. Facts 2.1, TASSIGN."""
+    """Bind a tile to an address of its space: it lies there from the op on that makes it."""
     by = context.op
     assert by is not None and isinstance(by.operands[0], Value)
     machine(context).bind(tile, by.operands[0], int(address), by)

@@ -1,4 +1,4 @@
-"""Moves between locations, windows of tiles, transposition (seed 6.1, 6.2; facts 2.1)."""
+"""Moves between locations, windows of tiles, transposition (PTO IR 6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def check_extract(op: Op) -> None:
-    """offset + extent <= the source's, in both dimensions (seed 7)."""
+    """offset + extent <= the source's, in both dimensions (PTO IR 7)."""
     rules.check_tile_op(op)
     source, to = operand_type(op.operands[0]), op.attr("to")
     assert isinstance(source, TileType)
@@ -147,7 +147,7 @@ def in_tile(d: int, offset: int | None, size: int, extent: Any) -> None:
 def extract(
     x: Tile, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
 ) -> Any:
-    """A window of a tile: `%l = pto.tile.extract %m[%r, %c] : T -> T2`. Seed 6.2."""
+    """A window of a tile: `%l = pto.tile.extract %m[%r, %c] : T -> T2`. PTO IR 6.2."""
     starts, shape = [int(i) for i in indices], static_shape(to)
     for d, (start, size) in enumerate(zip(starts, shape, strict=True)):
         in_tile(d, start, size, x.values.shape[d])
@@ -189,7 +189,7 @@ kit.declare("trans", trans, transposed, traits=MOVEMENT)
 
 
 def reshaped(x: Type, *, to: TileType) -> None:
-    """The same number of bytes (facts 3.1.10)."""
+    """The same number of bytes."""
     tile = rules.need_tile("operand 0", x)
     rules.at_loc("the result", to, tile.loc or to.loc or "Vec")
     if all(isinstance(d, int) for d in (*tile.shape, *to.shape)):

@@ -1,4 +1,4 @@
-"""Constants, index and scalar arithmetic (seed 4.1; facts 1.3). Integers wrap; `pto.` and `arith.` spell the same ops."""
+"""Constants, index and scalar arithmetic (PTO IR 4.1). Integers wrap; `pto.` and `arith.` spell the same ops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def constant_type(*, value: Literal) -> Type:
 
 @op("pto.constant", infer=constant_type, traits=PURE | CONSTANT)
 def constant(*, value: Literal) -> Any:
-    """A scalar constant: `%c = pto.constant 32 : index`. Seed 4.1."""
+    """A scalar constant: `%c = pto.constant 32 : index`. PTO IR 4.1."""
     return arrays.from_literal(value)
 
 
@@ -71,7 +71,7 @@ def binary(name: str, infer: Callable[..., Type], fn: n.Function, doc: str, asks
     def body(a: Array, b: Array, *, out: Result) -> Array:
         return n.apply(fn, out.dtype, a, b)
 
-    body.__doc__ = doc + " Facts 1.3."
+    body.__doc__ = doc
     op(f"pto.{name}", infer=infer, traits=PURE, asks=asks)(body)
 
 
@@ -135,13 +135,13 @@ def compare(a: Array, b: Array, predicate: str) -> Array:
 
 @op("pto.cmpi", infer=compared, traits=PURE)
 def cmpi(a: Array, b: Array, *, predicate: str) -> Array:
-    """Compare two integers: `%p = arith.cmpi slt, %a, %b : index`. Facts 1.3."""
+    """Compare two integers: `%p = arith.cmpi slt, %a, %b : index`."""
     return compare(np.asarray(a), np.asarray(b), predicate)
 
 
 @op("pto.cmpf", infer=compared, traits=PURE)
 def cmpf(a: Array, b: Array, *, predicate: str) -> Array:
-    """Compare two floats; with a NaN only `une` holds. Facts 1.3."""
+    """Compare two floats; with a NaN only `une` holds."""
     return compare(np.asarray(a), np.asarray(b), predicate)
 
 
@@ -153,7 +153,7 @@ def selected(condition: Type, a: Type, b: Type) -> Type:
 
 @op("pto.select", infer=selected, traits=PURE)
 def select(condition: Array, a: Array, b: Array) -> Array:
-    """`a` where the condition holds, else `b`. Facts 1.3."""
+    """`a` where the condition holds, else `b`."""
     return np.asarray(a if condition else b)
 
 
@@ -170,7 +170,7 @@ def conversion(name: str, kinds: str, doc: str, asks: Asks = ASKS_NOTHING) -> No
         source = np.asarray(x)
         return np.asarray(n.convert(source, n.dtype_of(source), to.dtype, "CAST_TRUNC"))
 
-    body.__doc__ = doc + " Facts 1.3."
+    body.__doc__ = doc
     op(f"pto.{name}", infer=infer, traits=PURE, asks=asks)(body)
 
 

@@ -1,4 +1,4 @@
-"""Unary, binary and ternary UOps and CAST (seed 2.2, 3.1, 3.2).
+"""Unary, binary and ternary UOps and CAST (Tiny IR 2.2, 3.1, 3.2).
 
 Floats are computed in float64 and rounded once per node; i32 wraps. An immediate is a literal of rank 0 that adapts.
 """
@@ -65,28 +65,28 @@ def _rounded(x: Any, result: TensorType) -> Array:
 
 @op("tiny.NEG", infer=unary("NEG", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True))
 def neg(x: Array, *, result: Result) -> Any:
-    """`-x`; the smallest i32 stays as it is. Seed 2.2, Unary."""
+    """`-x`; the smallest i32 stays as it is. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(-arrays.widen(x), result)
 
 
 @op("tiny.EXP2", infer=unary("EXP2", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
 def exp2(x: Array, *, result: Result) -> Any:
-    """Two to the power `x`. Seed 2.2, Unary."""
+    """Two to the power `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(np.exp2(arrays.widen(x)), result)
 
 
 @op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
 def relu(x: Array, *, result: Result) -> Any:
-    """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Seed 2.2, Unary."""
+    """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Tiny IR 2.2, Unary."""
     with np.errstate(invalid="ignore"):  # bf16 says so of a NaN
         return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 
 @op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
 def rsqrt(x: Array, *, result: Result) -> Any:
-    """One over the square root of `x`. Seed 2.2, Unary."""
+    """One over the square root of `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
 
@@ -94,27 +94,27 @@ def rsqrt(x: Array, *, result: Result) -> Any:
 @op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
 def cast(x: Array, *, to: DType) -> Any:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
-    to bool is `x != 0`. Seed 1.2 and 2.2."""
+    to bool is `x != 0`. Tiny IR 1.2 and 2.2."""
     return arrays.cast(x, immediates.dtype_of(x), to)
 
 
 @op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.rising())
 def add(a: Array, b: Array, *, result: Result) -> Any:
-    """`a + b`. Seed 2.2, Binary."""
+    """`a + b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) + arrays.widen(b), result)
 
 
 @op("tiny.SUB", infer=binary("SUB", NUMBERS), traits=PURE | ELEMENTWISE, check=check_scalars)
 def sub(a: Array, b: Array, *, result: Result) -> Any:
-    """`a - b`. Seed 2.2, Binary."""
+    """`a - b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) - arrays.widen(b), result)
 
 
 @op("tiny.MUL", infer=binary("MUL", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
 def mul(a: Array, b: Array, *, result: Result) -> Any:
-    """`a * b`. Seed 2.2, Binary."""
+    """`a * b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) * arrays.widen(b), result)
 
@@ -127,24 +127,24 @@ def mul(a: Array, b: Array, *, result: Result) -> Any:
     error=errors.pointwise(ulp=1, pole=1),
 )
 def fdiv(a: Array, b: Array, *, result: Result) -> Any:
-    """`a / b`, by IEEE 754. Seed 2.2, Binary."""
+    """`a / b`, by IEEE 754. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) / arrays.widen(b), result)
 
 
 @op("tiny.MAX", infer=binary("MAX", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
 def maximum(a: Array, b: Array, *, result: Result) -> Any:
-    """The larger of `a` and `b`; a NaN when either is. Seed 2.2, Binary."""
+    """The larger of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
     return _rounded(np.maximum(arrays.widen(a), arrays.widen(b)), result)
 
 
 @op("tiny.MIN", infer=binary("MIN", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
 def minimum(a: Array, b: Array, *, result: Result) -> Any:
-    """The smaller of `a` and `b`; a NaN when either is. Seed 2.2, Binary."""
+    """The smaller of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
     return _rounded(np.minimum(arrays.widen(a), arrays.widen(b)), result)
 
 
 @op("tiny.WHERE", infer=chosen, traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(exact=True))
 def where(cond: Array, a: Array, b: Array) -> Any:
-    """`a` where `cond` holds, else `b`. Seed 2.2, ternary."""
+    """`a` where `cond` holds, else `b`. Tiny IR 2.2, ternary."""
     return np.where(cond, a, b)

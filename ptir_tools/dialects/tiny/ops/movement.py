@@ -1,4 +1,4 @@
-"""Movement UOps (seed 2.1): they rearrange elements and compute nothing. VIEW and POOL are in `view`."""
+"""Movement UOps (Tiny IR 2.1): they rearrange elements and compute nothing. VIEW and POOL are in `view`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ else:
 
 
 def reshaped(x: TensorType, *, result_shape: Shape) -> TensorType:
-    """As many elements as before; with symbols, what cannot be decided waits for numbers (facts 10.4)."""
+    """As many elements as before; with symbols, what cannot be decided waits for numbers."""
     before, after = ex.product(x.shape), ex.product(result_shape)
     if before.value is not None and after.value is not None:
         message = f"{type_text(x)} has {before} elements, {shape_text(result_shape)} has {after}"
@@ -68,7 +68,7 @@ def destination(shape: Shape, result: Shape, axes: Destination | None) -> Destin
 
 
 def expanded(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destination | None = None) -> TensorType:
-    """Every extent of `x` is 1 or that of its result axis (facts 10.3). A symbol there may be one that this op determines:
+    """Every extent of `x` is 1 or that of its result axis. A symbol there may be one that this op determines:
     whether it is, `legalize` knows, and the numbers tell."""
     if broadcast_dimensions is None and x.rank > len(result_shape):
         raise Violation("BroadcastMismatch", f"{type_text(x)} has more axes than {shape_text(result_shape)}", at="result_shape")
@@ -172,20 +172,20 @@ def unflipped(op: Op) -> Operand | None:
 
 @op("tiny.RESHAPE", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT)
 def reshape(x: Array, *, result_shape: Shape) -> Any:
-    """The elements of `x` in row-major order under another shape. Seed 2.1."""
+    """The elements of `x` in row-major order under another shape. Tiny IR 2.1."""
     return x.reshape(result_shape)
 
 
 @op("tiny.PERMUTE", infer=permuted, fold=unmoved, traits=PURE | MOVEMENT)
 def permute(x: Array, *, perm: Ints) -> Any:
-    """Axis `i` of the result is axis `perm[i]` of `x`. Seed 2.1."""
+    """Axis `i` of the result is axis `perm[i]` of `x`. Tiny IR 2.1."""
     return np.transpose(x, perm)
 
 
 @op("tiny.EXPAND", infer=expanded, fold=of_same_type, traits=PURE | MOVEMENT, generate=drawing.expanded)
 def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Any:
     """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
-    every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Seed 2.1."""
+    every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Tiny IR 2.1."""
     to = destination(x.shape, result_shape, broadcast_dimensions)
     inner = [1] * len(result_shape)
     for n, a in zip(x.shape, to, strict=True):
@@ -204,7 +204,7 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
     asks=Asks(passed=moved),
 )
 def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
-    """`x` with `lo` and `hi` elements `value` before and after it on every axis. Seed 2.1."""
+    """`x` with `lo` and `hi` elements `value` before and after it on every axis. Tiny IR 2.1."""
     dtype: DType = result.dtype
     widths: Any = pad
     return np.pad(x, widths, constant_values=immediates.as_array(value, dtype)) if x.ndim else x
@@ -212,13 +212,13 @@ def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
 
 @op("tiny.SHRINK", infer=sliced, fold=whole, traits=PURE | MOVEMENT, generate=drawing.sliced)
 def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Any:
-    """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Seed 2.1."""
+    """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Tiny IR 2.1."""
     steps = step or (1,) * len(lo)
     return x[tuple(slice(a, b, s) for a, b, s in zip(lo, hi, steps, strict=True))]
 
 
 @op("tiny.FLIP", infer=flipped, fold=unflipped, traits=PURE | MOVEMENT)
 def flip(x: Array, *, axes: Axes) -> Any:
-    """`x` reversed along `axes`. Seed 2.1."""
+    """`x` reversed along `axes`. Tiny IR 2.1."""
     along: Any = axes
     return np.flip(x, along)

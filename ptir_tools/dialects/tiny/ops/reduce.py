@@ -1,4 +1,4 @@
-"""REDUCE (seed 2.2, 3.3): the source is cast to `dtype`, which is the accumulator's and the result's."""
+"""REDUCE (Tiny IR 2.2, 3.3): the source is cast to `dtype`, which is the accumulator's and the result's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reduce(
 ) -> Any:
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
-    A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Seed 2.2, 3.3."""
+    A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""
     source: Any = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
     start: Any = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
     along: Any = axes

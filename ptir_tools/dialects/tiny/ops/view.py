@@ -1,4 +1,4 @@
-"""VIEW and POOL: general affine re-indexing (seed 2.1; map syntax in docs/tiny.md)."""
+"""VIEW and POOL: general affine re-indexing (Tiny IR 2.1; map syntax in docs/tiny.md)."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def view(
     fill: Scalar = 0,
     result: Result,
 ) -> Any:
-    """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives, affine expressions with
-    `//` and `%`; where an expression of `guard` is negative it is `fill`. Seed 2.1."""
+    """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives. These are affine expressions with
+    `//` and `%`; where an expression of `guard` is negative it is `fill`. Tiny IR 2.1."""
     index, where = linear_index(x.shape, result.static_shape, map, guard)
     dtype: DType = result.dtype
     outside = immediates.as_array(fill, dtype)
