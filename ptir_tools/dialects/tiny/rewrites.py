@@ -20,7 +20,7 @@ from ptir_tools.rewrite.fold import ReplacedBy, declared_fold
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 from ptir_tools.rewrite.rules import rules
-from ptir_tools.rewrite.vocabulary import COMMON, extents, products, rank, shape, static, tensor_type
+from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, static, tensor_type
 
 # The canonical form
 
@@ -49,7 +49,7 @@ CHAINS = """
     reshape-chain:      RESHAPE(RESHAPE(x, result_shape=_), result_shape=s)    => RESHAPE(x, result_shape=s)
     permute-chain:      PERMUTE(PERMUTE(x, perm=p), perm=q)                    => PERMUTE(x, perm=compose(p, q))
 """
-MERGED = rules(CHAINS, DIALECT, COMMON, of_no_constants)
+MERGED = rules(CHAINS, DIALECT, {}, of_no_constants)
 NORMALIZATION = PatternSet([pool_as_view]).freeze()
 CANONICALIZATION = PatternSet([pool_as_view, *MERGED, no_op]).freeze()
 
@@ -141,6 +141,6 @@ def shrink_chain(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "SHRINK", inner.x, lo=tuple(lo), hi=tuple(hi), step=by))
 
 
-_HELPERS = COMMON | {f.__name__: f for f in (lossless, flips, numbers, padded_twice, undoes, spread)}
+_HELPERS = {f.__name__: f for f in (lossless, flips, numbers, padded_twice, undoes, spread)}
 SIMPLIFY = [pool_as_view, *MERGED, *rules(RULES, DIALECT, _HELPERS, of_no_constants), shrink_chain]
 SIMPLIFICATION = PatternSet(SIMPLIFY).freeze()
