@@ -85,6 +85,11 @@ def spread(x: Operand, inner: Operand, a: Destination | None, root: Operand, b: 
     return tuple(None if i is None else further[i] for i in to)
 
 
+def among(y: Operand, root: Operand) -> bool:
+    """Whether every symbol of the shape of `y` is one of the shape of `root`: nothing checks less without `y`."""
+    return all(isinstance(d, int) or d in shape(root) for d in shape(y))
+
+
 RULES = """
     neg-neg:            NEG(NEG(x))                  => x
     relu-relu:          RELU(y := RELU(_))           => y
@@ -120,7 +125,7 @@ RULES = """
     shrink-of-pad:      SHRINK(PAD(x, pad=p, value=_), lo=l, hi=_, step=s)  => x  if undoes(l, s, p)
     expand-chain:       EXPAND(y := EXPAND(x, result_shape=_, broadcast_dimensions=a), result_shape=s, broadcast_dimensions=b)
                         => EXPAND(x, result_shape=s, broadcast_dimensions=spread(x, y, a, root, b))
-                        if known(y, root)
+                        if among(y, root)
 """
 
 
@@ -141,6 +146,6 @@ def shrink_chain(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "SHRINK", inner.x, lo=tuple(lo), hi=tuple(hi), step=by))
 
 
-_HELPERS = {f.__name__: f for f in (lossless, flips, numbers, padded_twice, undoes, spread)}
+_HELPERS = {f.__name__: f for f in (lossless, flips, numbers, padded_twice, undoes, spread, among)}
 SIMPLIFY = [pool_as_view, *MERGED, *rules(RULES, DIALECT, _HELPERS, of_no_constants), shrink_chain]
 SIMPLIFICATION = PatternSet(SIMPLIFY).freeze()
