@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, PURE, op
+from ptir_tools.core.opdef import COMMUTES, CONSTANT, PURE, op
 from ptir_tools.core.types import ScalarType, TensorType, Type, scalar
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import type_text
@@ -70,7 +70,7 @@ def binary(name: str, infer: Callable[..., Type], fn: n.Function, doc: str) -> N
         return n.apply(fn, out.dtype, a, b)
 
     body.__doc__ = doc + " Facts 1.3."
-    op(f"pto.{name}", infer=infer, traits=PURE)(body)
+    op(f"pto.{name}", infer=infer, traits=PURE | COMMUTES if name in _COMMUTE else PURE)(body)
 
 
 _INTEGER: dict[str, tuple[n.Function, str]] = {
@@ -94,6 +94,7 @@ _INTEGER: dict[str, tuple[n.Function, str]] = {
     "shrsi": (n.shift_right, "Arithmetic shift right."),
     "shrui": (n.unsigned(n.shift_right), "Logical shift right."),
 }
+_COMMUTE = {"addi", "muli", "andi", "ori", "xori", "minsi", "maxsi", "minui", "maxui"}
 _FLOAT: dict[str, tuple[n.Function, str]] = {
     "addf": (lambda a, b: a + b, "Float sum."),
     "subf": (lambda a, b: a - b, "Float difference."),
@@ -168,7 +169,7 @@ def conversion(name: str, kinds: str, doc: str) -> None:
         return np.asarray(n.convert(source, n.dtype_of(source), to.dtype, "CAST_TRUNC"))
 
     body.__doc__ = doc + " Facts 1.3."
-    op(f"pto.{name}", infer=infer, traits=PURE)(body)
+    op(f"pto.{name}", infer=infer, traits=PURE | COMMUTES if name in _COMMUTE else PURE)(body)
 
 
 conversion("index_cast", "ii", "Between index and an integer type, or two integer types; bits that do not fit are dropped.")
