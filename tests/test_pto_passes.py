@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from pto_programs import SAMPLES, check, good, module, pattern, printed, run
 
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.opdef import OPS
+from ptir_tools.core.types import scalar
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.engines.options import ORDERS
-from ptir_tools.passes import run_pipeline
+from ptir_tools.passes import PassContext, run_pipeline
 
 INDEX = {"01_vector_add_subview": {"bi": 2, "bj": 3}, "09_dynamic_valid": {"vr": 5, "vc": 7}}
 LEGAL = sorted(p.stem for p in SAMPLES.glob("*.pto") if "_bad_" not in p.name and "a3_bf16" not in p.name)
@@ -117,10 +120,44 @@ def test_branches_that_are_decided_are_put_in_line():
     )
     got = canonical(*lines)
     assert [line for line in got if line.startswith("%")][-2:] == [
-        f"%t_2 = pto.tile.exp %x : {T}",
-        f"%t = pto.tile.abs %t_2 : {T} -> {T}",
+        f"%t_1 = pto.tile.exp %x : {T}",
+        f"%t = pto.tile.abs %t_1 : {T} -> {T}",
     ]
     assert not any("scf" in line or "log" in line for line in got)
+
+
+# Per rule: an op on %n, %p and constants, and what an index of the store is then.
+RULES = {
+    "add-zero": ("addi %c0, %n", "%n"),
+    "sub-zero": ("subi %n, %c0", "%n"),
+    "mul-one": ("muli %c1, %n", "%n"),
+    "mul-zero": ("muli %n, %c0", "%c0"),
+    "div-one": ("divsi %n, %c1", "%n"),
+    "and-zero": ("andi %c0, %n", "%c0"),
+    "or-zero": ("ori %n, %c0", "%n"),
+    "xor-zero": ("xori %c0, %n", "%n"),
+    "shift-by-zero": ("shli %n, %c0", "%n"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_of_index_arithmetic(name):
+    text, left = RULES[name]
+    lines = (LOAD.format("x"), "%c1 = pto.constant 1 : index", f"%i = arith.{text} : index")
+    program = good(module(f"%a: {M}, %out: {M}, %n: index", *lines, f"pto.tile.store %x, %out[%i, %c0] : {M}, {T}"))
+    context = PassContext(expensive_checks=True)
+    run_pipeline(program, "pto-canonicalize", context)
+    assert context.statistics["pto-canonicalize"][name] == 1
+    assert f"[{left}, %c0]" in printed(program)
+
+
+@pytest.mark.parametrize(("op", "compute"), [("addi", int.__add__), ("subi", int.__sub__), ("muli", int.__mul__)])
+def test_arithmetic_of_i1_wraps(op, compute):
+    for a in (0, 1):
+        for b in (0, 1):
+            d = OPS[f"pto.{op}"]
+            made = d.body(np.bool_(a), np.bool_(b), out=scalar(I1))
+            assert made.dtype == np.bool_ and int(made) == compute(a, b) % 2
 
 
 def test_what_a_block_computes_is_not_known_outside():

@@ -7,20 +7,15 @@ complete after it. Float tile arithmetic is never folded.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
-from ptir_tools.core import arrays
-from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES, operand_type
-from ptir_tools.core.types import EventType, ScalarType, tensor
+from ptir_tools.core.ir import Literal, Op, Program, Region, Value
+from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES
+from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
+from ptir_tools.dialects.pto.rewrites import FOLDING
 from ptir_tools.passes import PassContext
-from ptir_tools.rewrite.constants import scalar_of
 from ptir_tools.rewrite.rewriter import Rewriter
 
 _ROUNDS = 16
@@ -32,8 +27,7 @@ def run(program: Program, context: PassContext) -> None:
         busy = busy_pipes(rw.block)
         for _ in range(_ROUNDS):
             before = rw.edits
-            context.count("folds", fold(rw))
-            context.count("branches", decide(rw))
+            context.tally(context.drive(rw, FOLDING, context.greedy(enable_constant_fold=False, enable_dce=False)))
             context.count("merged", merge(rw, rw.block, _Known(rw.block), busy))
             context.count("erased", sweep(rw, busy))
             if rw.edits == before:
@@ -48,124 +42,6 @@ def busy_pipes(block: Region) -> frozenset[str]:
 def asynchronous(op: Op) -> bool:
     """Whether the op signals an event."""
     return bool(op.defn.traits & ASYNC and op.results and isinstance(op.results[-1].type, EventType))
-
-
-# Folding
-
-
-def fold(rw: Rewriter) -> int:
-    """Replace scalar ops on constants by constants, and those that change nothing by their operand."""
-    count = 0
-    for block in rw.blocks():
-        for op in rw.body(block):
-            if op.defn.traits & PURE and len(op.results) == 1 and isinstance(op.result.type, ScalarType):
-                by = _neutral(op) or _computed(op, rw)
-                if by is not None:
-                    rw.replace_all_uses(op.result, by)
-                    rw.erase(op)
-                    count += 1
-    return count
-
-
-def constant_of(x: Operand) -> Literal | None:
-    """The literal that an operand is, or that its constant op gives."""
-    if isinstance(x, Literal):
-        return x
-    op = x.op if isinstance(x, Value) else None
-    return op.attr("value") if op is not None and op.defn.is_constant else None
-
-
-def _computed(op: Op, rw: Rewriter) -> Value | None:
-    literals = [constant_of(x) for x in op.operands]
-    if op.defn.is_constant or not literals or None in literals:
-        return None
-    data = computed(op, [arrays.from_literal(x) for x in literals if x is not None], Context())
-    if data is None:
-        return None  # a division by zero stays, to be reported when it runs
-    literal = arrays.to_literal(data, tensor(op.result.type.dtype))  # type: ignore[attr-defined]
-    return rw.build(op, "constant", value=literal)
-
-
-# Per op: the operand that is the result when the other is this integer; None is either side.
-_NEUTRAL = {
-    "addi": (0, None),
-    "subi": (0, 1),
-    "muli": (1, None),
-    "divsi": (1, 1),
-    "ori": (0, None),
-    "xori": (0, None),
-    "shli": (0, 1),
-}
-# Integer ops that are their operand when this is an integer, whatever the other is.
-_ABSORBING = {"muli": 0, "andi": 0}
-
-
-def _neutral(op: Op) -> Operand | None:
-    """An operand that equals the result: `x + 0`, `x * 1`, `x * 0`, a cast to the same type, a select on a constant."""
-    if op.defn.short == "index_cast" and operand_type(op.operands[0]) is op.result.type:
-        return _value(op.operands[0])
-    if op.defn.short == "select" and (condition := scalar_of(op.operands[0])) is not None:
-        return _value(op.operands[1 if condition else 2])
-    zero = _ABSORBING.get(op.defn.short)
-    if zero is not None and (found := next((x for x in op.operands if scalar_of(x) == zero), None)) is not None:
-        return _value(found)
-    neutral, side = _NEUTRAL.get(op.defn.short, (None, None))
-    if neutral is None:
-        return None
-    for i in (0, 1):
-        if side in (None, i) and scalar_of(op.operands[i]) == neutral:
-            return _value(op.operands[1 - i])
-    return None
-
-
-def _value(x: Operand) -> Operand | None:
-    return x if isinstance(x, Value) else None
-
-
-# Control flow
-
-
-def decide(rw: Rewriter) -> int:
-    """Put the block of a branch in line that is always taken; drop loops that never run: they give what they start from."""
-    decided, names = 0, Counter[str]()
-    for block in rw.blocks():
-        for op in rw.body(block) if block is rw.block or block in rw.owner else ():
-            if op.defn.short == "scf.if" and (taken := scalar_of(op.operands[0])) is not None:
-                chosen = op.regions[0 if taken else 1]
-                names = names or _names(rw)
-                _unnest(rw, op, chosen, names)
-                results: Sequence[Operand] = list(chosen.results)
-            elif op.defn.short == "scf.for" and _never(op):
-                results = op.operands[3:]
-            else:
-                continue
-            for v, x in zip(op.results, results, strict=True):
-                rw.replace_all_uses(v, x)
-            rw.erase(op)
-            decided += 1
-    return decided
-
-
-def _never(loop: Op) -> bool:
-    """Whether a loop is known to run zero times; a step that is wrong is told when it runs."""
-    lower, upper, step = map(scalar_of, loop.operands[:3])
-    return lower is not None and upper is not None and step is not None and step > 0 and lower >= upper
-
-
-def _names(rw: Rewriter) -> Counter[str]:
-    """How many values of the function have a name."""
-    return Counter(v.name for b in rw.blocks() for v in (*b.params, *(v for op in rw.body(b) for v in op.results)))
-
-
-def _unnest(rw: Rewriter, at: Op, block: Region, names: Counter[str]) -> None:
-    """Move the ops of a block before `at`; names that other blocks use, too, are given anew."""
-    for op in rw.body(block):
-        rw.move_before(at, op)
-        for v in op.results:
-            if names[stem := v.name] > 1:
-                names[stem] -= 1
-                v.name = next(n for k in count(names[stem]) if (n := f"{stem}_{k}") not in names)
-                names[v.name] += 1
 
 
 # Merging

@@ -26,7 +26,7 @@ from ptir_tools.rewrite.pattern_set import FrozenPatternSet, PatternSet
 from ptir_tools.rewrite.patterns import OpView, Origin, Pattern, is_constant, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.rules import rules
-from ptir_tools.rewrite.vocabulary import COMMON, extents, products, rank, shape, tensor_type
+from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, tensor_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,5 +152,5 @@ def splat(t: TensorType, number: Any) -> list[Op]:
     return [create(OPS[DIALECT.constant], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]
 
 
-SIMPLIFY = [*rules(RULES, DIALECT, COMMON, splat), slice_chain]
+SIMPLIFY = [*rules(RULES, DIALECT, {}, splat), slice_chain]
 SIMPLIFICATION = PatternSet(SIMPLIFY).freeze()

@@ -20,7 +20,7 @@ from ptir_tools.rewrite.fold import ReplacedBy, declared_fold
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 from ptir_tools.rewrite.rules import rules
-from ptir_tools.rewrite.vocabulary import COMMON, extents, products, rank, shape, static, tensor_type
+from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, static, tensor_type
 
 # The canonical form
 
@@ -49,7 +49,7 @@ CHAINS = """
     reshape-chain:      RESHAPE(RESHAPE(x, result_shape=_), result_shape=s)    => RESHAPE(x, result_shape=s)
     permute-chain:      PERMUTE(PERMUTE(x, perm=p), perm=q)                    => PERMUTE(x, perm=compose(p, q))
 """
-MERGED = rules(CHAINS, DIALECT, COMMON, of_no_constants)
+MERGED = rules(CHAINS, DIALECT, {}, of_no_constants)
 NORMALIZATION = PatternSet([pool_as_view]).freeze()
 CANONICALIZATION = PatternSet([pool_as_view, *MERGED, no_op]).freeze()
 
@@ -83,6 +83,11 @@ def spread(x: Operand, inner: Operand, a: Destination | None, root: Operand, b: 
         return None
     to, further = destination(shape(x), shape(inner), a), destination(shape(inner), shape(root), b)
     return tuple(None if i is None else further[i] for i in to)
+
+
+def among(y: Operand, root: Operand) -> bool:
+    """Whether every symbol of the shape of `y` is one of the shape of `root`: nothing checks less without `y`."""
+    return all(isinstance(d, int) or d in shape(root) for d in shape(y))
 
 
 RULES = """
@@ -120,7 +125,7 @@ RULES = """
     shrink-of-pad:      SHRINK(PAD(x, pad=p, value=_), lo=l, hi=_, step=s)  => x  if undoes(l, s, p)
     expand-chain:       EXPAND(y := EXPAND(x, result_shape=_, broadcast_dimensions=a), result_shape=s, broadcast_dimensions=b)
                         => EXPAND(x, result_shape=s, broadcast_dimensions=spread(x, y, a, root, b))
-                        if all(isinstance(n, int) or n in shape(root) for n in shape(y))
+                        if among(y, root)
 """
 
 
@@ -141,6 +146,6 @@ def shrink_chain(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "SHRINK", inner.x, lo=tuple(lo), hi=tuple(hi), step=by))
 
 
-_HELPERS = COMMON | {f.__name__: f for f in (lossless, flips, numbers, padded_twice, undoes, spread)}
+_HELPERS = {f.__name__: f for f in (lossless, flips, numbers, padded_twice, undoes, spread, among)}
 SIMPLIFY = [pool_as_view, *MERGED, *rules(RULES, DIALECT, _HELPERS, of_no_constants), shrink_chain]
 SIMPLIFICATION = PatternSet(SIMPLIFY).freeze()

@@ -22,8 +22,10 @@ _DTYPES = {d.numpy: d for d in DTYPE_TEXT}
 
 
 def apply(fn: Function, dtype: DType, *xs: Array) -> Array:
-    """`fn` of `xs` in the widened precision, rounded once to `dtype`; integers wrap."""
+    """`fn` of `xs` in the widened precision, rounded once to `dtype`; integers wrap, i1 too."""
     with np.errstate(all="ignore"):
+        if all(x.dtype == np.bool_ for x in map(np.asarray, xs)):
+            return np.asarray(fn(*(np.asarray(x, np.int64) for x in xs)) & 1, np.bool_)
         wide = np.asarray(fn(*(arrays.widen(np.asarray(x)) for x in xs)))
         return arrays.narrow(wide, dtype)
 

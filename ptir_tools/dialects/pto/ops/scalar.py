@@ -12,7 +12,7 @@ from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.facts import Asks
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ASKS_NOTHING, CONSTANT, PURE, op
+from ptir_tools.core.opdef import ASKS_NOTHING, COMMUTES, CONSTANT, PURE, op
 from ptir_tools.core.types import ScalarType, TensorType, Type, scalar
 from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n
@@ -72,7 +72,7 @@ def binary(name: str, infer: Callable[..., Type], fn: n.Function, doc: str, asks
         return n.apply(fn, out.dtype, a, b)
 
     body.__doc__ = doc
-    op(f"pto.{name}", infer=infer, traits=PURE, asks=asks)(body)
+    op(f"pto.{name}", infer=infer, traits=PURE | COMMUTES if name in _COMMUTE else PURE, asks=asks)(body)
 
 
 _INTEGER: dict[str, tuple[n.Function, str]] = {
@@ -96,6 +96,7 @@ _INTEGER: dict[str, tuple[n.Function, str]] = {
     "shrsi": (n.shift_right, "Arithmetic shift right."),
     "shrui": (n.unsigned(n.shift_right), "Logical shift right."),
 }
+_COMMUTE = {"addi", "muli", "andi", "ori", "xori", "minsi", "maxsi", "minui", "maxui"}
 _FLOAT: dict[str, tuple[n.Function, str]] = {
     "addf": (lambda a, b: a + b, "Float sum."),
     "subf": (lambda a, b: a - b, "Float difference."),

@@ -1,0 +1,109 @@
+"""The rules of PTO: index arithmetic is folded, branches and loops that are decided go (seed 8, step 1).
+
+Float tile arithmetic is never folded, and no op on tiles is touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ptir_tools.core import arrays
+from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.ir import Op, Operand, Region
+from ptir_tools.core.opdef import PURE
+from ptir_tools.core.types import ScalarType, tensor
+from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.rewrite.constants import literal_of, scalar_of
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.patterns import OpView, rewrites
+from ptir_tools.rewrite.rewriter import Rewriter
+from ptir_tools.rewrite.rules import rules
+
+RULES = """
+    add-zero:           addi(x, 0)              => x
+    sub-zero:           subi(x, 0)              => x
+    mul-one:            muli(x, 1)              => x
+    mul-zero:           muli(_, z := 0)         => z
+    div-one:            divsi(x, 1)             => x
+    and-zero:           andi(_, z := 0)         => z
+    or-zero:            ori(x, 0)               => x
+    xor-zero:           xori(x, 0)              => x
+    shift-by-zero:      shli(x, 0)              => x
+    select-true:        select(True, x, _)      => x
+    select-false:       select(False, _, x)     => x
+    cast-of-type:       index_cast(x, to=_)     => x
+"""
+
+
+def of_no_tensors(t: Any, number: Any) -> Any:
+    """No rule has a number on the right: it would need a tensor type."""
+    raise NotImplementedError
+
+
+@rewrites(
+    *(d.name for d in DIALECT.ops.values() if d.traits & PURE and not d.is_constant and not d.regions),
+    operands=("pto.constant",),
+    every=True,
+)
+def fold_scalars(op: OpView) -> bool:
+    """A scalar op on constants is a constant. A division by zero stays, to be reported when it runs."""
+    root, t = op.root, op.result.type
+    literals = [x for x in map(literal_of, root.operands) if x is not None]
+    if not literals or len(literals) < len(root.operands) or not isinstance(t, ScalarType):
+        return False
+    data = computed(root, [arrays.from_literal(x) for x in literals], Context())
+    if data is None:
+        return False
+    return op.replace(op.rw.build(root, "constant", value=arrays.to_literal(data, tensor(t.dtype))))
+
+
+@rewrites("pto.scf.if", operands=("pto.constant",), at=0)
+def decided_branch(op: OpView) -> bool:
+    """The block of a branch that is always taken, in line."""
+    taken = scalar_of(op.condition)
+    if taken is None:
+        return False
+    chosen = op.root.regions[0 if taken else 1]
+    _unnest(op.rw, op.root, chosen)
+    return _give(op, list(chosen.results))
+
+
+@rewrites("pto.scf.for", operands=("pto.constant",), at=0)
+def loop_that_never_runs(op: OpView) -> bool:
+    """What a loop of zero rounds starts from. A step that is wrong is reported when it runs."""
+    lower, upper, step = map(scalar_of, op.root.operands[:3])
+    if lower is None or upper is None or step is None or step <= 0 or lower < upper:
+        return False
+    return _give(op, op.root.operands[3:])
+
+
+def _give(op: OpView, results: Sequence[Operand]) -> bool:
+    """Let the users of the results of `op` use `results`, and erase it."""
+    for v, x in zip(op.root.results, results, strict=True):
+        op.rw.replace_all_uses(v, x)
+    op.rw.erase(op.root)
+    return True
+
+
+_names: WeakKeyDictionary[Rewriter, Counter[str]] = WeakKeyDictionary()  # how many values of the function have a name
+
+
+def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
+    """Move the ops of a block before `at`; names that other blocks use, too, are given anew."""
+    if (names := _names.get(rw)) is None:
+        values = (v for b in rw.blocks() for v in (*b.params, *(v for op in rw.body(b) for v in op.results)))
+        names = _names[rw] = Counter(v.name for v in values)
+    for op in rw.body(block):
+        rw.move_before(at, op)
+        for v in op.results:
+            if names[stem := v.name] > 1:
+                names[stem] -= 1
+                v.name = next(n for k in count(names[stem]) if (n := f"{stem}_{k}") not in names)
+                names[v.name] += 1
+
+
+FOLDING = PatternSet([*rules(RULES, DIALECT, {}, of_no_tensors), fold_scalars, decided_branch, loop_that_never_runs]).freeze()
