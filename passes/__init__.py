@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import cleandoc
 from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -25,8 +25,10 @@ from ptir_tools.core.evaluate import streams
 from ptir_tools.core.ir import Function, Program, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
+from ptir_tools.dialects import DIALECTS, FORMATS
+from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import Floats, Hook, PassContext, PassFailure, innermost_first
+from ptir_tools.rewrite.pattern_set import FrozenPatternSet
 from ptir_tools.rewrite.pipeline import Step, parse, point
 
 if TYPE_CHECKING:
@@ -36,22 +38,44 @@ else:
 
 __all__ = [
     "FIXPOINT", "Floats", "Hook", "Pass", "PassContext", "PassFailure", "help_of", "innermost_first", "lookup", "manual", "names",
-    "options_of", "parse_pipeline", "run_passes", "run_pipeline",
+    "options_of", "parse_pipeline", "register", "run_passes", "run_pipeline",
 ]  # fmt: skip
 
 _NUMBER = re.compile(r"-?[0-9]+")
 _DIGITS = 18
+_ADDED_ROUNDS = 64
 
 FIXPOINT = "fixpoint"
 _FIXPOINT_OPTIONS = {"n": 4}
 Run = Callable[[Program, PassContext], None]
 
 
+class Registered(NamedTuple):
+    """A pass of a plug-in, with the names that a module of a pass has. `dialect` empty: programs of every dialect run it."""
+
+    name: str
+    dialect: str
+    run: Run
+    OPTIONS: Mapping[str, Any]
+
+
+_REGISTERED: dict[tuple[str, str], Registered] = {}
+
+
+def register(name: str, dialect: str, run: Run, options: Mapping[str, Any] | None = None) -> None:
+    """Make `run` the pass `name` of programs of `dialect` (empty: of every one); the first line of its docstring is its help.
+    `options` are names with defaults. Raises ValueError when there is a pass of that name."""
+    for known in [dialect] if dialect else DIALECTS:
+        if name == FIXPOINT or (known in DIALECTS and name in names(known)):
+            raise ValueError(f"there is a pass `{name}` for {known} already")
+    _REGISTERED[dialect, name] = Registered(name, dialect, run, dict(options or {}))
+
+
 @cache
 def _modules(dialect: str) -> dict[str, str]:
     """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
     found: dict[str, str] = {}
-    for package in ("ptir_tools.passes", f"ptir_tools.passes.{dialect}"):
+    for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
         names = (m.name for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
         found.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
     return found
@@ -59,32 +83,36 @@ def _modules(dialect: str) -> dict[str, str]:
 
 def names(dialect: str) -> tuple[str, ...]:
     """The passes and named pipelines that a program of `dialect` can run, sorted."""
-    return tuple(sorted([*_modules(dialect), *load_dialect(dialect).pipelines]))
+    added = [name for owner, name in _REGISTERED if owner in ("", dialect)]
+    return tuple(sorted({*_modules(dialect), *DIALECTS[dialect].pipelines, *added}))
 
 
-def lookup(name: str, dialect: str) -> ModuleType:
+def lookup(name: str, dialect: str) -> ModuleType | Registered:
     """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
+    if (found := _REGISTERED.get((dialect, name)) or _REGISTERED.get(("", name))) is not None:
+        return found
     return import_module(_modules(dialect)[name])
 
 
 def help_of(name: str, dialect: str) -> str:
     """The first line of the pass's docstring, or what a named pipeline says of itself."""
-    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+    if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return named.help
     return (lookup(name, dialect).run.__doc__ or "").strip().partition("\n")[0]
 
 
 def manual(name: str, dialect: str) -> str:
     """What the pass says of itself: its docstring and that of its module; of a named pipeline, its passes."""
-    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+    if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return f"{named.help}\n\nRuns {named.steps}."
-    module = lookup(name, dialect)
-    return "\n\n".join(cleandoc(text) for text in (module.run.__doc__, module.__doc__) if text)
+    found = lookup(name, dialect)
+    about = None if isinstance(found, Registered) else found.__doc__
+    return "\n\n".join(cleandoc(text) for text in (found.run.__doc__, about) if text)
 
 
 def options_of(name: str, dialect: str) -> dict[str, Any]:
     """The options of the pass, the named pipeline, or `fixpoint`, with their defaults."""
-    if (named := load_dialect(dialect).pipelines.get(name)) is not None:
+    if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return dict(named.options)
     return _FIXPOINT_OPTIONS if name == FIXPOINT else getattr(lookup(name, dialect), "OPTIONS", {})
 
@@ -206,7 +234,7 @@ def _running(program: Program, context: PassContext) -> Iterator[None]:
 
 def _names_results(program: Program) -> bool:
     """Whether the results of `program` have names, which it keeps."""
-    return program.dialect.name != "pto" and (program.format not in FORMATS or FORMATS[program.format].named)
+    return program.dialect.names_results and (program.format not in FORMATS or FORMATS[program.format].named)
 
 
 def _call_results(program: Program, function: Function, names: list[str]) -> None:
@@ -262,7 +290,25 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:
     dialect = program.dialect.name
-    _run_pass(program, step, _options(step, dialect), lookup(step.name, dialect).run, context)
+    run = lookup(step.name, dialect).run
+    first = program.dialect.pipeline.partition(",")[0]
+    added = additions.added(dialect) if step.name == first else None
+    chosen = run if added is None else partial(_with_added, run, added)
+    _run_pass(program, step, _options(step, dialect), chosen, context)
+
+
+def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context: PassContext) -> None:
+    """Canonicalize, then drive the patterns that plug-ins added, until these change nothing."""
+    for _ in range(_ADDED_ROUNDS):
+        run(program, context)
+        changed = 0
+        for rw in context.rewriters(program):
+            stats = context.drive(rw, patterns, context.greedy())
+            changed += stats.rewrites
+            context.tally(stats)
+        if not changed or context.steps_left == 0:
+            return
+    context.unfinished(f"added rules and `{context.running}` undo each other: stopped after {_ADDED_ROUNDS} rounds")
 
 
 def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics) -> bool:

@@ -14,7 +14,7 @@ from ptir_tools.core.ir import Literal, Op, Program, clone
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
-from ptir_tools.dialects import FORMATS, load_format, reading
+from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.text import external
 from ptir_tools.engines.compiled import Compiled
@@ -24,13 +24,14 @@ from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Method, Plan
 from ptir_tools.plan import plan as plan_program
+from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "compile", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -150,7 +151,7 @@ def write(
     from there. Raises Rejected, UsageError, OSError.
     """
     entry = FORMATS.get(format or program.format or program.dialect.name)
-    writer = load_format(entry.name).write if entry is not None and entry.dialect == program.dialect.name else None
+    writer = load_format(entry.name).write if entry is not None and OWNERS[entry.name] is program.dialect else None
     if entry is None or writer is None:
         raise UsageError(f"a {program.dialect.name} program is not written as {format}")
     outside = {} if weights is None else _save_weights(program, entry.name, os.fspath(weights))

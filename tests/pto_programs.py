@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.pto.executor import Executable
 from ptir_tools.dialects.pto.text import format as text
-from ptir_tools.engines import tiles
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.signature import results as outputs
+from ptir_tools.engines.signature import signature
 
 SAMPLES = Path(__file__).parent.parent / "testdata" / "pto"
 KERNELS = SAMPLES / "kernels"
@@ -54,8 +59,15 @@ def printed(program: Program) -> str:
 
 
 def run(source: str | Program, inputs: dict[str, Any], **options: Any) -> dict[str, np.ndarray]:
+    """What the machine makes of `inputs`; its violations are raised as they are."""
     program = good(source) if isinstance(source, str) else source
-    return tiles.run(program, inputs, tiles.RunOptions(**options))
+    chosen = RunOptions(**options)
+    ports = signature(program)
+    if missing := [p for p in ports if p.name not in inputs]:
+        raise UsageError(f"no input for `{missing[0].name}`")
+    given = [np.asarray(inputs[p.name]) for p in ports]
+    results = Executable(program, program.main, chosen)(given, Context(seed=chosen.seed, limits=chosen.limits))
+    return dict(zip((p.name for p in outputs(program)), results, strict=True))
 
 
 def pattern(program: Program, index: dict[str, int] | None = None) -> dict[str, np.ndarray]:
@@ -64,9 +76,9 @@ def pattern(program: Program, index: dict[str, int] | None = None) -> dict[str, 
     for k, p in enumerate(program.main.params):
         shape = getattr(p.type, "shape", None)
         if shape is None:
-            made[p.name] = np.asarray((index or {})[p.name], tiles.numpy_dtype(p.type.dtype))
+            made[p.name] = np.asarray((index or {})[p.name], numpy_dtype(p.type.dtype))
             continue
         whole = (7 * np.arange(int(np.prod(shape))) + 3 * k) % 13 - 6
         values = whole / 4 if p.type.dtype.is_float else whole
-        made[p.name] = values.reshape(shape).astype(tiles.numpy_dtype(p.type.dtype))
+        made[p.name] = values.reshape(shape).astype(numpy_dtype(p.type.dtype))
     return made

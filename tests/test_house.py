@@ -27,11 +27,12 @@ ROOMS = {
 DIALECTS = ("ptir", "pto", "mind", "tiny")
 # Who else may import what only one room should know; lark is known to the readers.
 ONLY = {"click": ("cli",), "rich": ("cli",), "lark": ("grammars", "dialects"), "ptir_tools._native": ("plan", "engines")}
+ASKING = {"inputs.py", "api.py", "output.py"}  # text PTIR, which alone keeps constants in files; what inputs need
 
 
 def _files() -> list[tuple[str, Path]]:
     found = [(room, path) for room, folder in ROOMS.items() for path in sorted(folder.rglob("*.py"))]
-    return [*found, *(("api", ROOT / "ptir_tools" / name) for name in ("api.py", "rewriting.py"))]
+    return [*found, *(("api", ROOT / "ptir_tools" / name) for name in ("api.py", "rewriting.py", "plugins.py"))]
 
 
 FILES = _files()
@@ -121,6 +122,18 @@ def test_package_list_equals_the_tree() -> None:
         for init in root.rglob("__init__.py")
     }
     assert sorted(listed) == sorted(tree)
+
+
+def test_nothing_asks_which_dialect_a_program_is_of() -> None:
+    """What depends on the dialect is a field of its record. Found: `x.dialect.name == "pto"`, `ir in ("tiny", "pto")`."""
+    named = []
+    for room, path in FILES:
+        if room != "dialects" or path.parent == ROOT / "ptir_tools" / "dialects":
+            for node in ast.walk(_parsed(path)):
+                words = [c for x in (node.left, *node.comparators) for c in ast.walk(x)] if isinstance(node, ast.Compare) else ()
+                if any(isinstance(c, ast.Constant) and c.value in DIALECTS for c in words) and path.name not in ASKING:
+                    named.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not named
 
 
 def test_only_module_c_includes_python() -> None:

@@ -9,7 +9,7 @@ from pto_programs import SAMPLES, codes
 import ptir_tools.dialects.pto
 from ptir_tools.dialects.pto import DIALECT
 
-CODES = {c.code: c for c in DIALECT.explain}
+CODES = {c.code: c for c in DIALECT.explain()}
 PROVOKED = [c for c in CODES.values() if c.wrong]
 # Told by a run or by the command line; tests/test_pto_run.py and tests/test_pto_targets.py provoke them.
 ELSEWHERE = {"TileMoved", "UndefinedElement", "IntegerDivideByZero", "UnboundSymbol", "TargetOverridden", "Unproved"}

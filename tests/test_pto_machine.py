@@ -12,7 +12,6 @@ from ptir_tools import engines
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.engines import tiles
 from ptir_tools.engines.options import ORDERS, RunOptions
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -290,4 +289,4 @@ def test_a_wrong_while_is_reported(old, new, code):
 def test_a_while_without_end_is_stopped():
     source = WHILE.replace("slt, %i", "sge, %i")
     with pytest.raises(LimitExceeded):
-        tiles.run(good(source), {**ROWS, "n": np.int64(0)}, RunOptions(limits=Limits(iterations=5)))
+        run(good(source), {**ROWS, "n": np.int64(0)}, limits=Limits(iterations=5))

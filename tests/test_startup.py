@@ -50,7 +50,7 @@ def test_plain_text_needs_neither_numpy_nor_lark(args: tuple[str, ...], tmp_path
 def test_verify_imports_no_engine_pass_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     _, names = imported("verify", tmp_path / "p.ptir")
-    rooms = ("engines", "passes", "convert", "plan", "dialects.mind", "dialects.tiny", "dialects.pto")
+    rooms = ("engines", "passes", "convert", "plan", "dialects.mind.", "dialects.tiny.", "dialects.pto.")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
 
 
@@ -58,14 +58,14 @@ def test_a_run_imports_neither_other_dialects_nor_what_compares(tmp_path: Path) 
     (tmp_path / "p.ptir").write_text(PROGRAM)
     status, names = imported("run", tmp_path / "p.ptir", "--random", "1")
     assert status == 0
-    others = ("dialects.pto", "dialects.mind", "dialects.tiny", "engines.tiles", "engines.compare", "plan.spaces")
+    others = ("dialects.pto.", "dialects.mind.", "dialects.tiny.", "engines.compare")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others)) or n == "concurrent.futures"]
 
 
 def test_opt_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     _, names = imported("opt", tmp_path / "p.ptir")
-    rooms = ("engines", "convert", "plan", "dialects.mind", "dialects.tiny", "dialects.pto")
+    rooms = ("engines", "convert", "plan", "dialects.mind.", "dialects.tiny.", "dialects.pto.")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{room}" for room in rooms))]
 
 

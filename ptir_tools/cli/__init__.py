@@ -7,7 +7,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import cast
 
@@ -17,6 +17,7 @@ from ptir_tools import __version__
 from ptir_tools.core.lazy import lazy
 
 diagnostics = lazy("ptir_tools.core.diagnostics")
+plugins = lazy("ptir_tools.plugins")
 report = lazy("ptir_tools.cli.report")
 
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
@@ -58,7 +59,21 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise diagnostics.unknown_name("command", args[0], COMMANDS)
+        plugins.load_installed()  # before the command is imported, whose options list what there is
+        for path in _loads(args[1:]):
+            plugins.load(path)
         return super().resolve_command(ctx, args)
+
+
+def _loads(args: Sequence[str]) -> Iterator[str]:
+    """What `--load` names."""
+    for i, word in enumerate(args):
+        if word == "--":
+            return
+        if word == "--load" and i + 1 < len(args):
+            yield args[i + 1]
+        elif word.startswith("--load="):
+            yield word.partition("=")[2]
 
 
 @click.group(cls=Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})

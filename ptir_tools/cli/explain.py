@@ -13,7 +13,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.dialect import Code
-from ptir_tools.dialects import DIALECTS, load_dialect
+from ptir_tools.dialects import DIALECTS
 from ptir_tools.dialects.sniff import EXPLAIN as FORMATS
 from ptir_tools.plan.codes import EXPLAIN as PLANS
 
@@ -134,7 +134,7 @@ EXPLAIN: tuple[Code, ...] = (
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
     found = [("any", c) for c in (*FORMATS, *TRANSLATION, *PLANS, *EXPLAIN)]
-    found += [(name, c) for name in DIALECTS for c in load_dialect(name).explain]
+    found += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
     return sorted(found, key=lambda row: (row[0], row[1].code))
 
 

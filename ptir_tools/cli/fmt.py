@@ -22,7 +22,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
-from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects import load_format
 from ptir_tools.tools import splitting
 
 reading = lazy("ptir_tools.dialects.reading")
@@ -97,10 +97,10 @@ def _laid_out(session: Session, source: Source) -> str:
     diagnostics = Diagnostics(source)
     after: str | None = None
     if form := session.form or reading.recognize(source, diagnostics):
-        module = lazy(FORMATS[form].module)
-        if not hasattr(module, "format_text"):
+        layout = load_format(form).layout
+        if layout is None:
             raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
-        after = module.format_text(source, diagnostics)
+        after = layout(source, diagnostics)
     session.reporter.settle(diagnostics)
     if after is None:
         raise ValueError("nothing formatted and no diagnostics")

@@ -9,24 +9,25 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects import FORMATS, load_dialect
+from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, load_dialect
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.splitting import divided
 
-_GENERATORS = {ir: lazy(f"ptir_tools.dialects.{ir}.generate") for ir in ("ptir", "mind", "tiny", "pto")}
+_GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is not None]
 
 
 @subcommand(
     output_option,
     click.option("--seed", type=int, required=True, metavar="N", help="Which program: the same one every time."),
-    click.option("--ir", "--from", type=click.Choice(list(_GENERATORS)), help="Of which IR (that of --to; ptir)."),
+    click.option("--ir", "--from", type=click.Choice(_GENERATORS), help="Of which IR (that of --to; ptir)."),
     click.option("--ops", "--steps", type=click.IntRange(1, 10_000), default=12, metavar="N", help="About how many ops (12)."),
     click.option("--only", multiple=True, metavar="OP", help="Of these ops alone, and what they need. May be repeated."),
     click.option("--count", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Of so many seeds, from --seed on (1)."),
     click.option("--static", is_flag=True, help="No symbolic extents."),
     click.option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
-    click.option("--to", type=click.Choice([e.name for e in FORMATS.values() if e.dialect in _GENERATORS]), help="The format."),
+    click.option(
+        "--to", type=click.Choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."
+    ),
     reads=False,
 )
 def command(
@@ -53,14 +54,15 @@ def command(
       ptir gen --seed 7 --only scan --only add
       ptir gen --seed 7 --count 20 | ptir verify --split-input
     """
-    ir = ir or (FORMATS[to].dialect if to else "ptir")
-    known = load_dialect(ir).ops
+    dialect = load_dialect(ir or (OWNERS[to].name if to else _GENERATORS[0]))
+    ir, form, known, generate = dialect.name, to or dialect.formats[0].name, dialect.ops, dialect.generate
+    assert generate is not None
     names = [name.removeprefix(f"{ir}.") for name in only]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
     diagnostics = Diagnostics()
     how = {"size": ops, "only": names, "symbols": not static, "faults": faults}
-    made = (_GENERATORS[ir].generate(Seeded(n), **how) for n in range(seed, seed + count))
-    texts = [program_text(program, to or ir, diagnostics, session.options) for program in made]
+    made = (generate(Seeded(n), **how) for n in range(seed, seed + count))
+    texts = [program_text(program, form, diagnostics, session.options) for program in made]
     session.reporter.settle(diagnostics)
-    write_text(output, divided(texts, "#" if (to or ir) == "mind" else "//"))
+    write_text(output, divided(texts, FORMATS[form].comment))

@@ -9,7 +9,9 @@ import click
 from ptir_tools.cli.options import files_argument, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.dialects.ptir.gptrs import bincode
+from ptir_tools.core.lazy import lazy
+
+convert = lazy("ptir_tools.convert")
 
 
 @subcommand(
@@ -34,15 +36,16 @@ def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: b
         diagnostics = Diagnostics()
         source = session.source(path, diagnostics)
         program = None if source is None else session.parse(source, diagnostics)
-        if program is not None and program.dialect.name != "ptir":
-            way = "" if program.dialect.name == "pto" else "; ptir translate --to ptir makes one of it"
+        hashing = None if program is None else program.dialect.hash
+        if program is not None and hashing is None:
+            way = "; ptir translate --to ptir makes one of it" if convert.route(program.dialect.name, convert.HUB) else ""
             raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash{way}")
         found = None
-        if program is not None and not diagnostics.errors:
-            found = bincode.program_hash(program, diagnostics, canonical=canonical)
+        if program is not None and hashing is not None and not diagnostics.errors:
+            found = hashing.number(program, diagnostics, canonical)
         status = session.reporter.status(diagnostics)
-        if program is not None and found is not None and not status:
-            text = bincode.symbol(program.entry, found) if symbol else f"{found:016x}"
+        if program is not None and hashing is not None and found is not None and not status:
+            text = hashing.symbol(program.entry, found) if symbol else f"{found:016x}"
             sys.stdout.write(text + (f"  {path}" if len(files) > 1 else "") + "\n")
         return status
 

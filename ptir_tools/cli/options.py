@@ -115,6 +115,7 @@ REPORTING = titled(
     click.option(
         "--max-errors", type=click.IntRange(1), default=20, metavar="N", help="Errors shown per file, and notes of a code (20)."
     ),
+    click.option("--load", metavar="FILE.py", multiple=True, help="Load a plug-in: passes, rules, kernels, IRs."),
     click.option("-q", "--quiet", is_flag=True, help="Show errors only."),
     click.option("-v", "--verbose", is_flag=True, help="Show notes, too."),
 )
@@ -311,6 +312,7 @@ def _session(ctx: click.Context, parameters: dict[str, Any]) -> Session:
     reporter = reporter_of(ctx)
     for name in ("color", "form", "max_errors", "quiet", "verbose"):
         setattr(reporter, name, parameters.pop(name))
+    parameters.pop("load")  # done before the command was imported
     if "form_in" not in parameters:
         return Session(ctx, reporter)
     reporter.strict = parameters.pop("strict")

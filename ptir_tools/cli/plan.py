@@ -28,8 +28,10 @@ from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
 from ptir_tools.plan.write import COLUMNS, blocks, heading, row, shown
 
 if TYPE_CHECKING:
+    from ptir_tools import passes
     from ptir_tools.cli import tables
 else:
+    passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
 
 _WRITERS = {"text": to_text, "json": to_json, "svg": to_svg, "csv": to_csv}
@@ -122,8 +124,8 @@ def _of_program(session: Session, file: str, given: Flags) -> Plan:
 
 def _reorder(session: Session, program: Program) -> None:
     """Put the ops into the order with the least peak, which is not that of the program that was given. Raises UsageError."""
-    if program.dialect.name == "pto":
-        raise UsageError("the order of a PTO program is its own: --order program")
+    if program.dialect.keeps_order:
+        raise UsageError(f"the order of a {program.dialect.name} program is its own: --order program")
     changed = []
     for block in program.blocks():
         if len(block.body) > LARGEST:
@@ -134,7 +136,8 @@ def _reorder(session: Session, program: Program) -> None:
             changed.append(block)
     if changed and not session.reporter.quiet:
         named = ", ".join(("@" if isinstance(b, Function) else "^") + b.name for b in changed)
-        how = "ptir opt -p min-peak puts the ops so" if program.dialect.name == "ptir" else "the program runs in its own order"
+        sorts = "min-peak" in passes.names(program.dialect.name)
+        how = "ptir opt -p min-peak puts the ops so" if sorts else "the program runs in its own order"
         session.reporter.say(f"what if: the order of {named} is another; {how}")
 
 

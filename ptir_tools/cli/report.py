@@ -22,11 +22,13 @@ from ptir_tools.core.source import Loc, Source
 if TYPE_CHECKING:
     import tempfile
 
+    from ptir_tools import plugins
     from ptir_tools.cli import tables
     from ptir_tools.core import render
 else:
     render = lazy("ptir_tools.core.render")
     tables = lazy("ptir_tools.cli.tables")
+    plugins = lazy("ptir_tools.plugins")
     tempfile = lazy("tempfile")
 
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
@@ -196,6 +198,9 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
     if isinstance(error, OSError):
         reporter.fail("IOError", os_error_text(error))
         return IO
+    if "ptir_tools.plugins" in sys.modules and (at := plugins.place(error)) is not None:
+        reporter.fail("PluginError", f"{at}: {type(error).__name__}: {error}")
+        return USAGE
     path = _reproducer(error, args, reporter)
     replay = f"; see it again: ptir opt --run-reproducer {path}" if reporter.reproducer else ""
     told = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])

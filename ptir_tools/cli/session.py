@@ -18,6 +18,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
+from ptir_tools.dialects import FORMATS
 
 parallel = lazy("ptir_tools.cli.parallel")
 reading = lazy("ptir_tools.dialects.reading")
@@ -85,7 +86,7 @@ class Session:
         """The program in `source`, symbols bound, not verified."""
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
         if program is not None:
-            self.reporter.comment = "#" if program.format == "mind" else "//"
+            self.reporter.comment = FORMATS[program.format].comment
         if program is not None and self.bindings:
             symbols.bind(program, self.bindings)
         return program

@@ -26,7 +26,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
-from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects import FORMATS, OWNERS
 from ptir_tools.dialects.writing import program_text
 
 arrayfiles = lazy("ptir_tools.core.arrayfiles")
@@ -101,14 +101,14 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
 
 def _translated(session: Session, source: Source, output: str | None, flags: Flags) -> Iterable[str]:
     """The pieces of the program in `source` in the format that was asked for."""
-    dialect = FORMATS[flags.to].dialect
+    dialect = OWNERS[flags.to].name
     program, diagnostics = session.program(source, verify=False)
     between = dialect != program.dialect.name
     if between or flags.check or not FORMATS[flags.to].readable:  # what is only written is a lowering: of good programs
         session.verify(program, diagnostics)
         session.reporter.settle(diagnostics)
     if flags.constants is not None:
-        session.set(constants=inputs.constants(flags.constants, program) if program.dialect.name == "tiny" else {})
+        session.set(constants=inputs.constants(flags.constants, program) if program.dialect.constants_outside else {})
     if between and flags.check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
@@ -119,7 +119,7 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
         pieces = comments.carried(pieces, flags.to, program, after)
     if flags.check:
         checking.check(session, program, after, flags.check_runs)
-    if flags.constants is not None and after.dialect.name in ("tiny", "pto"):
+    if flags.constants is not None and after.dialect.constants_outside:
         found = {name: arrays.from_literal(x) for name, x in (session.options.constants or {}).items()}
         with replacing(flags.constants) as file:
             arrayfiles.save(flags.constants, file, found)

@@ -16,6 +16,7 @@ class Builder:
     """Appends ops of one dialect to a block. Names are made unique: a taken `x` becomes `x_1`."""
 
     def __init__(self, dialect: Dialect, block: Region) -> None:
+        dialect.declare()
         self.dialect = dialect
         self.block = block
         self.loc: Loc = 0  # given to the ops that follow

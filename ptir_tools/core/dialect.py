@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Literal, Program, Value
+from ptir_tools.core.ir import Function, Literal, Program, Value
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Dim, Sym, Type
+
+if TYPE_CHECKING:
+    from ptir_tools.core.evaluate import Context
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,46 +85,135 @@ class Pipeline:
     prepare: Callable[[Program, Mapping[str, Any]], None] | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Dialect:
-    """One IR. `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normalizer);
-    `check` runs after it, on programs without errors so far; `pipeline` is what `ptir opt` runs by default,
-    `pipelines` are others by name."""
+class SpaceBuffer(NamedTuple):
+    """A buffer of an `Arena`: alive from step `start` to before step `end`. `parent` is the buffer whose bytes it shares."""
 
     name: str
-    codes: Codes = field(default_factory=Codes)
-    constant: str = ""
-    pipeline: str = ""
-    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
-    type_text: Callable[[Type], str] = str
-    legalize: Callable[[Program, Diagnostics, Options], None] | None = None
-    check: Callable[[Program, Diagnostics, Options], None] | None = None
-    explain: tuple[Code, ...] = ()
-    extents: Extents | None = None
-    renames_results: bool = False  # results are called like their values, and no other way
+    type: Type | None
+    nbytes: int
+    start: int
+    end: int
+    parent: int | None = None  # its place among the buffers
+    alias: str = ""
 
-    def __repr__(self) -> str:
-        return f"<dialect {self.name}>"
+
+class Hash(NamedTuple):
+    """The content address of a program: its number, and the symbol under which its entry is compiled."""
+
+    number: Callable[[Program, Diagnostics, bool], int | None]  # True: names make no difference
+    symbol: Callable[[str, int], str]
+
+
+class Arena(NamedTuple):
+    """A memory space of a function as a dialect plans it: its name, what lives in it, and how many bytes a target has of it."""
+
+    name: str
+    buffers: Sequence[SpaceBuffer]
+    capacity: int | None
+
+
+class Executable(Protocol):
+    """A program made ready to run. `memory` is what a run takes, in bytes; `function` is what runs (after passes)."""
 
     @property
-    def ops(self) -> dict[str, OpDef]:
-        """Its declared ops by short name, in order of declaration."""
-        prefix = self.name + "."
-        return {d.short: d for d in OPS.values() if d.name.startswith(prefix)}
+    def memory(self) -> int: ...
+
+    function: Function
+
+    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]: ...
 
 
 Reader = Callable[[Source, Diagnostics, Options], Program | None]
 Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
+Layout = Callable[[Source, Diagnostics], str | None]
 
 
 class Format(NamedTuple):
     """A serialization. A reader reports errors to the collector and may then return None or a partial program;
-    a writer yields pieces of text and reports what the format cannot say."""
+    a writer yields pieces of text and reports what the format cannot say. `layout` lays a text out and keeps its comments."""
 
     name: str
     dialect: str
     read: Reader | None
     write: Writer | None
+    layout: Layout | None = None
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class FormatEntry:
+    """What is known of a format before it is used. `module` exports it as `FORMAT`, or is the format itself.
+
+    A text is in the format when `begins` matches where it begins, after blanks and comments: a regular expression, or a
+    function of the text and that place. A JSON text is in it when one of `json_keys` is a key at its top level.
+    """
+
+    name: str
+    module: str | Format
+    readable: bool = True
+    named: bool = True  # it has names for results, which passes keep
+    comment: str = "//"  # the mark that begins a comment
+    suffix: str = ""  # usual end of the name of a file
+    begins: str | Callable[[str, int], bool] = ""
+    json_keys: tuple[str, ...] = ()
+    directive: str = ""  # regular expression: what begins like a comment and is none
+    comments_found: bool = False  # a translation takes its comments along
+    lines_before: Callable[[Function], int] | None = None  # lines before the first op's, where a translation puts comments
+
+    def load(self) -> Format:
+        """The format."""
+        if isinstance(self.module, Format):
+            return self.module
+        found: Format = import_module(self.module).FORMAT
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Dialect:
+    """One IR: everything that the toolkit asks about it. Functions may be `core.lazy.late`, so that a record costs nothing.
+
+    `legalize` runs before the generic verifier and may rewrite the program (Tiny's binary normalizer); `check` runs after it, on
+    programs without errors so far. `pipeline` is what `ptir opt` runs by default, `pipelines` are
+    others by name. `declares` is the module that declares the ops
+    when it is imported; empty: they are declared already. `passes` is the package whose modules are its passes.
+    """
+
+    name: str
+    formats: tuple[FormatEntry, ...] = ()
+    declares: str = ""
+    codes: Codes = field(default_factory=Codes)
+    constant: str = ""
+    pipeline: str = ""
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    passes: str = ""
+    type_text: Callable[[Type], str] = str
+    legalize: Callable[[Program, Diagnostics, Options], None] | None = None
+    check: Callable[[Program, Diagnostics, Options], None] | None = None
+    explain: Callable[[], Sequence[Code]] = tuple
+    extents: Extents | None = None
+    generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`
+    renames_results: bool = False  # results are called like their values, and no other way
+    names_results: bool = True  # results have names at all
+    keeps_order: bool = False  # the order of its ops is part of what they mean
+    constants_outside: bool = False  # constants are inputs, whose values a file next to the program has
+    outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
+    executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
+    arenas: Callable[[Program], Iterator[Arena]] | None = None  # its own memory spaces, for the plan
+    hash: Hash | None = None
+
+    def __repr__(self) -> str:
+        return f"<dialect {self.name}>"
+
+    def declare(self) -> None:
+        """Make its ops known. Doing it again changes nothing."""
+        if self.declares:
+            import_module(self.declares)
+
+    @property
+    def ops(self) -> dict[str, OpDef]:
+        """Its declared ops by short name, in order of declaration."""
+        self.declare()
+        prefix = self.name + "."
+        return {d.short: d for d in OPS.values() if d.name.startswith(prefix)}
 
 
 class Scope:

@@ -7,6 +7,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # importing `typing` would cost more than this file
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -25,3 +26,19 @@ class _Lazy:
 def lazy(name: str) -> Any:
     """The module `name`, imported at its first attribute access; one that is not installed raises ModuleNotFoundError there."""
     return sys.modules.get(name) or _Lazy(name)
+
+
+def late(module: str, name: str) -> Callable[..., Any]:
+    """The function `name` of `module`, which is imported when it is first called."""
+    target = lazy(module)
+
+    def call(*args: Any, **named: Any) -> Any:
+        return getattr(target, name)(*args, **named)
+
+    return call
+
+
+def value(module: str, name: str) -> Callable[[], Any]:
+    """What gives the attribute `name` of `module`, which is imported when it is first called."""
+    target = lazy(module)
+    return lambda: getattr(target, name)

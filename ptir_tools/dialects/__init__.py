@@ -1,48 +1,37 @@
-"""The four dialects and their serializations. Nothing here is imported before a program needs it."""
+"""The dialects that are registered, and their serializations. A record is all that is imported before a program needs more."""
 
-from importlib import import_module
-from typing import NamedTuple, cast
+from ptir_tools.core.dialect import Dialect, Format, FormatEntry
+from ptir_tools.dialects import mind, ptir, pto, tiny
 
-from ptir_tools.core.dialect import Dialect, Format
-
-DIALECTS = ("ptir", "pto", "mind", "tiny")
-
-
-class Entry(NamedTuple):
-    """Where a format lives: the dialect it serializes and the module that exports it as `FORMAT`. `named`: it has names for
-    results, which passes keep."""
-
-    name: str
-    dialect: str
-    module: str
-    readable: bool = True
-    named: bool = True
+# By name. What is registered later, by plug-ins, is seen by everyone who asks later.
+DIALECTS: dict[str, Dialect] = {}
+FORMATS: dict[str, FormatEntry] = {}  # in the order in which --help lists them: those that can be read first
+OWNERS: dict[str, Dialect] = {}  # of each format
 
 
-# In the order in which --help lists them.
-FORMATS: dict[str, Entry] = {
-    e.name: e
-    for e in (
-        Entry("ptir", "ptir", "ptir_tools.dialects.ptir.text.format"),
-        Entry("ptir-dump", "ptir", "ptir_tools.dialects.ptir.gptrs.dump", named=False),
-        Entry("ptir-json", "ptir", "ptir_tools.dialects.ptir.gptrs.json", named=False),
-        Entry("pto", "pto", "ptir_tools.dialects.pto.text.format"),
-        Entry("mind", "mind", "ptir_tools.dialects.mind.text.format", named=False),
-        Entry("tiny", "tiny", "ptir_tools.dialects.tiny.text.json"),
-        Entry("mind-json", "mind", "ptir_tools.dialects.mind.text.records", readable=False, named=False),
-        Entry("pto-as", "pto", "ptir_tools.dialects.pto.text.assembly", readable=False),
-        Entry("mlir", "mind", "ptir_tools.dialects.mind.mlir.format", readable=False, named=False),
-    )
-}
+def register(dialect: Dialect) -> None:
+    """Make a dialect and its formats known. Raises ValueError for a name that is taken."""
+    names = [entry.name for entry in dialect.formats]
+    if taken := [dialect.name] * (dialect.name in DIALECTS) or [name for name in names if name in FORMATS]:
+        raise ValueError(f"there is a `{taken[0]}` already")
+    DIALECTS[dialect.name] = dialect
+    OWNERS.update(dict.fromkeys(names, dialect))
+    entries = sorted((*FORMATS.values(), *dialect.formats), key=lambda entry: not entry.readable)
+    FORMATS.clear()
+    FORMATS.update({entry.name: entry for entry in entries})
 
 
 def load_format(name: str) -> Format:
-    """The format called `name`. Raises KeyError for an unknown name."""
-    return cast(Format, import_module(FORMATS[name].module).FORMAT)
+    """The format called `name`, the ops of its dialect declared. Raises KeyError for an unknown name."""
+    OWNERS[name].declare()
+    return FORMATS[name].load()
 
 
 def load_dialect(name: str) -> Dialect:
     """The dialect called `name`, its ops declared. Raises KeyError for an unknown name."""
-    if name not in DIALECTS:
-        raise KeyError(name)
-    return cast(Dialect, import_module(f"ptir_tools.dialects.{name}").DIALECT)
+    DIALECTS[name].declare()
+    return DIALECTS[name]
+
+
+for _dialect in (ptir.DIALECT, pto.DIALECT, mind.DIALECT, tiny.DIALECT):
+    register(_dialect)

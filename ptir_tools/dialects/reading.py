@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.verify import check_sizes, check_types
-from ptir_tools.dialects import FORMATS, load_dialect, load_format
+from ptir_tools.dialects import FORMATS, OWNERS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
     message = f"byte 0x{data[bad.start]:02x} at offset {bad.start} is not UTF-8"
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     help = "this is UTF-16, as PowerShell's `>` writes it: save it as UTF-8" if utf16 else None
-    known = FORMATS.get(form or sniff(source.text) or "")
-    code = load_dialect(known.dialect).codes.encoding if known is not None else Codes().encoding
+    owner = OWNERS.get(form or sniff(source.text) or "")
+    code = (owner.codes if owner is not None else Codes()).encoding
     diagnostics.error(code, message, Span(at, at + 1), help=help)
     return None
 

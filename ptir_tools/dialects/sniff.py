@@ -2,7 +2,8 @@
 
 import re
 
-from ptir_tools.core.dialect import Code
+from ptir_tools.core.dialect import Code, FormatEntry
+from ptir_tools.dialects import DIALECTS, FORMATS
 
 EXPLAIN = (
     Code(
@@ -19,46 +20,43 @@ EXPLAIN = (
     ),
 )
 
-_BLANK = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?(?:\*/|\Z)|#(?!pto\b)[^\n]*)+", re.DOTALL)
-_PROGRAM = re.compile(r"program\b")
-# In a program: the first function or region. Its parameters stand in parentheses in text, in `params:` in a dump.
-_HEADER = re.compile(r"^[ \t]*(?:[^\n{]*\{)?[ \t]*(?:func|region)\s*[@^]?[^\s({]*\s*(?P<open>\()?", re.MULTILINE)
-# Each row: what the text begins with, and the format it then is in. The first that fits decides.
-_BEGINNINGS = (
-    (re.compile(r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?\"?[A-Za-z_]\w*\.[A-Za-z_]"), "pto"),
-    (re.compile(r"module\b|#pto\b"), "pto"),
-    (re.compile(r"(?:func(?:tion)?|region)\s*[@^\w(]"), "ptir"),
-    (re.compile(r"%[\w$.-]+\s*=\s*(?:[A-Z%]|$)|(?:inputs|outputs)\s*:"), "mind"),
-)
-_JSON_KEYS = {'"uops"': "tiny", '"functions"': "ptir-json", '"spec_version"': "ptir-json"}
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|//[^\n]*|/\*.*?(?:\*/|\Z)|#[^\n]*', re.DOTALL)
 
 
 def sniff(text: str) -> str | None:
-    """The name of the format that `text` is in, or None when it begins like none of them."""
+    """The name of the format that `text` is in, or None when it begins like none of them. Formats are asked in order of
+    registration; the first one decides."""
     start = beginning(text)
-    if text.startswith("{", start):
-        return _json(text, start)
-    if _PROGRAM.match(text, start):
-        header = _HEADER.search(_without_comments(text, start))
-        return "ptir" if header and header["open"] else "ptir-dump"
-    return next((name for pattern, name in _BEGINNINGS if pattern.match(text, start)), None)
+    if text.startswith("{", start) and (found := _json(text, start)) is not None:
+        return found
+    entries = (entry for dialect in DIALECTS.values() for entry in dialect.formats)
+    return next((entry.name for entry in entries if _begins(entry, text, start)), None)
+
+
+def _begins(entry: FormatEntry, text: str, start: int) -> bool:
+    if isinstance(entry.begins, str):
+        return bool(entry.begins) and re.compile(entry.begins).match(text, start) is not None
+    return entry.begins(text, start)
 
 
 def beginning(text: str) -> int:
-    """Where the text begins, after byte-order mark, blanks and comments."""
-    blank = _BLANK.match(text)
+    """Where the text begins, after byte-order mark, blanks and the comments of any format."""
+    blank = re.compile(_blanks(), re.DOTALL).match(text)
     return blank.end() if blank else 0
 
 
-def _without_comments(text: str, start: int) -> str:
-    """As much of `text` as the first header certainly stands in, comments blanked."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text[start : start + (1 << 16)], flags=re.DOTALL)
+def _blanks() -> str:
+    """A regular expression for blanks and comments; what is a directive of some format is no comment."""
+    marks = dict.fromkeys(re.escape(entry.comment) for entry in FORMATS.values())
+    directives = [f"(?!{entry.directive})" for entry in FORMATS.values() if entry.directive]
+    comments = "|".join(f"{mark}[^\\n]*" for mark in marks)
+    return rf"(?:[\s\ufeff]+|/\*.*?(?:\*/|\Z)|{''.join(directives)}(?:{comments}))+"
 
 
 def _json(text: str, start: int) -> str | None:
-    """The format of a JSON text: the first of the known keys at its top level, wherever it stands."""
-    depth, key = 0, ""
+    """The format of a JSON text: the first of the known keys at its top level, wherever it is."""
+    keys = {key: entry.name for entry in FORMATS.values() for key in entry.json_keys}
+    depth, before = 0, ""
     for token in _JSON_TOKEN.finditer(text, start):
         piece = token.group()
         if piece[0] in "/#":
@@ -67,9 +65,9 @@ def _json(text: str, start: int) -> str | None:
             depth += 1
         elif piece in "}]":
             depth -= 1
-        elif piece == ":" and depth == 1 and key in _JSON_KEYS:
-            return _JSON_KEYS[key]
+        elif piece == ":" and depth == 1 and before in keys:
+            return keys[before]
         if depth == 0:
             return None
-        key = piece
+        before = piece
     return None

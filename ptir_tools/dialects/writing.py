@@ -5,12 +5,12 @@ from __future__ import annotations
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
-from ptir_tools.dialects import FORMATS, load_format
+from ptir_tools.dialects import OWNERS, load_format
 
 
 def require_format(program: Program, form: str) -> None:
     """Raise UsageError when `form` is a format of another IR."""
-    if FORMATS[form].dialect != program.dialect.name:
+    if OWNERS[form] is not program.dialect:
         raise UsageError(f"a {program.dialect.name} program is not written as {form}; ptir translate --to {form} converts it")
 
 

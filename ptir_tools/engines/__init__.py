@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
+from ptir_tools.core.dialect import Executable
 from ptir_tools.core.evaluate import Context, streams
 from ptir_tools.core.ir import Op, Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import signature as ports
-from ptir_tools.engines.choose import Executable, prepare
+from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import ENGINES, RunOptions
 from ptir_tools.engines.trace import traced

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
 
-from ptir_tools.convert import NOT_TRANSLATABLE, translate
+from ptir_tools.convert import HUB, NOT_TRANSLATABLE, translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
-from ptir_tools.core.evaluate import Context
+from ptir_tools.core.dialect import Executable
 from ptir_tools.core.ir import Function, Program, clone
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CALLS
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference
@@ -19,43 +17,27 @@ from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
-if TYPE_CHECKING:
-    from ptir_tools.engines import tiles
-else:
-    tiles = lazy("ptir_tools.engines.tiles")
-
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
-
-
-class Executable(Protocol):
-    """A program made ready by an engine. `memory` is what a run takes, in bytes; `function` is what runs (after passes)."""
-
-    @property
-    def memory(self) -> int: ...
-
-    function: Function
-
-    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]: ...
 
 
 def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Executable:
     """`program`, whose types are static, made ready by the engine that `options` ask for.
 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
-    sees the ops as they were written: nothing is optimized then. PTO has an executor of its own. Raises UsageError for an
-    engine that cannot run the program, Rejected for one whose conversion finds that it fails when it runs and for payloads that
-    are not there, LimitExceeded for a type that no array can have.
+    sees the ops as they were written: nothing is optimized then. A dialect may have an executor of its own. Raises UsageError for
+    an engine that cannot run the program, Rejected for one whose conversion finds that it fails when it runs and for payloads
+    that are not there, LimitExceeded for a type that no array can have.
     """
     require_runnable(program, options, diagnostics)
-    if program.dialect.name == "pto":
-        return tiles.Executable(program, program.main, options)
+    if program.dialect.executor is not None:
+        return program.dialect.executor(program, program.main, options)
     program = without_dead(program, options)
-    if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != "ptir"):
+    if options.engine == "reference" or (options.engine == "auto" and options.observe and program.dialect.name != HUB):
         return reference.Executable(program, program.main, options)
     if options.engine == "native" and not native.available():
         raise UsageError("engine `native` was not built: install with a C compiler, or use `numpy`")
     report = Diagnostics(program.source)
-    hub = translate(program, "ptir", report)
+    hub = translate(program, HUB, report)
     if hub is None:
         errors = [d for d in report if d.severity is Severity.ERROR]
         why = errors[0].message if errors else "it does not convert to ptir"

@@ -138,8 +138,8 @@ def reference_outputs(
     Raises as `engines.run` does.
     """
     options = replace(options, engine="reference")
-    if program.dialect.name == "pto":
-        return _of_tiles(program, inputs, options)
+    if program.dialect.executor is not None:
+        return _unbounded(program, inputs, options)
     diagnostics = Diagnostics(program.source)
     given = ports.order(ports.signature(program, options.function), inputs)
     with rejecting(diagnostics, Context()):
@@ -152,10 +152,10 @@ def reference_outputs(
     return outputs, {name: Tolerance(0.0 if e is NO_ERROR else e) for name, e in errors}
 
 
-def _of_tiles(
+def _unbounded(
     program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
-    """Of a PTO program, which only the tile executor runs: as for sums over the longest extent."""
+    """Of a program that only the executor of its dialect runs: as for sums over the longest extent."""
     outputs = run(program, inputs, options)
     types: dict[str, Type] = {p.name: p.type for p in ports.signature(program, options.function)}
     n = max((extent for a in outputs.values() for extent in a.shape), default=1)
@@ -213,7 +213,7 @@ def check(
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
         given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants)
         actual = run(after, given, replace(options, engine="reference"))
-        if after.dialect.name == "pto":
+        if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
@@ -230,7 +230,7 @@ def check(
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
-    """The results of a PTO program: the last of its memrefs, of which one of one element is a result of rank 0."""
+    """The results of a program with memory for them: the last of it, of which one of one element is a result of rank 0."""
     last = list(memory.items())[max(len(memory) - len(expected), 0) :]
     if len(last) < len(expected):
         return dict(last)

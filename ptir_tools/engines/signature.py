@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Function, Program, Region, Value, result_names
+from ptir_tools.core.ir import Function, Program, Region, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
@@ -59,15 +59,15 @@ def signature(program: Program, function: str | None = None) -> list[Port]:
 
 
 def results(program: Program, function: str | None = None) -> list[Port]:
-    """The outputs of a function, in order: what its memref parameters hold at the end, then what it returns.
+    """The outputs of a function, in order: what its parameters that are memory hold at the end, then what it returns.
 
     Names: the returned value's; `t.0` for element 0 of `t`; a tuple returned whole is flattened so; `result_K` for what has
-    no name; a repeated name gets `_1`, `_2`, …; those of a PTO function are first its memref parameters.
+    no name; a repeated name gets `_1`, `_2`, …; the parameters that the dialect says are outputs come first.
     """
     main = entry(program, function)
-    outputs = [*_memory(main), *main.results] if program.dialect.name == "pto" else main.results
-    names = [*(x.name for x in outputs[: len(outputs) - len(main.results)] if isinstance(x, Value)), *result_names(main)]
-    flat = [leaf for name, x in zip(names, outputs, strict=True) for leaf in _leaves(name, operand_type(x))]
+    written = program.dialect.outputs(main)
+    names = [*(p.name for p in written), *result_names(main)]
+    flat = [leaf for name, x in zip(names, (*written, *main.results), strict=True) for leaf in _leaves(name, operand_type(x))]
     taken: set[str] = set()
     ports = []
     for name, t in flat:
@@ -78,11 +78,6 @@ def results(program: Program, function: str | None = None) -> list[Port]:
         taken.add(unique)
         ports.append(Port(unique, t))
     return ports
-
-
-def _memory(main: Function) -> list[Value]:
-    """The memref parameters, which a PTO function gives back as outputs."""
-    return [p for p in main.params if isinstance(p.type, MemRefType)]
 
 
 def _leaves(name: str, t: Type) -> Iterator[tuple[str, Type]]:

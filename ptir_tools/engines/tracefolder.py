@@ -15,7 +15,7 @@ import re
 import time
 from typing import Any
 
-from ptir_tools.convert import translate
+from ptir_tools.convert import HUB, translate
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
@@ -87,7 +87,7 @@ class TraceFolder(TraceSink):
         self.runs += 1
 
     def _ptir(self, execution: Execution) -> Program:
-        hub = translate(execution.program, "ptir", Diagnostics())
+        hub = translate(execution.program, HUB, Diagnostics())
         if hub is None:
             raise UsageError("a trace is written in PTIR, and this program does not become it; ptir translate --to ptir says why")
         return hub

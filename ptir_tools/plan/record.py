@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.ir import Function, Op, Program, Region
-from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, improve
 from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.search import kernel
 from ptir_tools.plan.validate import conflicts
-
-if TYPE_CHECKING:
-    from ptir_tools.plan import spaces
-else:
-    spaces = lazy("ptir_tools.plan.spaces")
 
 ALIGN = 64  # bytes: a cache line, and what vector loads like
 ALGORITHMS = ("auto", "greedy", "exact")
@@ -50,7 +44,7 @@ class Method:
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, parameters and results are placed in the arena, too. `capacity` is what a PTO target has of the space; `proved`:
+    In a region, parameters and results are placed in the arena, too. `capacity` is what the target has of the space; `proved`:
     no placement of these live ranges has a lower peak.
     """
 
@@ -107,8 +101,8 @@ def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto")
     """Plan every function of `program`; `method` may be the name of an algorithm. Raises Violation("UnboundSymbol") when an
     extent is symbolic, UsageError for an algorithm that there is not."""
     found = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
-    if program.dialect.name == "pto":
-        for name, live, capacity in spaces.arenas(program):
+    if program.dialect.arenas is not None:
+        for name, live, capacity in spaces.arenas(program.dialect.arenas(program)):
             found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), found)
         return found
     for f in program.functions:

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.source import Source
+from ptir_tools.dialects import FORMATS
 
 _STRING = r'"(?:\\.|[^"\\\n])*"'
 _SLASHES = re.compile(rf"{_STRING}|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/", re.DOTALL)
-# How the comments of a format are found, and the mark that begins one.
-_FOUND = {"ptir": _SLASHES, "tiny": _SLASHES, "mind": re.compile(rf"{_STRING}|#(?P<line>[^\n]*)")}
-_MARKS = {"ptir": "//", "mind": "#"}
 
 
 @dataclass(slots=True)
@@ -29,11 +27,10 @@ def carried(lines: Sequence[str], form: str, before: Program, after: Program) ->
 
     Those of a statement that left no trace stand by the next one, those before the first one at the top.
     """
-    mark, source = _MARKS.get(form), before.source
-    if mark is None or source is None or before.format not in _FOUND:
+    to, source = FORMATS[form], before.source
+    if to.lines_before is None or source is None or before.format not in FORMATS or not FORMATS[before.format].comments_found:
         return list(lines)
-    body = after.main.body
-    first = len(after.main.params) if mark == "#" else 1  # a line per Input, or the header
+    body, mark, first = after.main.body, to.comment, to.lines_before(after.main)
     places = _places(before, source, body, first)
     kept: dict[int, _Kept] = {}
     for text, line, trails in _comments(source, before.format):
@@ -65,7 +62,9 @@ def _place(places: Sequence[tuple[int, int, int]], line: int, otherwise: int) ->
 def _comments(source: Source, form: str) -> Iterator[tuple[str, int, bool]]:
     """Per line of each comment: its text, the line of the statement that it is about, and whether it trails that."""
     blank = list(source.text)
-    found = [m for m in _FOUND[form].finditer(source.text) if not m[0].startswith('"')]
+    mark = FORMATS[form].comment
+    pattern = _SLASHES if mark == "//" else re.compile(rf"{_STRING}|{re.escape(mark)}(?P<line>[^\n]*)")
+    found = [m for m in pattern.finditer(source.text) if not m[0].startswith('"')]
     for m in found:
         blank[m.start() : m.end()] = re.sub(r"[^\n]", " ", m[0])
     first, beyond = source.position(0)[0], _last_line(source) + 1

@@ -5,14 +5,13 @@ from __future__ import annotations
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
-from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.writing import program_text
 
 
 def plain_text(program: Program, options: Options | None = None) -> str:
     """The text of a copy in which every value, function and region is called by its number."""
     copy = clone(program)
-    form = next(e.name for e in FORMATS.values() if e.dialect == program.dialect.name)
+    form = program.dialect.formats[0].name
     for block in copy.blocks():
         for number, v in enumerate([*block.params, *(v for op in block.body for v in op.results)]):
             v.name = str(number)

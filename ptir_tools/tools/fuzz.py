@@ -16,7 +16,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptir_tools import convert, passes
@@ -29,7 +28,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import DIALECTS, FORMATS, load_format, reading
+from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect, load_format, reading
 from ptir_tools.tools.isolation import Announce, Died, isolated
 from ptir_tools.tools.reduce import reduced
 
@@ -50,8 +49,6 @@ _LONGEST_PIPELINE = 4
 _BATCH = 50  # cases of one IR that a child process runs
 _REDUCING = 60.0  # seconds to make one finding smaller
 _REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
-_COMMENTS = {"mind": "#"}
-_SUFFIXES = {"ptir": ".ptir", "pto": ".pto", "mind": ".mind.ir", "tiny": ".json"}
 
 # An evaluator that shares no code with the engines: what is wrong with a run of a verified program on these inputs, if anything.
 Oracle = Callable[[Program, "Mapping[str, Array]"], str | None]
@@ -94,7 +91,7 @@ class Campaign:
     `progress(cases, findings)` is called after each case.
     """
 
-    irs: Sequence[str] = DIALECTS
+    irs: Sequence[str] = tuple(DIALECTS)
     seed: int = 0
     count: int | None = None
     minutes: float | None = None
@@ -121,15 +118,14 @@ class Report:
 
 def generators() -> tuple[str, ...]:
     """The IRs that random programs can be made of."""
-    return tuple(ir for ir in DIALECTS if find_spec(f"ptir_tools.dialects.{ir}.generate"))
+    return tuple(name for name, dialect in DIALECTS.items() if dialect.generate is not None)
 
 
 def generated(ir: str, seed: int, steps: int = 12) -> Program:
     """A random valid program of `ir`, the same one every time. Raises UsageError for an IR without a generator."""
-    if ir not in generators():
+    if ir not in DIALECTS or (generate := load_dialect(ir).generate) is None:
         raise UsageError(f"no generator makes {ir} programs")
-    made: Program = lazy(f"ptir_tools.dialects.{ir}.generate").generate(Seeded(seed), size=steps)
-    return made
+    return generate(Seeded(seed), size=steps)
 
 
 def campaign(asked: Campaign) -> Report:
@@ -218,10 +214,10 @@ def probes(ir: str, seed: int) -> Iterator[str]:
     """The probes of a case."""
     draw = random.Random(f"{ir} {seed}")
     yield "verify"
-    yield from (f"write {f.name}" for f in FORMATS.values() if f.dialect == ir)
+    yield from (f"write {f.name}" for f in DIALECTS[ir].formats)
     yield "fmt"
     yield "oracle"
-    yield from (f"run {way}" for way in (run_options.ORDERS[1:] if ir == "pto" else engines.ENGINES[1:]))
+    yield from (f"run {way}" for way in (run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else engines.ENGINES[1:]))
     known = [name for name in passes.names(ir) if not _is_special(name, ir)]
     yield "opt"
     for _ in range(2):
@@ -279,8 +275,9 @@ def smaller(found: Finding, oracle: Oracle | None = None, seconds: float = _REDU
 
 def write_case(found: Finding, folder: str) -> str:
     """Write `found` as a golden case, ready for testdata/, and give its path. Raises OSError."""
-    mark = _COMMENTS.get(found.ir, "//")
-    path = os.path.join(folder, f"{found.ir}_{found.problem.kind}_{found.seed}_{found.probe.split()[0]}{_SUFFIXES[found.ir]}")
+    form = DIALECTS[found.ir].formats[0]
+    mark, name = form.comment, f"{found.ir}_{found.problem.kind}_{found.seed}_{found.probe.split()[0]}"
+    path = os.path.join(folder, name + form.suffix)
     said = " ".join(found.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(f"{mark} RUN: {command(found.ir, found.probe)}\n{mark} {found.problem.kind}: {said}\n{found.text}")
@@ -295,7 +292,7 @@ def command(ir: str, probe: str) -> str:
         "write": f"ptir translate --to {how} %s | ptir translate --to {ir} -",
         "fmt": "ptir fmt %s | ptir fmt -",
         "oracle": "ptir run --random 0 --engine reference %s",
-        "run": f"ptir run --random 0 --{'order' if ir == 'pto' else 'engine'} {how} --compare reference %s",
+        "run": f"ptir run --random 0 --{'engine' if DIALECTS[ir].executor is None else 'order'} {how} --compare reference %s",
         "opt": f"ptir opt --check{pipeline} %s",
         "expensive": f"ptir opt --check --expensive-checks{pipeline} %s",
         "translate": f"ptir translate --check --to {how} %s | ptir translate --to {ir} -",
@@ -323,7 +320,9 @@ def _write(program: Program, form: str) -> Problem | None:
 def _fmt(program: Program, _: str) -> Problem | None:
     """Laid out it is the same program, and laid out twice the same text."""
     form = program.dialect.name
-    layout = lazy(FORMATS[form].module).format_text
+    layout = load_format(form).layout
+    if layout is None:
+        return None
     text = "".join(_texts(program, form))
     once = layout(Source("<once>", text), Diagnostics())
     if once is None or (read := _read(once, form)) is None:
@@ -336,14 +335,14 @@ def _fmt(program: Program, _: str) -> Problem | None:
 def _run(program: Program, way: str) -> Problem | None:
     """Another engine, or another order of completion, gives the reference's numbers, or fails as it does."""
     static, given = _inputs(program)
-    pto = program.dialect.name == "pto"
-    options = run_options.RunOptions(order=way) if pto else run_options.RunOptions(engine=way)
+    ordered = program.dialect.executor is not None
+    options = run_options.RunOptions(order=way) if ordered else run_options.RunOptions(engine=way)
     want = _outcome(lambda: compare.reference_outputs(static, given, run_options.RunOptions()))
     got = _outcome(lambda: engines.run(static, given, options))
     if isinstance(want, str) or isinstance(got, str):
         return None if isinstance(want, str) and isinstance(got, str) else _differs(want, got, way)
     outputs, tolerances = want
-    found = compare.compare(outputs, got, {} if pto else tolerances)
+    found = compare.compare(outputs, got, {} if ordered else tolerances)
     return Problem("wrong-number", str(found[0])) if found else None
 
 

@@ -11,10 +11,10 @@ import tempfile
 from typing import IO
 
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.dialects import FORMATS
 
 PLACE = "{}"
 _OPERATORS = frozenset("();<>|&")
-_SUFFIXES = {"ptir-json": "json", "tiny": "json", "mind": "mind.ir"}
 
 
 class Judge:
@@ -26,7 +26,7 @@ class Judge:
 
     def __init__(self, command: str, form: str, timeout: float | None = None) -> None:
         self.words = _words(command)
-        self.suffix = _SUFFIXES.get(form, form)
+        self.suffix = FORMATS[form].suffix.lstrip(".") or form
         self.timeout = timeout
         self.runs = 0
 

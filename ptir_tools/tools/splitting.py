@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ptir_tools.core.source import Source
+from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.sniff import beginning
 
 _BOUNDARY = re.compile(r"^[ \t]*(//|#)[ \t]*-----[ \t]*$", re.MULTILINE)
@@ -33,7 +34,7 @@ def programs(source: Source) -> list[Source]:
 def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:
     """The pieces of one text in format `to` (None: that of `source`) that has `texts` where `source` has its parts."""
     own = _BOUNDARY.search(source.text)
-    return divided(texts, "#" if to == "mind" or (to is None and own and own[1] == "#") else "//")
+    return divided(texts, FORMATS[to].comment if to is not None else own[1] if own else "//")
 
 
 def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:

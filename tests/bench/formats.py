@@ -17,7 +17,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import FORMATS, load_format
+from ptir_tools.dialects import FORMATS, OWNERS, load_format
 from tests.bench.ir import Row, _exponent
 
 SIZES = (1_000, 10_000, 100_000)
@@ -72,10 +72,10 @@ def texts(n: int) -> Iterator[tuple[str, str, str]]:
     source = chain(n)
     program = read(source, "ptir")
     for name, form in FORMATS.items():
-        if not form.readable or form.dialect == "pto":
+        if not form.readable or OWNERS[name].name == "pto":
             continue
         found = Diagnostics(program.source)
-        made = translate(program, form.dialect, found)
+        made = translate(program, OWNERS[name].name, found)
         assert made is not None, list(found)[:3]
         yield name, name, "".join(load_format(name).write(made, found, Options()))
     for events in (False, True):

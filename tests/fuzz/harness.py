@@ -20,7 +20,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import FORMATS, load_format, reading
+from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.tools.isolation import Announce, Died, isolated
 
 from .mutations import READABLE, corpus, dictionary, mutated
@@ -61,7 +61,7 @@ def one_reader(seed: int) -> str | None:
 def command_line(seed: int, form: str) -> list[str]:
     """A command for a program of a format on standard input."""
     draw = random.Random(f"command {seed}")
-    ir = FORMATS[form].dialect
+    ir = OWNERS[form].name
     chosen = ",".join(draw.choices(passes.names(ir), k=draw.randint(1, 3)))
     small = ["--random", "0", "--timeout", "2", "--max-memory", "64M", "--max-iterations", "1000"]
     return draw.choice((

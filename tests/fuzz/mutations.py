@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.dialects import FORMATS, load_dialect, reading
+from ptir_tools.dialects import FORMATS, OWNERS, reading
 from ptir_tools.dialects.sniff import sniff
 
 ROOT = Path(__file__).parent.parent.parent
@@ -53,7 +53,7 @@ def dictionary(form: str) -> tuple[bytes, ...]:
     """The words of a format's grammar, the names of its ops, and what breaks readers."""
     grammar = ROOT / "grammars" / f"{_GRAMMARS[form]}.lark"
     words = _WORD.findall(grammar.read_text("utf-8")) if grammar.exists() else []
-    ops = load_dialect(FORMATS[form].dialect).ops
+    ops = OWNERS[form].ops
     said = {w.encode() for w in (*words, *ops)} | {t for text in corpus()[form] for t in _TOKEN.findall(text) if len(t) < 40}
     return (*HOSTILE, *sorted(said))
 

@@ -1,44 +1,45 @@
 """MIND Core IR (Core v1): a flat list of instructions on static tensors; inputs are the function's parameters."""
 
-from __future__ import annotations
+from ptir_tools.core.dialect import Codes, Dialect, FormatEntry
+from ptir_tools.core.lazy import late, value
 
-from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Dialect, Options
-from ptir_tools.core.ir import Op, Program
-from ptir_tools.core.types import POISON, TensorType
-from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
-from ptir_tools.dialects.mind.codes import CODES, EXPLAIN
-from ptir_tools.dialects.mind.ops.indexing import out_of_bounds
-from ptir_tools.dialects.mind.types import NAMES, type_text
-
-NO_OUTPUTS = "the module has no outputs"
-
-
-def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """What the type rules cannot see: outputs, the types of inputs, an Index that will fail when it runs (a warning)."""
-    function = program.main
-    if not function.results:
-        diagnostics.error("E4003", NO_OUTPUTS, function.loc)
-    for p in function.params:
-        if p.type is not POISON and not (isinstance(p.type, TensorType) and p.type.dtype in NAMES and p.type.is_static):
-            diagnostics.error("E4004", f"input %{p.name} is {p.type}, which MIND does not have")
-    for op in function.body:
-        if op.defn.short == "Index":
-            _warn_index(op, diagnostics)
-
-
-def _warn_index(op: Op, diagnostics: Diagnostics) -> None:
-    t = op.operands[0].type  # type: ignore[union-attr]
-    if isinstance(t, TensorType) and (violation := out_of_bounds(t.static_shape, op.attr("indices"))) is not None:
-        diagnostics.warning(violation.code, violation.message, op.loc, help="it stops the program when it runs")
-
+_HERE = "ptir_tools.dialects.mind"
 
 DIALECT = Dialect(
     name="mind",
-    codes=CODES,
+    formats=(
+        FormatEntry(
+            "mind",
+            f"{_HERE}.text.format",
+            named=False,
+            comment="#",
+            suffix=".mind.ir",
+            begins=r"%[\w$.-]+\s*=\s*(?:[A-Z%]|$)|(?:inputs|outputs)\s*:",
+            comments_found=True,
+            lines_before=lambda function: len(function.params),  # a line each
+        ),
+        FormatEntry("mind-json", f"{_HERE}.text.records", readable=False, named=False),
+        FormatEntry("mlir", f"{_HERE}.mlir.format", readable=False, named=False),
+    ),
+    declares=f"{_HERE}.ops",
+    codes=Codes(
+        encoding="E1001",
+        syntax="E1007",
+        undefined="E4001",
+        redefined="E4002",
+        unknown_op="E6003",
+        operand_count="E2007",
+        unknown_attribute="E4013",
+        missing_attribute="E4013",
+        result_type="E2001",
+        undefined_result="E4003",
+        run_time={"GatherIndexOutOfBounds": "E6001", "IntegerDivideByZero": "E6006"},
+    ),
     constant="mind.ConstTensor",
     pipeline="canonicalize",
-    type_text=type_text,
-    check=check,
-    explain=EXPLAIN,
+    passes="ptir_tools.passes.mind",
+    type_text=late(f"{_HERE}.types", "type_text"),
+    check=late(f"{_HERE}.check", "check"),
+    explain=value(f"{_HERE}.codes", "EXPLAIN"),
+    generate=late(f"{_HERE}.generate", "generate"),
 )

@@ -1,20 +1,6 @@
 """MIND's error catalogue: what each code means, with a wrong and a right program."""
 
-from ptir_tools.core.dialect import Code, Codes
-
-CODES = Codes(
-    encoding="E1001",
-    syntax="E1007",
-    undefined="E4001",
-    redefined="E4002",
-    unknown_op="E6003",
-    operand_count="E2007",
-    unknown_attribute="E4013",
-    missing_attribute="E4013",
-    result_type="E2001",
-    undefined_result="E4003",
-    run_time={"GatherIndexOutOfBounds": "E6001", "IntegerDivideByZero": "E6006"},
-)
+from ptir_tools.core.dialect import Code
 
 _X = "%0 = Input {name=x} : tensor<f32[2, 3]>\n"
 _Y = "%1 = Input {name=y} : tensor<f32[2, 3]>\n"

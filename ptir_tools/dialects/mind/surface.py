@@ -21,7 +21,8 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Program, Value
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS
+from ptir_tools.dialects.mind import DIALECT
+from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text.attributes import tensor_literal
 from ptir_tools.dialects.mind.types import DTYPES, type_text
 

@@ -1,8 +1,45 @@
 """PTIR, the portable tensor IR of gpt.rs (contract ptir.v0.4): ops on whole tensors, three serializations."""
 
-from ptir_tools.core.dialect import Dialect
-from ptir_tools.dialects.ptir import ops as ops
-from ptir_tools.dialects.ptir.check import check
-from ptir_tools.dialects.ptir.codes import EXPLAIN
+import re
 
-DIALECT = Dialect(name="ptir", constant="ptir.constant", pipeline="canonicalize,cse,dce", check=check, explain=EXPLAIN)
+from ptir_tools.core.dialect import Dialect, FormatEntry, Hash
+from ptir_tools.core.lazy import late, value
+
+_HERE = "ptir_tools.dialects.ptir"
+# The first function or region of a program. Its parameters are in parentheses in text, in `params:` in a dump.
+_HEADER = r"^[ \t]*(?:[^\n{]*\{)?[ \t]*(?:func|region)\s*[@^]?[^\s({]*\s*(?P<open>\()?"
+_BARE = r"(?!\w+\.[A-Za-z_])(?:func(?:tion)?|region)\s*[@^\w(]"  # a word with a point is an op of another dialect
+_LOOKED_AT = 1 << 16  # characters, which have the first header
+
+
+def _is_text(text: str, start: int) -> bool:
+    if not re.compile(r"program\b").match(text, start):
+        return re.compile(_BARE).match(text, start) is not None
+    plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text[start : start + _LOOKED_AT], flags=re.DOTALL)
+    header = re.search(_HEADER, plain, re.MULTILINE)
+    return header is not None and header["open"] is not None
+
+
+DIALECT = Dialect(
+    name="ptir",
+    formats=(
+        FormatEntry(
+            "ptir",
+            f"{_HERE}.text.format",
+            suffix=".ptir",
+            begins=_is_text,
+            comments_found=True,
+            lines_before=lambda _: 1,
+        ),
+        FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
+        FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
+    ),
+    declares=f"{_HERE}.ops",
+    constant="ptir.constant",
+    pipeline="canonicalize,cse,dce",
+    passes="ptir_tools.passes.ptir",
+    check=late(f"{_HERE}.check", "check"),
+    explain=value(f"{_HERE}.codes", "EXPLAIN"),
+    generate=late(f"{_HERE}.generate", "generate"),
+    hash=Hash(late(f"{_HERE}.gptrs.bincode", "program_hash"), late(f"{_HERE}.gptrs.bincode", "symbol")),
+)

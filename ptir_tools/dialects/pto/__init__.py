@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ptir_tools.core.dialect import Codes, Dialect, Pipeline
+from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Pipeline
 from ptir_tools.core.ir import Program
-from ptir_tools.dialects.pto import ops as ops
-from ptir_tools.dialects.pto.check import check
-from ptir_tools.dialects.pto.codes import CODES
-from ptir_tools.dialects.pto.targets import retarget
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.core.lazy import late, lazy, value
+
+_HERE = "ptir_tools.dialects.pto"
+targets = lazy("ptir_tools.dialects.pto.targets")
+_RESULTS = r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?"
 
 TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
 
@@ -17,11 +17,22 @@ TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
 def _for_target(program: Program, options: Mapping[str, Any]) -> None:
     """Name the target that `options` give, or the program's own."""
     if options["target"]:
-        retarget(program, options["target"])
+        targets.retarget(program, options["target"])
 
 
 DIALECT = Dialect(
     "pto",
+    formats=(
+        FormatEntry(
+            "pto",
+            f"{_HERE}.text.format",
+            suffix=".pto",
+            begins=rf"{_RESULTS}\"?[A-Za-z_]\w*\.[A-Za-z_]|module\b|#pto\b",
+            directive=r"#pto\b",
+        ),
+        FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
+    ),
+    declares=f"{_HERE}.ops",
     codes=Codes(
         syntax="ParseError",
         operand_count="TypeMismatch",
@@ -38,7 +49,15 @@ DIALECT = Dialect(
             _for_target,
         )
     },
-    type_text=type_text,
-    check=check,
-    explain=CODES,
+    passes="ptir_tools.passes.pto",
+    type_text=late(f"{_HERE}.types", "type_text"),
+    check=late(f"{_HERE}.check", "check"),
+    explain=value(f"{_HERE}.codes", "CODES"),
+    generate=late(f"{_HERE}.generate", "generate"),
+    names_results=False,
+    keeps_order=True,
+    constants_outside=True,
+    outputs=late(f"{_HERE}.executor", "memory"),
+    executor=late(f"{_HERE}.executor", "Executable"),
+    arenas=late(f"{_HERE}.capacity", "arenas"),
 )

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Op, Operand, Region, Value
+from ptir_tools.core.dialect import Arena, Options, SpaceBuffer
+from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
-from ptir_tools.core.types import MemRefType, TileType
+from ptir_tools.core.types import MemRefType, TileType, Type, tensor
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
 from ptir_tools.dialects.pto.ops.control import LOOPS, carried
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.types import type_text
 
 # Ops whose result may not lie over an operand, although they work element by element (facts 5, the fourth gate).
@@ -270,3 +271,20 @@ def report(space: Space, message: str, diagnostics: Diagnostics, *, warn: bool =
     hint = "store or finish some of them earlier, or use smaller tiles" + ("; pto-bufferize refuses it" if warn else "")
     add = diagnostics.warning if warn else diagnostics.error
     add("CapacityExceeded", f"{message}: {names}", at, labels=labels, help=hint)
+
+
+def arenas(program: Program) -> Iterator[Arena]:
+    """The spaces that each function of `program` uses, with their capacity on its target."""
+    target = target_of(program, Options())
+    for function in program.functions:
+        for space in spaces(function, target):
+            places: dict[Buffer | None, int] = {b: i for i, b in enumerate(space.buffers)}
+            made = [
+                SpaceBuffer(b.value.name, _elements(b.value.type), b.size, b.start, b.end, places.get(b.parent), b.alias)
+                for b in space.buffers
+            ]
+            yield Arena(f"{function.name} {space.name}", made, target.capacity[space.name] if target is not None else None)
+
+
+def _elements(t: Type) -> Type | None:
+    return tensor(t.dtype, t.shape) if isinstance(t, TileType) else None

@@ -1,19 +1,14 @@
 """Tiny IR: a DAG of nodes that only move, compute per element, and reduce; written as JSON (seed tiny-ir, docs/tiny.md)."""
 
-from ptir_tools.core.dialect import Codes, Dialect, Extents
-from ptir_tools.dialects.tiny import ops
-from ptir_tools.dialects.tiny.check import check
-from ptir_tools.dialects.tiny.codes import EXPLAIN
-from ptir_tools.dialects.tiny.expressions import put
-from ptir_tools.dialects.tiny.legalize import legalize
-from ptir_tools.dialects.tiny.ops.rules import type_text
-from ptir_tools.dialects.tiny.sizes import choose
-from ptir_tools.dialects.tiny.symbols import bind, complete, specialize, symbols
+from ptir_tools.core.dialect import Codes, Dialect, Extents, FormatEntry
+from ptir_tools.core.lazy import late, value
 
-__all__ = ["DIALECT", "ops"]
+_HERE = "ptir_tools.dialects.tiny"
 
 DIALECT = Dialect(
     name="tiny",
+    formats=(FormatEntry("tiny", f"{_HERE}.text.json", suffix=".json", json_keys=('"uops"',), comments_found=True),),
+    declares=f"{_HERE}.ops",
     codes=Codes(
         undefined="UndefinedNode",
         redefined="DuplicateId",
@@ -25,10 +20,20 @@ DIALECT = Dialect(
         extent="AxisAlignmentMismatch",
     ),
     pipeline="canonicalize",
-    type_text=type_text,
-    legalize=legalize,
-    check=check,
-    explain=EXPLAIN,
-    extents=Extents(symbols, put, bind, complete, specialize, choose),
+    passes="ptir_tools.passes.tiny",
+    type_text=late(f"{_HERE}.ops.rules", "type_text"),
+    legalize=late(f"{_HERE}.legalize", "legalize"),
+    check=late(f"{_HERE}.check", "check"),
+    explain=value(f"{_HERE}.codes", "EXPLAIN"),
+    extents=Extents(
+        late(f"{_HERE}.symbols", "symbols"),
+        late(f"{_HERE}.expressions", "put"),
+        late(f"{_HERE}.symbols", "bind"),
+        late(f"{_HERE}.symbols", "complete"),
+        late(f"{_HERE}.symbols", "specialize"),
+        late(f"{_HERE}.sizes", "choose"),
+    ),
+    generate=late(f"{_HERE}.generate", "generate"),
     renames_results=True,
+    constants_outside=True,
 )

@@ -52,4 +52,4 @@ def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
     return instruction(statement.id.text, line.opcode, operands, attributes | extras(program.main, value), t)
 
 
-FORMAT = Format("mind", "mind", read, write)
+FORMAT = Format("mind", "mind", read, write, format_text)

@@ -7,7 +7,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.source import Span
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.mind.codes import CODES
+from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import (
     ALIASES,
     SCALARS,
@@ -20,6 +20,8 @@ from ptir_tools.dialects.mind.text.attributes import (
 )
 from ptir_tools.dialects.mind.text.statements import Instruction
 from ptir_tools.dialects.mind.types import DTYPES
+
+CODES = DIALECT.codes
 
 Given = dict[str, tuple[Any, Span]]  # name -> value as written, and where
 

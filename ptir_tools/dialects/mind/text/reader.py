@@ -18,8 +18,8 @@ from ptir_tools.core.ir import Function, Literal, Op, Program, Value
 from ptir_tools.core.opdef import OpDef
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
-from ptir_tools.dialects.mind import DIALECT, NO_OUTPUTS
-from ptir_tools.dialects.mind.codes import CODES
+from ptir_tools.dialects.mind import DIALECT
+from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text import given as given_values
 from ptir_tools.dialects.mind.text import syntax
 from ptir_tools.dialects.mind.text.attributes import BINARY, OPCODES, keys
@@ -36,6 +36,8 @@ from ptir_tools.dialects.mind.text.statements import (
     split_comment,
 )
 from ptir_tools.dialects.mind.types import DTYPES
+
+CODES = DIALECT.codes
 
 _MEANT = re.compile(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
 _SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names

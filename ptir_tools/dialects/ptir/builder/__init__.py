@@ -1,1 +1,3 @@
 """PTIR written in Python."""
+
+from ptir_tools.dialects.ptir import ops as ops  # declared before anything here looks them up

@@ -30,7 +30,7 @@ _HINT_KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
 _POLICIES = ("Optional", "Preferred", "Required")
 
 
-def program_hash(program: Program, diagnostics: Diagnostics, *, canonical: bool = False) -> int | None:
+def program_hash(program: Program, diagnostics: Diagnostics, canonical: bool = False) -> int | None:
     """The content address of `program`; None after reporting what gpt.rs cannot hold or a payload that is missing.
 
     A `canonical` one depends on no name: functions, regions, values and hints are called by their positions.

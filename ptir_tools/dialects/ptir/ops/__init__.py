@@ -21,24 +21,12 @@ A default is a value, or `core.opdef.Derived` when it follows from other attribu
 Regions are keyword parameters annotated `Region`: `true_region`, `false_region`, `cond_region`, `body_region`.
 """
 
-from ptir_tools.dialects.ptir.ops import (
-    compare,
-    constants,
-    control,
-    custom,
-    elementwise,
-    indexing,
-    join,
-    linalg,
-    normalize,
-    quantize,
-    random,
-    ranking,
-    reduce,
-    scatter,
-    shape,
-    window,
-)
+# isort: off
+# In the order in which the manual has them and random programs draw them.
+from ptir_tools.dialects.ptir.ops import compare, constants, control, join, window, linalg, shape, normalize, custom
+from ptir_tools.dialects.ptir.ops import elementwise, indexing, quantize, random, ranking, reduce, scatter
+
+# isort: on
 
 __all__ = [
     "compare", "constants", "control", "custom", "elementwise", "indexing", "join", "linalg", "normalize", "quantize",

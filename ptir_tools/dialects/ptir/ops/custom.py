@@ -6,16 +6,19 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
+from ptir_tools.core.lazy import late, lazy
 from ptir_tools.core.opdef import CALLS, PURE, op
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir import drawing
-from ptir_tools.dialects.ptir.kernels import targets
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
 
 if TYPE_CHECKING:
     from ptir_tools.core.opdef import Many
+    from ptir_tools.dialects.ptir.kernels import targets
     from ptir_tools.dialects.ptir.ops.kinds import Attrs, Result
+else:
+    targets = lazy("ptir_tools.dialects.ptir.kernels.targets")
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
 
@@ -45,7 +48,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
 @op(
     "ptir.custom_call",
     infer=called,
-    check=targets.inputs_broadcast,
+    check=late("ptir_tools.dialects.ptir.kernels.targets", "inputs_broadcast"),
     traits=PURE | CALLS,
     error=errors.through("decompose"),
     generate=drawing.called,

@@ -17,6 +17,7 @@ from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.ptir.text.attributes import convert
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.filling import Filling, Given

@@ -24,9 +24,9 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     return writer.write(program, diagnostics, options)
 
 
-FORMAT = Format("ptir", "ptir", read, write)
-
-
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     """The text laid out, or None after reporting why it cannot be read. See `fmt`."""
     return fmt.format_text(source, diagnostics)
+
+
+FORMAT = Format("ptir", "ptir", read, write, format_text)

@@ -58,4 +58,4 @@ def entry(program: Program) -> str:
     return (marked or free or [f.name for f in program.functions])[0]
 
 
-FORMAT = Format("pto", "pto", read, write)
+FORMAT = Format("pto", "pto", read, write, format_text)

@@ -12,6 +12,7 @@ from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, operand_type
 from ptir_tools.core.source import pack
 from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type, scalar
+from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope

@@ -14,7 +14,7 @@ from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.tiny.immediates import dtype_of
+from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape
 from ptir_tools.rewrite.vocabulary import of_same_type
 
@@ -95,7 +95,7 @@ def rsqrt(x: Array, *, result: Result) -> Any:
 def cast(x: Array, *, to: DType) -> Any:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Seed 1.2 and 2.2."""
-    return arrays.cast(x, dtype_of(x), to)
+    return arrays.cast(x, immediates.dtype_of(x), to)
 
 
 @op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.rising())

@@ -14,9 +14,8 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
-from ptir_tools.dialects.tiny import drawing
+from ptir_tools.dialects.tiny import drawing, immediates
 from ptir_tools.dialects.tiny import expressions as ex
-from ptir_tools.dialects.tiny.immediates import as_array, require_fits
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
 
@@ -87,7 +86,7 @@ def padded(x: TensorType, *, pad: Pads, value: Scalar = 0) -> TensorType:
     for low_high in pad:
         for d in low_high:
             require(not isinstance(d, int) or d >= 0, "InvalidArg", f"the padding {d} is negative", at="pad")
-    require_fits(value, x.dtype, "the value of PAD", "NeutralInvalid")
+    immediates.require_fits(value, x.dtype, "the value of PAD", "NeutralInvalid")
     return x.with_shape(_sum(d, low, high) for d, (low, high) in zip(x.shape, pad, strict=True))
 
 
@@ -208,7 +207,7 @@ def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
     """`x` with `lo` and `hi` elements `value` before and after it on every axis. Seed 2.1."""
     dtype: DType = result.dtype
     widths: Any = pad
-    return np.pad(x, widths, constant_values=as_array(value, dtype)) if x.ndim else x
+    return np.pad(x, widths, constant_values=immediates.as_array(value, dtype)) if x.ndim else x
 
 
 @op("tiny.SHRINK", infer=sliced, fold=whole, traits=PURE | MOVEMENT, generate=drawing.sliced)

@@ -12,7 +12,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE
 from ptir_tools.core.opdef import op as declare
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.dialects.tiny.immediates import as_array, dtype_of, require_fits
+from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.movement import resolve_axes
 from ptir_tools.dialects.tiny.ops.rules import NUMBERS, SPELLED, Axes, Scalar
 
@@ -44,7 +44,7 @@ def reduced(x: TensorType, *, op: str, axes: Axes, dtype: DType, init: Scalar | 
         require(
             not isinstance(init, bool) and not _fraction(init, dtype), "NeutralInvalid", f"init {init} is no {SPELLED[dtype]}"
         )
-        require_fits(init, dtype, "init", "NeutralInvalid")
+        immediates.require_fits(init, dtype, "init", "NeutralInvalid")
     return tensor(dtype, tuple(d for i, d in enumerate(x.shape) if i not in found))
 
 
@@ -64,8 +64,8 @@ def reduce(
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Seed 2.2, 3.3."""
-    source: Any = arrays.widen(arrays.cast(x, dtype_of(x), dtype))
-    start: Any = arrays.widen(as_array(neutral(op, dtype) if init is None else init, dtype))
+    source: Any = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
+    start: Any = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
     along: Any = axes
     with np.errstate(all="ignore"):
         if op == "SUM":

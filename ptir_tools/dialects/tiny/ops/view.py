@@ -14,10 +14,9 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.dialects.tiny import drawing
+from ptir_tools.dialects.tiny import drawing, immediates
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.expressions import Poly, Quotient
-from ptir_tools.dialects.tiny.immediates import as_array, require_fits
 from ptir_tools.dialects.tiny.ops.rules import Map, Scalar, shape_text, type_text
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def viewed(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), fil
         require_affine(p, shown(p))
         outside = [a for a in axes_of(p) if a >= len(result_shape)]
         require(not outside, "InvalidArg", f"`{shown(p)}` names an axis that {shape_text(result_shape)} has not", at="index_map")
-    require_fits(fill, x.dtype, "the fill of VIEW", "NeutralInvalid")
+    immediates.require_fits(fill, x.dtype, "the fill of VIEW", "NeutralInvalid")
     result = x.with_shape(result_shape)
     if x.is_static and result.is_static and not any(ex.names(str(p)) for p in (*entries, *guards)):
         _require_inside(x, result.static_shape, entries, guards)
@@ -156,7 +155,7 @@ def view(
     `//` and `%`; where an expression of `guard` is negative it is `fill`. Seed 2.1."""
     index, where = linear_index(x.shape, result.static_shape, map, guard)
     dtype: DType = result.dtype
-    outside = as_array(fill, dtype)
+    outside = immediates.as_array(fill, dtype)
     if not x.size:
         return np.full(result.static_shape, outside)
     return np.where(where, x.reshape(-1)[index], outside)

@@ -19,6 +19,7 @@ from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.tiny import DIALECT
+from ptir_tools.dialects.tiny import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.tiny.immediates import WORDS, untyped, value_of, word_for
 from ptir_tools.dialects.tiny.legalize import as_bound
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
@@ -359,4 +360,4 @@ def _source(x: Operand, ids: set[str]) -> Any:
     return x.name if isinstance(x, Value) else ""
 
 
-FORMAT = Format("tiny", "tiny", read, write)
+FORMAT = Format("tiny", "tiny", read, write, format_text)

@@ -40,6 +40,13 @@ class Target(NamedTuple):
     flags: tuple[int, ...] = ()  # the operands that may be i1
 
 
+def register(name: str, target: Target) -> None:
+    """Make a custom call of that name known. Raises ValueError when there is one."""
+    if name in TARGETS:
+        raise ValueError(f"there is a custom call `{name}` already")
+    TARGETS[name] = target
+
+
 def values_of(target: str, attrs: Attrs) -> Values:
     """The attributes by name. Raises Violation("InvalidAttributeValue") for one that is missing, unknown or of another kind."""
     known = TARGETS[target].attrs | TARGETS[target].optional

@@ -6,9 +6,9 @@ never overlap. Each op's declared body does the work: this module only sets the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import UsageError
@@ -21,12 +21,24 @@ from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
-from ptir_tools.engines.options import RunOptions
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
+
+
+class RunOptions(Protocol):
+    """What the machine looks at of what the caller chose (`engines.options`)."""
+
+    @property
+    def order(self) -> str: ...
+    @property
+    def undef(self) -> str: ...
+    @property
+    def target(self) -> str | None: ...
+    @property
+    def seed(self) -> int: ...
 
 
 class Executable:
@@ -61,24 +73,13 @@ class Executable:
                 machine.read(value, x.name)
         if machine.first is not None and context.diagnostics is None:
             raise machine.first
-        memory = [a for p, a in zip(self.function.params, made, strict=True) if isinstance(p.type, MemRefType)]
-        return (*memory, *map(_array, results))
+        held = [a for p, a in zip(self.function.params, made, strict=True) if isinstance(p.type, MemRefType)]
+        return (*held, *map(_array, results))
 
 
-def run(program: Program, inputs: Mapping[str, Array], options: RunOptions | None = None) -> dict[str, Array]:
-    """Every memref argument of the entry function after the run, in order, by name, then what it returns.
-
-    Raises as `Executable` does, and UsageError for an input that does not fit.
-    """
-    options = options or RunOptions()
-    executable = Executable(program, program.main, options)
-    params = program.main.params
-    if missing := [p for p in params if p.name not in inputs]:
-        raise UsageError(f"no input for `{missing[0].name}`: {type_text(missing[0].type)}")
-    results = executable([np.asarray(inputs[p.name]) for p in params], Context(seed=options.seed, limits=options.limits))
-    names = [p.name for p in params if isinstance(p.type, MemRefType)]
-    names += [x.name if isinstance(x, Value) else f"result_{i}" for i, x in enumerate(program.main.results)]
-    return dict(zip(names, results, strict=True))
+def memory(function: Function) -> list[Value]:
+    """The parameters whose contents are outputs: memrefs, in order."""
+    return [p for p in function.params if isinstance(p.type, MemRefType)]
 
 
 def argument(p: Value, given: Array, machine: Machine) -> Any:

@@ -1,0 +1,31 @@
+"""What the type rules of MIND cannot see."""
+
+from __future__ import annotations
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.types import POISON, TensorType
+from ptir_tools.dialects.mind.ops.indexing import out_of_bounds
+from ptir_tools.dialects.mind.types import NAMES
+
+NO_OUTPUTS = "the module has no outputs"
+
+
+def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
+    """Report what is wrong with outputs, with the types of inputs, and an Index that will fail when it runs (a warning)."""
+    function = program.main
+    if not function.results:
+        diagnostics.error("E4003", NO_OUTPUTS, function.loc)
+    for p in function.params:
+        if p.type is not POISON and not (isinstance(p.type, TensorType) and p.type.dtype in NAMES and p.type.is_static):
+            diagnostics.error("E4004", f"input %{p.name} is {p.type}, which MIND does not have")
+    for op in function.body:
+        if op.defn.short == "Index":
+            _warn_index(op, diagnostics)
+
+
+def _warn_index(op: Op, diagnostics: Diagnostics) -> None:
+    t = op.operands[0].type  # type: ignore[union-attr]
+    if isinstance(t, TensorType) and (violation := out_of_bounds(t.static_shape, op.attr("indices"))) is not None:
+        diagnostics.warning(violation.code, violation.message, op.loc, help="it stops the program when it runs")

@@ -1,0 +1,95 @@
+"""What users add: passes, rules, kernels of custom calls, conversions, dialects. See docs/plugins.md.
+
+A plug-in is a Python file that `--load FILE.py` (or `ptir_tools.load`) runs, or a module that an installed package names as an
+entry point of the group `ptir_tools.plugins`. It calls the functions here, at its top level.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.lazy import late, lazy
+
+__all__ = ["add_conversion", "add_dialect", "add_kernel", "add_pass", "add_rules", "load", "load_installed", "place"]
+
+GROUP = "ptir_tools.plugins"
+
+add_conversion = late("ptir_tools.convert", "register_conversion_target")
+add_dialect = late("ptir_tools.dialects", "register")
+add_kernel = late("ptir_tools.dialects.ptir.kernels.targets", "register")
+add_pass = late("ptir_tools.passes", "register")
+add_rules = late("ptir_tools.rewrite.additions", "add_rules")
+
+metadata = lazy("importlib.metadata")
+
+_loaded: dict[str, ModuleType] = {}
+_installed: list[str] = []  # the folders of sys.path that were searched
+
+
+def load(path: str | os.PathLike[str]) -> ModuleType:
+    """Run the plug-in at `path`, a file or the folder of a package, once; its module. Raises UsageError that names the line."""
+    shown, full = os.fspath(path), os.path.realpath(path)
+    if os.path.isdir(full):
+        full = os.path.join(full, "__init__.py")
+    if (known := _loaded.get(full)) is not None:
+        return known
+    stem = os.path.basename(os.path.dirname(full) if full.endswith("__init__.py") else full).removesuffix(".py")
+    name = f"ptir_plugin_{len(_loaded)}_{stem}"
+    spec = spec_from_file_location(name, full)
+    if spec is None or spec.loader is None or not os.path.isfile(full):
+        raise UsageError(f"--load {shown}: there is no Python file of that name")
+    module = sys.modules[name] = _loaded[full] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        at = place(error) or _syntax(error) or shown
+        del sys.modules[name], _loaded[full]
+        raise UsageError(f"{at}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _syntax(error: Exception) -> str:
+    return f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
+
+
+def place(error: BaseException) -> str | None:
+    """`file:line` of the innermost line of a plug-in that an error came through, or None."""
+    folders = [os.path.dirname(full) + os.sep if full.endswith("__init__.py") else full for full in _loaded]
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f for f in frames if any(os.path.realpath(f.filename).startswith(folder) for folder in folders)]
+    return f"{inside[-1].filename}:{inside[-1].lineno}" if inside else None
+
+
+def load_installed() -> None:
+    """Load what installed packages name as entry points. Where none does, this costs one look at their lists of them.
+
+    Raises UsageError for one that fails.
+    """
+    paths = [p for p in sys.path if p not in _installed and os.path.isdir(p)]
+    _installed.extend(paths)
+    if not any(map(_names_plugins, paths)):
+        return
+    for entry in metadata.entry_points(group=GROUP):
+        try:
+            module = entry.load()
+        except Exception as error:
+            raise UsageError(f"plug-in {entry.name} ({entry.value}): {type(error).__name__}: {error}") from error
+        if isinstance(module, ModuleType) and module.__file__:
+            _loaded[os.path.realpath(module.__file__)] = module
+
+
+def _names_plugins(folder: str) -> bool:
+    for found in os.scandir(folder):
+        if found.name.endswith((".dist-info", ".egg-info")):
+            try:
+                with open(os.path.join(found.path, "entry_points.txt"), encoding="utf-8") as file:
+                    if f"[{GROUP}]" in file.read():
+                        return True
+            except OSError:
+                continue
+    return False

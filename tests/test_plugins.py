@@ -1,0 +1,164 @@
+"""`--load FILE.py` and entry points: a dialect, a pass, a rule and a kernel from outside of the package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TESTDATA
+
+TOY = ROOT / "tests" / "plugins" / "toy"
+MINE = TESTDATA / "plugins" / "mine.py"
+PROGRAM = "; a comment\ntoy\nx = input 3\na =  flip x\nb = flip a\nc = add b x\nout c\n"
+SMALL = "toy\nx = input 3\nc = add x x\nout c\n"
+CALL = """func @f(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {
+  %n = neg(%x) -> tensor<f32, 2>
+  %a = erf(%n) -> tensor<f32, 2>
+  %s = custom_call(%x) target["mine.softplus.v1"] attrs[{beta = 2.0}] -> tensor<f32, 2>
+  return %a, %s
+}
+"""
+
+
+def ptir(*args: str | Path, stdin: str = "", path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """One command line in a process of its own: what is loaded stays."""
+    env = os.environ | ({"PYTHONPATH": str(path)} if path else {})
+    command = [sys.executable, "-m", "ptir_tools", *map(str, args)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=env, cwd=ROOT)
+
+
+def printed(*args: str | Path, stdin: str = "", path: Path | None = None) -> str:
+    ran = ptir(*args, stdin=stdin, path=path)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def toy(*args: str, stdin: str = PROGRAM) -> str:
+    return printed(*args, "--load", TOY, stdin=stdin)
+
+
+def test_a_dialect_from_outside_has_every_command() -> None:
+    assert toy("verify", "-") == ""
+    assert toy("fmt", "-") == PROGRAM.replace("  ", " ")
+    assert toy("opt", "-") == SMALL
+    assert toy("run", "--input", "x=[1,2,4]", "-").endswith("[2. 4. 8.]\n")
+    assert "2 flip" in toy("info", "-")
+    assert "last element first" in toy("ops", "toy.flip")
+    assert "no op of that name" in toy("explain", "ToyOp")
+    made = toy("gen", "--ir", "toy", "--seed", "3", stdin="")
+    assert toy("verify", "-", stdin=made) == "" and toy("translate", "--to", "toy", "-", stdin=made) == made
+    assert "peak" in toy("plan", "-")
+
+
+def test_it_is_recognized_only_when_it_is_loaded() -> None:
+    assert "UnknownFormat" in ptir("verify", "-", stdin=PROGRAM).stderr
+    assert toy("verify", "-", "--from", "toy") == ""
+
+
+def test_its_errors_have_their_codes_and_places() -> None:
+    ran = ptir("verify", "-", "--load", TOY, stdin="toy\nx = input 3\ny = half x\nout y\n")
+    assert ran.returncode == 1 and "ToyOp" in ran.stderr and ":3:1" in ran.stderr
+
+
+def test_its_passes_are_checked_logged_and_bisected(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert toy("opt", "--check", "--log-rewrites", str(log), "-") == SMALL
+    assert "flip-of-flip" in log.read_text()
+    assert "toy   canonicalize" in toy("opt", "--list-passes")
+    (tmp_path / "p.toy").write_text(PROGRAM)
+    found = ptir("bisect", tmp_path / "p.toy", "--load", TOY, "--check", "! grep -q 'add x x' {}").stdout
+    assert "flip-of-flip" in found and f"--load {TOY}" in found
+
+
+def test_a_rule_a_pass_and_a_kernel_of_a_file(tmp_path: Path) -> None:
+    after = printed("opt", "--load", MINE, "-p", "canonicalize,number-values{start=5}", "-", stdin=CALL)
+    assert after.index("erf(") < after.index("neg(") and "%v5" in after
+    assert "number-values" in printed("opt", "--load", MINE, "--list-passes")
+    run = printed("run", "--load", MINE, "--input", "x=[0,1]", "--precision", "6", "-", stdin=CALL)
+    assert "0.346574" in run and "1.063464" in run  # log(1 + exp(2 x)) / 2
+    plain = printed("opt", "-p", "canonicalize", "-", stdin=CALL)
+    assert plain.index("neg(") < plain.index("erf(")
+    assert ptir("opt", "--load", MINE, "--check", "-", stdin=CALL).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nraise ValueError('no luck')\n", "bad.py:2: ValueError: no luck"),
+        ("x = (\n", "bad.py:1: SyntaxError"),
+        ("from ptir_tools import plugins\nplugins.add_pass('cse', 'ptir', print)\n", "there is a pass `cse`"),
+    ],
+)
+def test_a_fault_is_reported_with_its_place(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(text)
+    ran = ptir("verify", "-", "--load", tmp_path / "bad.py", stdin=CALL)
+    assert ran.returncode == 2 and said in ran.stderr
+
+
+def test_a_fault_of_a_pass_while_it_runs_is_the_plug_ins(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text(
+        "from ptir_tools import plugins\ndef run(p, c):\n    '''Fail.'''\n    1 // 0\nplugins.add_pass('bad', '', run)\n"
+    )
+    ran = ptir("opt", "-p", "bad", "-", "--load", bad, stdin=CALL)
+    assert ran.returncode == 2 and "bad.py:4: ZeroDivisionError" in ran.stderr
+
+
+def test_rules_are_added_to_any_ir(tmp_path: Path) -> None:
+    """MIND, whose canonicalization is not that of PTIR: what the rule makes is canonicalized again."""
+    added = tmp_path / "added.py"
+    added.write_text("""
+from ptir_tools import plugins
+from ptir_tools.dialects import load_dialect
+from ptir_tools.rewrite.patterns import rewrites
+
+load_dialect("mind")
+
+@rewrites("mind.Neg", operands=["mind.Neg"])
+def neg_of_neg(op):
+    inner = op.root.operands[0].op
+    return inner is not None and inner.defn is op.root.defn and op.replace(inner.operands[0])
+
+plugins.add_rules("mind", neg_of_neg)
+""")
+    text = "%0 = Input {name=x} : tensor<f32[2, 3]>\n%1 = Neg (%0)\n%2 = Neg (%1)\n%3 = Neg (%2)\noutputs: %3\n"
+    assert printed("opt", "-", stdin=text).count("Neg") == 3
+    assert printed("opt", "--load", added, "-", stdin=text).count("Neg") == 1
+
+
+def test_no_such_file() -> None:
+    ran = ptir("verify", "-", "--load", "nowhere.py", stdin=CALL)
+    assert ran.returncode == 2 and "nowhere.py" in ran.stderr
+
+
+def test_entry_points_of_installed_packages(tmp_path: Path) -> None:
+    info = tmp_path / "toyplug-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toyplug\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[ptir_tools.plugins]\ntoy = toyplug\n")
+    (tmp_path / "toyplug").symlink_to(TOY)
+    assert printed("opt", "-", stdin=PROGRAM, path=tmp_path) == SMALL
+    (info / "entry_points.txt").write_text("[ptir_tools.plugins]\ntoy = missing\n")
+    ran = ptir("opt", "-", stdin=PROGRAM, path=tmp_path)
+    assert ran.returncode == 2 and "plug-in toy" in ran.stderr
+
+
+def test_the_python_api_loads_once() -> None:
+    code = f"import ptir_tools as p; a = p.load({str(TOY)!r}); assert p.load({str(TOY)!r}) is a; "
+    code += f"print(p.write(p.optimize(p.read({PROGRAM!r}))), end='')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert ran.stdout == SMALL
+
+
+def test_the_example_of_the_page_is_the_file_that_is_tested() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    assert MINE.read_text("utf-8") in page
+
+
+def test_no_plug_in_costs_no_metadata() -> None:
+    code = "import sys; from ptir_tools.cli import invoke; invoke(['verify', '-']); print('importlib.metadata' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], input=CALL, capture_output=True, text=True, cwd=ROOT)
+    assert ran.stdout == "False\n"
