@@ -7,7 +7,6 @@ ops that are neither elementwise nor movement; most are one of the functions her
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ptir_tools.core.ir import Op
@@ -17,11 +16,13 @@ from ptir_tools.core.types import Dim, MemRefType, TensorType, TileType, Type, l
 _SHAPED = (TensorType, MemRefType, TileType)
 
 
-@dataclass(slots=True, frozen=True)
 class Polynomial:
     """A sum of products of symbols: the factor of each product of names, which are sorted."""
 
-    terms: tuple[tuple[tuple[str, ...], int], ...]
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: tuple[tuple[tuple[str, ...], int], ...]) -> None:
+        self.terms = terms
 
     def __add__(self, other: Cost) -> Polynomial:
         return _polynomial([*self.terms, *_terms(other)])

@@ -7,7 +7,6 @@ and whoever asks falls back to what is right for every op: its body, storage of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from ptir_tools.core.types import Shape
 
 
-@dataclass(slots=True, frozen=True)
-class Algebra:
+class Algebra(NamedTuple):
     """Laws of an op, true for every element except NaN and the sign of a zero, and of monotony where integers wrap.
 
     An involution, or an idempotent op, of one operand folds. An increasing op needs no error rule. Parity moves negations.
@@ -76,8 +74,7 @@ class View(NamedTuple):
     in_order: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Need:
+class Need(NamedTuple):
     """What is asked of a value: in [0, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
 
     bounds: Extents = ()
@@ -100,8 +97,7 @@ Asked = Iterable[tuple["Operand", Need]]
 ShapeOf = Callable[["Operand"], "Shape"]  # the extents of an operand, as far as they are known
 
 
-@dataclass(slots=True, frozen=True)
-class Asks:
+class Asks(NamedTuple):
     """What must hold of the operands so that the op can run: which are indices or divisors, and of what.
 
     `own(op, shape_of)` is what the op itself asks. `passed(op, need)` is what a need of its result asks of its operands; without

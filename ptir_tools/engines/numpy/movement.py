@@ -31,7 +31,10 @@ def looked_at(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
     if found is None or 0 in shape:
         return np.asarray(evaluate(op, (x,), Context())[0])
     start, strides = found
-    return arrays.strided(x, shape, [s * size for s in strides], start)
+    steps = [s * size for s in strides]
+    if x.flags.c_contiguous and x.dtype.isbuiltin == 1:
+        return np.ndarray(shape, x.dtype, x, start * size, steps)  # as `strided`, which takes ten times as long
+    return arrays.strided(x, shape, steps, start)
 
 
 def view_of(x: Any, window: tuple[slice, ...]) -> Array:
