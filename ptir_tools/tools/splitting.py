@@ -39,10 +39,13 @@ def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None
 
 def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:
     """The pieces of one text that has `texts` one after the other, boundaries between them."""
-    boundary = f"\n{comment} -----\n\n"
-    return [piece for i, text in enumerate(texts) for piece in ([boundary] * (i > 0) + [*text])]
+    return [piece for i, text in enumerate(texts) for piece in ([_boundary(comment)] * (i > 0) + [*text])]
 
 
 def divider(form: str) -> str:
     """What is written between two programs, the second of them in format `form`."""
-    return f"\n{'#' if form == 'mind' else '//'} -----\n\n"
+    return _boundary(FORMATS[form].comment)
+
+
+def _boundary(comment: str) -> str:
+    return f"\n{comment} -----\n\n"
