@@ -45,4 +45,4 @@ def divided(texts: Iterable[Iterable[str]], comment: str) -> list[str]:
 
 def divider(form: str) -> str:
     """What is written between two programs, the second of them in format `form`."""
-    return f"\n{'#' if form == 'mind' else '//'} -----\n\n"
+    return f"\n{FORMATS[form].comment} -----\n\n"
