@@ -13,7 +13,12 @@ from ptir_tools.dialects import load_format
 VECTOR = {"Tensor": {"dtype": "F32", "shape": {"dims": [{"Static": 2}]}}}
 LONGER = {"Tensor": {"dtype": "F32", "shape": {"dims": [{"Static": 3}]}}}
 FUNCTION = {"name": "f", "parameters": [VECTOR], "parameter_ids": [0], "body": [], "hints": []}
-JSON = {"entry": "f", "functions": [{**FUNCTION, "results": [VECTOR, LONGER], "result_ids": [0, 0]}], "regions": []}
+JSON = {
+    "spec_version": "ptir.v0.4",
+    "entry": "f",
+    "functions": [{**FUNCTION, "results": [VECTOR, LONGER], "result_ids": [0, 0]}],
+    "regions": [],
+}
 
 TEXT = """func @f(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 3>) {
   %y = neg(%x) -> tensor<f32, 2>

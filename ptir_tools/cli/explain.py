@@ -39,6 +39,7 @@ EXPLAIN: tuple[Code, ...] = (
         _FUNC("abs", ""),
         "ptir",
     ),
+    Code("PluginError", "A plug-in (`--load`, or a package's entry point) raised an error. The message names its file and line."),
     Code(
         "OrderKept",
         "The pass `min-peak` left the ops of a block in their order: the block has more ops than the search takes on.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -180,6 +180,7 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
         raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
     session.set(elide_constants=flags.elide_constants_larger)
     places = dict(places_of(session.files(files), files, output)) if several else {}
+    written: list[Callable[[], None]] = []  # of one file: when all that watched the passes is in its files
     with ExitStack() as stack:
         optimizer = _Optimizer(session, Pipeline.asked(session, pipeline), output, flags, stack)
 
@@ -188,10 +189,15 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
             target = path if flags.in_place else places.get(path, output)
             if several and to_stdout(target) and path != next(iter(places)):
                 sys.stdout.write(divider(flags.to or optimizer.form))
-            made.write(target, flags.to)
+            if several:
+                made.write(target, flags.to)
+            else:
+                written.append(lambda: made.write(target, flags.to))
             return 0
 
         session.each(files, one, flags.jobs)
+    for write in written:
+        write()
 
 
 class Pipeline(NamedTuple):

@@ -147,7 +147,7 @@ def slice_chain(op: OpView) -> bool:
 
 def splat(t: TensorType, number: Any) -> list[Op]:
     """The constant of type `t` all of whose elements are `number`. Raises Violation for one that is long to write."""
-    require(t.nbytes <= LIMITS.fold_bytes, "TooBig", f"a constant of {t.nbytes} bytes")
+    require(t.nbytes <= LIMITS.fold_bytes, "LimitExceeded", f"a constant of {t.nbytes} bytes")
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
     return [create(OPS[DIALECT.constant], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]
 
