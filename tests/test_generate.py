@@ -242,6 +242,7 @@ def test_every_program_is_valid_and_runs(ir: str) -> None:
     agreed(ir, range(60))
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("ir", IRS)
 def test_many_programs_are_valid_and_run(ir: str) -> None:

@@ -286,6 +286,7 @@ def test_random_programs_with_events_give_the_same_bits():
         generated(seed, "pto-insert-events,pto-bufferize")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_random_programs_give_the_same_bits_at_length():
     for seed in range(200, 2200):

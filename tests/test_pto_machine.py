@@ -221,6 +221,7 @@ def test_races_are_those_of_the_model():
     assert 0.2 < np.mean([agree(seed) for seed in range(200)]) < 0.95
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_races_are_those_of_the_model_at_length():
     for seed in range(200, 5200):

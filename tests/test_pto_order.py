@@ -47,6 +47,7 @@ def test_static_programs_have_no_fault_too_many_and_none_too_few():
     judge(range(250))
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_five_thousand_static_programs():
     judge(range(1000, 3600))

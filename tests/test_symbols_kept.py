@@ -38,6 +38,7 @@ def test_random_programs_run_after_random_pipelines(block: int) -> None:
         assert_kept(seed)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_many_random_programs_run_after_random_pipelines() -> None:
     for seed in range(1000, 3000):

@@ -218,7 +218,9 @@ def test_programs_of_tuples(name: str, text: str, more: dict[str, np.ndarray], w
             right(back, "numpy")
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(s, marks=pytest.mark.slow) for s in range(8, 120))])
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(s, marks=[pytest.mark.slow, pytest.mark.campaign]) for s in range(8, 120))]
+)
 def test_random_programs_of_tuples(seed: int) -> None:
     program = regions(seed)
     assert verify(program, Diagnostics())

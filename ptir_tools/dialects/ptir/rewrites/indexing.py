@@ -114,7 +114,7 @@ def update_of_equal_elements(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=["ptir.dynamic_update_slice"])
 def slice_of_update(op: OpView) -> bool:
-    """A slice within a window that is written at a known place is one of the update, a slice beside it one of the original."""
+    """A slice within a window that is written at a known place is one of the update, a slice outside it one of the original."""
     inner = op.defined_by(op.x, "dynamic_update_slice")
     starts = _clamped(inner.start, inner.sizes, inner.x) if inner is not None else None
     if inner is None or starts is None:
