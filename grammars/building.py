@@ -33,7 +33,7 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
     parse_table, contextual = frontend.parser._parse_table, frontend.lexer
     rules: list[Any] = []
     numbers: dict[Any, int] = {}
-    states: list[Any] = [(0, {})] * (len(parse_table.states) + 1)  # 0 is none, so that it can stand for "may not come"
+    states: list[Any] = [(0, {})] * (len(parse_table.states) + 1)  # 0 means "may not come"
     lexers: list[Any] = []
     shared: dict[int, int] = {}
     for number, row in parse_table.states.items():
@@ -82,7 +82,7 @@ def _dropped(rules: Iterable[Any]) -> list[str]:
 
 
 def _ignored(made: lark.Lark) -> str:
-    """What may stand between terminals."""
+    """The pattern of what may come between terminals."""
     patterns = {t.name: _without_groups(t.pattern.to_regexp()) for t in made.terminals}
     skipped = [patterns[n] for n in made.ignore_tokens]
     if len(skipped) == 1 and re.fullmatch(r"\[[^]]*\]\+", skipped[0]):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system 
 Ptir = Callable[..., Ran]
 
 
-KNOWN = pytest.mark.xfail(strict=False, reason="pto-infer-tile-info puts tiles where an op that reads them does not take them")
+KNOWN = pytest.mark.xfail(strict=True, reason="pto-infer-tile-info puts tiles where an op that reads them does not take them")
 
 
 @pytest.mark.parametrize("ir", [pytest.param(ir, marks=KNOWN) if ir == "pto" else ir for ir in fuzz.generators()])
