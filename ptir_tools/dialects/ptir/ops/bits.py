@@ -196,7 +196,9 @@ def reread(x: TensorType, *, dtype: DType) -> TensorType:
         return x.with_dtype(dtype).with_shape((*x.shape, x.dtype.bits // dtype.bits))
     parts = dtype.bits // x.dtype.bits
     whole = x.rank > 0 and x.shape[-1] == parts
-    require(whole, "OperandShapeMismatch", f"the bits of {parts} elements are one {dtype}: the last axis of {x} has another extent")
+    require(
+        whole, "OperandShapeMismatch", f"the bits of {parts} elements are one {dtype}: the last axis of {x} has another extent"
+    )
     return x.with_dtype(dtype).with_shape(x.shape[:-1])
 
 

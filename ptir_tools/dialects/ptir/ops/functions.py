@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.facts import Algebra, InPlace, Kernel
+from ptir_tools.core.facts import Algebra, InPlace
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
@@ -246,8 +246,7 @@ def _log1p(x: Array) -> Array:
     if x.dtype.kind != "c":
         return np.asarray(np.log1p(x))
     parts = 0.5 * np.log1p(x.real * (2 + x.real) + np.square(x.imag)), np.arctan2(x.imag, 1 + x.real)
-    close = np.maximum(np.abs(x.real), np.abs(x.imag)) < 1e100
-    return np.where(close, parts[0] + 1j * parts[1], np.log(x))
+    return np.where(np.abs(x) < 0.5, parts[0] + 1j * parts[1], np.log(1 + x))
 
 
 @op(
