@@ -65,6 +65,12 @@ class Executable:
         machine = Machine(context, self.program, target, chosen.order, chosen.undef, Random(chosen.seed))
         context.state = machine
         context.observe = _seen(context.observe)
+        try:
+            return self._run(machine, arguments, context)
+        finally:
+            machine.close()
+
+    def _run(self, machine: Machine, arguments: Sequence[Array], context: Context) -> tuple[Array, ...]:
         made = [argument(p, a, machine) for p, a in zip(self.function.params, arguments, strict=True)]
         results = run_block(self.function, made, context)
         machine.drain()

@@ -141,7 +141,7 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
     """(operand group or attribute, type) for every type of the signature; a list may name one input or all of them."""
     inputs = [n for n in form.operands if n in groups for _ in groups[n]]
     if after is not None:
-        results = form.results or tuple(n for n in form.types if n in d.attr_index)
+        results = form.results or tuple(n for n in form.types if n in d.attr_index) or ("to",) * ("to" in d.attr_index)
         got = results[: len(after)]
         require(
             len(after) in (len(results), len(results) - (d.short == "tile.mrgsort")),
