@@ -33,6 +33,11 @@ def sniff(text: str) -> str | None:
     return next((entry.name for entry in entries if _begins(entry, text, start)), None)
 
 
+def sniff_bytes(data: bytes) -> str | None:
+    """The name of the binary format that `data` is in, or None."""
+    return next((entry.name for entry in FORMATS.values() if entry.binary is not None and entry.binary(data)), None)
+
+
 def _begins(entry: FormatEntry, text: str, start: int) -> bool:
     if isinstance(entry.begins, str):
         return bool(entry.begins) and re.compile(entry.begins).match(text, start) is not None
