@@ -6,15 +6,17 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ptir_tools import passes, plugins
 from ptir_tools.cli import invoke
 from ptir_tools.core.ir import Program
+from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -125,3 +127,12 @@ def _expensive_checks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PassContext, "rewriters", rewriters)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_left_behind() -> Iterator[None]:
+    """Passes, rules and plug-ins that a test file adds to this process would change what later files see."""
+    added: tuple[Sized, ...] = (passes._REGISTERED, additions._ADDED, plugins._loaded)
+    before = [len(known) for known in added]
+    yield
+    assert [len(known) for known in added] == before, "add them in a process of their own, or take them back"

@@ -153,11 +153,6 @@ def test_the_python_api_loads_once() -> None:
     assert ran.stdout == SMALL
 
 
-def test_the_example_of_the_page_is_the_file_that_is_tested() -> None:
-    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
-    assert MINE.read_text("utf-8") in page
-
-
 def test_no_plug_in_costs_no_metadata() -> None:
     code = "import sys; from ptir_tools.cli import invoke; invoke(['verify', '-']); print('importlib.metadata' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], input=CALL, capture_output=True, text=True, cwd=ROOT)

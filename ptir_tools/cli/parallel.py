@@ -55,7 +55,7 @@ def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], 
     sys.stdout.flush()
     sys.stderr.flush()
     pool = ProcessPoolExecutor(min(jobs, len(files)), multiprocessing.get_context("fork"))
-    highest = 0
+    highest, interrupted = 0, True
     try:
         for done in pool.map(_one, range(len(files))):
             sys.stdout.flush()
@@ -66,9 +66,10 @@ def run(reporter: Reporter, files: Sequence[str], action: Callable[[str], int], 
             highest = max(highest, done.status)
             if done.stop:
                 break
+        interrupted = False
     finally:
         _work.pop()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=not interrupted, cancel_futures=True)  # a pool that still ends while Python exits may print an error
     return highest
 
 

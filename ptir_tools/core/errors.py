@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dtypes import CF64, F64, DType
+from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
@@ -191,6 +191,37 @@ def _shifted(x: Array, e: Array) -> Iterator[Array]:
     return iter([wide + s * e for s in (_TURNS if wide.dtype.kind == "c" else (-1, 1))])
 
 
+def lipschitz(ulp: float = 0.0) -> Rule:
+    """Element by element, of one operand: the result differs by no more than a real operand does, whatever lies between. Complex
+    operands are tried at their corners."""
+    corners = pointwise(ulp)
+
+    def rule(step: Step) -> list[Error]:
+        if step.dtypes[0].is_complex:
+            return corners(step)
+        return [_spread(step, step.results[0], [], ulp) + step.error(0)]
+
+    return rule
+
+
+def unless(broken: Callable[[Step], Any], rule: Rule) -> Rule:
+    """As `rule` says, but infinite where an operand is off and `broken` says that the op may jump or has a pole in between."""
+
+    def guarded(step: Step) -> list[Error]:
+        found = rule(step)
+        if all(e is EXACT for e in step.errors):
+            return found
+        off = np.logical_or.reduce([step.error(k) > 0 for k in range(len(step.operands))])
+        return [np.where(off & broken(step), np.inf, 0.0 if e is EXACT else e) for e in found]
+
+    return guarded
+
+
+def discrete(step: Step) -> list[Error]:
+    """Exact of exact operands; of any other nothing is known."""
+    return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
+
+
 def monotone(step: Step) -> list[Error]:
     """Each result rises with every operand, or is one of the elements: all errors up, and all down. No rounding."""
     return rising(exact=True)(step)
@@ -351,11 +382,34 @@ def through(pipeline: str) -> Rule:
     return rule
 
 
-def ranked(axis: str = "axis", places: int = 0) -> Rule:
-    """Places of the largest elements along the attribute `axis`, in leaf `places`; leaf 0 of two has the elements."""
+def multiplied(step: Step) -> list[Error]:
+    """Products of elements of the operand: relative errors add up, and each multiplication rounds in the accumulator. Anything may
+    come where, in some order, a partial product overflows or loses digits below the normal numbers."""
+    dtype = step.dtypes[0]
+    if not dtype.precision:
+        return discrete(step)
+    x, e = step.absolute(0), step.error(0)
+    logs = np.log2(np.where((x > 0) & np.isfinite(x), x, 1))
+
+    def summed(values: Array, scale: float) -> Array:
+        """Sums of numbers that are not negative, by the op's own products: 2**(a + b) is 2**a * 2**b."""
+        return np.log2(step.sizes([np.exp2(values * scale)])) / scale
+
+    total, most = step.sizes([x]), step.sizes([x + e])
+    count = summed(np.ones(x.shape), 2.0**-12)
+    info = _info(F64 if step.accumulator < ACCUMULATED else F32)
+    high, low = summed(np.maximum(logs, 0), 2.0**-8), summed(np.maximum(-logs, 0), 2.0**-8)
+    leaves = ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
+    error = np.where(np.isfinite(most), most - total + count * step.accumulator * most, np.where(np.isfinite(total), np.inf, 0))
+    return [np.where(leaves, np.inf, _accumulated(step, np.where(np.isnan(error), 0, error), total))]
+
+
+def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
+    """Places of the largest (or smallest) elements along the attribute `axis`, in leaf `places`; leaf 0 of two has the elements."""
 
     def rule(step: Step) -> list[Error]:
         x, e = arrays.widen(step.operands[0]), step.errors[0]
+        x = x if largest else -x.astype(np.float64)
         if e is EXACT:
             return [EXACT] * len(step.results)
         at = step.op.attr(axis) % x.ndim

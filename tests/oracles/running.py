@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ptir_oracle import typed
 
-from oracles import movement_by_hand, movement_cases
+from oracles import extension_by_hand, extension_cases, movement_by_hand, movement_cases
 from oracles.by_hand import MEANING
 from oracles.cases import Case
 from oracles.check import check
@@ -21,7 +21,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.engines import RunOptions, native, run
 
-assert movement_by_hand and movement_cases  # which declare theirs
+assert movement_by_hand and movement_cases and extension_by_hand and extension_cases  # which declare theirs
 
 ENGINES = ("reference", "numpy", *["native"] * native.available())
 

@@ -32,6 +32,13 @@ _DTYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reshape transpose broadcast_to slice concat tile pad gather dynamic_slice dynamic_update_slice extract_patches", ALL),
     ("requantize dequantize", INTEGERS),
     ("cond while scan", ALL),
+    ("sin cos tan asin acos atan sinh cosh asinh acosh atanh log1p expm1", INEXACT),
+    ("cbrt floor ceil round_even round_away is_finite atan2", FLOATS),
+    ("sign", SIGNED + FLOATS),
+    ("pow reduce_prod", NUMERIC),
+    ("rem mod bitcast argmin", REAL),
+    ("bitwise_and bitwise_or bitwise_xor bitwise_not reduce_and reduce_or reduce_xor", ("i1", *INTEGERS)),
+    ("shift_left shift_right_logical shift_right_arithmetic popcount count_leading_zeros", INTEGERS),
 )
 _KINDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("scatter_reduce", "reduce", "add", NUMERIC),

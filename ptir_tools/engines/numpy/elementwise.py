@@ -76,6 +76,17 @@ def _div(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     return declared(op, ins, outs, shop) if t.is_integer or not is_direct(t) else [(np.true_divide, (*ins, outs[0]))]
 
 
+def _real_only(function: str) -> Builder:
+    """The universal function `function` of NumPy for floats; anything else is computed by the body."""
+
+    def build(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+        if not tensor_of(op).dtype.is_float:
+            return declared(op, ins, outs, shop)
+        return [(getattr(np, function), (*ins, outs[0]))]
+
+    return build
+
+
 def _select(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """By bits, `y ^ ((x ^ y) & mask)`: no branch and no wrong guess of one."""
     pred, on_true, on_false = ins
@@ -145,6 +156,8 @@ BUILDERS: dict[str, Builder] = {
     "rsqrt": _floats_only(_rsqrt),
     "erf": _floats_only(_erf),
     "divide": _div,
+    "power": _floats_only(_real_only("power")),
+    "log1p": _floats_only(_real_only("log1p")),
     "select": _select,
     "cast": _cast,
 }

@@ -21,17 +21,62 @@ class TensorMethods:
     def abs(self) -> Tensor:
         """The magnitude of each element. The lowest integer wraps to itself."""
 
+    def acos(self) -> Tensor:
+        """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension."""
+
+    def acosh(self) -> Tensor:
+        """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension."""
+
     def add(self, y: Tensor | Number) -> Tensor:
         """The sum of the elements. Integers wrap."""
 
     def argmax(self, axis: int, *, keepdims: bool = ..., output_dtype: str | DType = ...) -> Tensor:
         """The smallest index of a largest element along `axis`; a NaN counts as larger than all."""
 
+    def argmin(self, axis: int, *, keepdims: bool = ..., output_dtype: str | DType = ...) -> Tensor:
+        """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
+
+    def asin(self) -> Tensor:
+        """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension."""
+
+    def asinh(self) -> Tensor:
+        """The number whose hyperbolic sine is `x`. Extension."""
+
+    def atan(self) -> Tensor:
+        """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
+
+    def atan2(self, x: Tensor | Number) -> Tensor:
+        """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension."""
+
+    def atanh(self) -> Tensor:
+        """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
+
+    def bitcast(self, dtype: str | DType) -> Tensor:
+        """The bits of `x` read as `dtype`; of equal width, element by element. Extension."""
+
+    def bitwise_and(self, y: Tensor | Number) -> Tensor:
+        """The bits that both have; of i1, whether both hold. Extension."""
+
+    def bitwise_not(self) -> Tensor:
+        """Each bit turned over; of i1, whether it does not hold. Extension."""
+
+    def bitwise_or(self, y: Tensor | Number) -> Tensor:
+        """The bits that either has; of i1, whether one of them holds. Extension."""
+
+    def bitwise_xor(self, y: Tensor | Number) -> Tensor:
+        """The bits that one alone has; of i1, whether they differ. Extension."""
+
     def broadcast_to(self, result_shape: Iterable[Dim | str]) -> Tensor:
         """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`."""
 
     def cast(self, dtype: str | DType) -> Tensor:
         """Each element as `dtype`."""
+
+    def cbrt(self) -> Tensor:
+        """The cube root, also of negative numbers. Extension."""
+
+    def ceil(self) -> Tensor:
+        """The smallest whole number that is not below `x`. Extension."""
 
     def clamp(self, lo: Tensor | Number, hi: Tensor | Number) -> Tensor:
         """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN."""
@@ -53,6 +98,15 @@ class TensorMethods:
 
     def compare_ne(self, y: Tensor | Number) -> Tensor:
         """Whether `x != y`, element by element; true when either is NaN."""
+
+    def cos(self) -> Tensor:
+        """The cosine of an angle in radians; NaN of an infinity. Extension."""
+
+    def cosh(self) -> Tensor:
+        """The hyperbolic cosine. Extension."""
+
+    def count_leading_zeros(self) -> Tensor:
+        """How many bits are above the highest one that is set; the width for 0. Extension."""
 
     def dequantize(
         self,
@@ -92,6 +146,9 @@ class TensorMethods:
     def exp(self) -> Tensor:
         """e to the power of each element."""
 
+    def expm1(self) -> Tensor:
+        """e to the power of `x`, less 1, precise near 0. Extension."""
+
     def extract_patches(
         self,
         window: Iterable[int],
@@ -103,8 +160,14 @@ class TensorMethods:
     ) -> Tensor:
         """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]."""
 
+    def floor(self) -> Tensor:
+        """The largest whole number that is not above `x`. Extension."""
+
     def gather(self, indices: Tensor, axis: int) -> Tensor:
         """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
+
+    def is_finite(self) -> Tensor:
+        """Whether an element is neither infinite nor NaN. Extension."""
 
     def layer_norm(self, gamma: Tensor, beta: Tensor, epsilon: float, *, feature_axis: int = ...) -> Tensor:
         """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance."""
@@ -112,11 +175,17 @@ class TensorMethods:
     def log(self) -> Tensor:
         """The natural logarithm: -inf at zero, NaN for negative reals."""
 
+    def log1p(self) -> Tensor:
+        """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension."""
+
     def maximum(self, y: Tensor | Number) -> Tensor:
         """The larger of the elements; NaN when either is NaN."""
 
     def minimum(self, y: Tensor | Number) -> Tensor:
         """The smaller of the elements; NaN when either is NaN."""
+
+    def mod(self, y: Tensor | Number) -> Tensor:
+        """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension."""
 
     def mul(self, y: Tensor | Number) -> Tensor:
         """The product of the elements. Integers wrap."""
@@ -126,6 +195,12 @@ class TensorMethods:
 
     def pad(self, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...) -> Tensor:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
+
+    def popcount(self) -> Tensor:
+        """How many bits of each element are set, in its own dtype. Extension."""
+
+    def pow(self, y: Tensor | Number) -> Tensor:
+        """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension."""
 
     def quantize(
         self,
@@ -139,6 +214,9 @@ class TensorMethods:
 
     def reciprocal(self) -> Tensor:
         """One divided by each element."""
+
+    def reduce_and(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
+        """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
 
     def reduce_max(
         self,
@@ -159,6 +237,19 @@ class TensorMethods:
         out_dtype: str | DType | None = ...,
     ) -> Tensor:
         """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing."""
+
+    def reduce_or(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
+        """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
+
+    def reduce_prod(
+        self,
+        axes: Iterable[int],
+        *,
+        keepdims: bool = ...,
+        accum_dtype: str | DType | None = ...,
+        out_dtype: str | DType | None = ...,
+    ) -> Tensor:
+        """The product over `axes`, 1 over nothing; `keepdims` leaves them with extent 1. Extension."""
 
     def reduce_sum(
         self,
@@ -183,6 +274,12 @@ class TensorMethods:
     ) -> Tensor:
         """Sum, max or min over each placement of a window."""
 
+    def reduce_xor(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
+        """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
+
+    def rem(self, y: Tensor | Number) -> Tensor:
+        """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension."""
+
     def requantize(
         self,
         output_dtype: str | DType,
@@ -197,6 +294,12 @@ class TensorMethods:
 
     def reshape(self, new_shape: Iterable[Dim | str]) -> Tensor:
         """The same elements in the same (row-major) order under another shape."""
+
+    def round_away(self) -> Tensor:
+        """The nearest whole number, of two the one farther from 0. Extension."""
+
+    def round_even(self) -> Tensor:
+        """The nearest whole number, of two the even one. Extension."""
 
     def rsqrt(self) -> Tensor:
         """One divided by the square root: infinity at zero (of its sign), NaN for negative reals."""
@@ -233,6 +336,24 @@ class TensorMethods:
     def select(self, on_true: Tensor | Number, on_false: Tensor | Number) -> Tensor:
         """`on_true` where `pred` holds, else `on_false`."""
 
+    def shift_left(self, y: Tensor | Number) -> Tensor:
+        """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+
+    def shift_right_arithmetic(self, y: Tensor | Number) -> Tensor:
+        """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension."""
+
+    def shift_right_logical(self, y: Tensor | Number) -> Tensor:
+        """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+
+    def sign(self) -> Tensor:
+        """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension."""
+
+    def sin(self) -> Tensor:
+        """The sine of an angle in radians; NaN of an infinity. Extension."""
+
+    def sinh(self) -> Tensor:
+        """The hyperbolic sine. Extension."""
+
     def slice(self, starts: Iterable[int], sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` elements from `starts`, with unit stride."""
 
@@ -244,6 +365,9 @@ class TensorMethods:
 
     def take(self, indices: Tensor) -> Tensor:
         """The rows `x[i]` for each element `i` of `indices` (an embedding)."""
+
+    def tan(self) -> Tensor:
+        """The tangent of an angle in radians; NaN of an infinity. Extension."""
 
     def tanh(self) -> Tensor:
         """The hyperbolic tangent."""
@@ -263,17 +387,62 @@ class BlockMethods:
     def abs(self, x: Tensor) -> Tensor:
         """The magnitude of each element. The lowest integer wraps to itself."""
 
+    def acos(self, x: Tensor) -> Tensor:
+        """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension."""
+
+    def acosh(self, x: Tensor) -> Tensor:
+        """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension."""
+
     def add(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The sum of the elements. Integers wrap."""
 
     def argmax(self, x: Tensor, axis: int, *, keepdims: bool = ..., output_dtype: str | DType = ...) -> Tensor:
         """The smallest index of a largest element along `axis`; a NaN counts as larger than all."""
 
+    def argmin(self, x: Tensor, axis: int, *, keepdims: bool = ..., output_dtype: str | DType = ...) -> Tensor:
+        """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
+
+    def asin(self, x: Tensor) -> Tensor:
+        """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension."""
+
+    def asinh(self, x: Tensor) -> Tensor:
+        """The number whose hyperbolic sine is `x`. Extension."""
+
+    def atan(self, x: Tensor) -> Tensor:
+        """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
+
+    def atan2(self, y: Tensor | Number, x: Tensor | Number) -> Tensor:
+        """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension."""
+
+    def atanh(self, x: Tensor) -> Tensor:
+        """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
+
+    def bitcast(self, x: Tensor, dtype: str | DType) -> Tensor:
+        """The bits of `x` read as `dtype`; of equal width, element by element. Extension."""
+
+    def bitwise_and(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The bits that both have; of i1, whether both hold. Extension."""
+
+    def bitwise_not(self, x: Tensor) -> Tensor:
+        """Each bit turned over; of i1, whether it does not hold. Extension."""
+
+    def bitwise_or(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The bits that either has; of i1, whether one of them holds. Extension."""
+
+    def bitwise_xor(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The bits that one alone has; of i1, whether they differ. Extension."""
+
     def broadcast_to(self, x: Tensor, result_shape: Iterable[Dim | str]) -> Tensor:
         """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`."""
 
     def cast(self, x: Tensor, dtype: str | DType) -> Tensor:
         """Each element as `dtype`."""
+
+    def cbrt(self, x: Tensor) -> Tensor:
+        """The cube root, also of negative numbers. Extension."""
+
+    def ceil(self, x: Tensor) -> Tensor:
+        """The smallest whole number that is not below `x`. Extension."""
 
     def clamp(self, x: Tensor | Number, lo: Tensor | Number, hi: Tensor | Number) -> Tensor:
         """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN."""
@@ -298,6 +467,15 @@ class BlockMethods:
 
     def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         """The tensors one after the other along `axis`."""
+
+    def cos(self, x: Tensor) -> Tensor:
+        """The cosine of an angle in radians; NaN of an infinity. Extension."""
+
+    def cosh(self, x: Tensor) -> Tensor:
+        """The hyperbolic cosine. Extension."""
+
+    def count_leading_zeros(self, x: Tensor) -> Tensor:
+        """How many bits are above the highest one that is set; the width for 0. Extension."""
 
     def custom_call(
         self, xs: Sequence[Tensor], target: str, *, attrs: Mapping[str, Any] = ..., types: Sequence[Type] | None = ...
@@ -344,6 +522,9 @@ class BlockMethods:
     def exp(self, x: Tensor) -> Tensor:
         """e to the power of each element."""
 
+    def expm1(self, x: Tensor) -> Tensor:
+        """e to the power of `x`, less 1, precise near 0. Extension."""
+
     def extract_patches(
         self,
         x: Tensor,
@@ -356,11 +537,17 @@ class BlockMethods:
     ) -> Tensor:
         """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]."""
 
+    def floor(self, x: Tensor) -> Tensor:
+        """The largest whole number that is not above `x`. Extension."""
+
     def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
         """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
 
     def iota(self, shape: Iterable[Dim | str], dtype: str | DType, axis: int) -> Tensor:
         """Elements that count 0, 1, 2, … along `axis` and repeat along the others."""
+
+    def is_finite(self, x: Tensor) -> Tensor:
+        """Whether an element is neither infinite nor NaN. Extension."""
 
     def layer_norm(self, x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, *, feature_axis: int = ...) -> Tensor:
         """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance."""
@@ -368,11 +555,17 @@ class BlockMethods:
     def log(self, x: Tensor) -> Tensor:
         """The natural logarithm: -inf at zero, NaN for negative reals."""
 
+    def log1p(self, x: Tensor) -> Tensor:
+        """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension."""
+
     def maximum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The larger of the elements; NaN when either is NaN."""
 
     def minimum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The smaller of the elements; NaN when either is NaN."""
+
+    def mod(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension."""
 
     def mul(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The product of the elements. Integers wrap."""
@@ -384,6 +577,12 @@ class BlockMethods:
         self, x: Tensor, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...
     ) -> Tensor:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
+
+    def popcount(self, x: Tensor) -> Tensor:
+        """How many bits of each element are set, in its own dtype. Extension."""
+
+    def pow(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension."""
 
     def quantize(
         self,
@@ -398,6 +597,9 @@ class BlockMethods:
 
     def reciprocal(self, x: Tensor) -> Tensor:
         """One divided by each element."""
+
+    def reduce_and(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
+        """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
 
     def reduce_max(
         self,
@@ -420,6 +622,20 @@ class BlockMethods:
         out_dtype: str | DType | None = ...,
     ) -> Tensor:
         """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing."""
+
+    def reduce_or(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
+        """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
+
+    def reduce_prod(
+        self,
+        x: Tensor,
+        axes: Iterable[int],
+        *,
+        keepdims: bool = ...,
+        accum_dtype: str | DType | None = ...,
+        out_dtype: str | DType | None = ...,
+    ) -> Tensor:
+        """The product over `axes`, 1 over nothing; `keepdims` leaves them with extent 1. Extension."""
 
     def reduce_sum(
         self,
@@ -446,6 +662,12 @@ class BlockMethods:
     ) -> Tensor:
         """Sum, max or min over each placement of a window."""
 
+    def reduce_xor(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
+        """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
+
+    def rem(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension."""
+
     def requantize(
         self,
         x: Tensor,
@@ -467,6 +689,12 @@ class BlockMethods:
 
     def rng_uniform(self, shape: Iterable[Dim | str], dtype: str | DType, *, stream: int | None = ...) -> Tensor:
         """Independent numbers, uniform in [0, 1)."""
+
+    def round_away(self, x: Tensor) -> Tensor:
+        """The nearest whole number, of two the one farther from 0. Extension."""
+
+    def round_even(self, x: Tensor) -> Tensor:
+        """The nearest whole number, of two the even one. Extension."""
 
     def rsqrt(self, x: Tensor) -> Tensor:
         """One divided by the square root: infinity at zero (of its sign), NaN for negative reals."""
@@ -505,6 +733,24 @@ class BlockMethods:
     def select(self, pred: Tensor | Number, on_true: Tensor | Number, on_false: Tensor | Number) -> Tensor:
         """`on_true` where `pred` holds, else `on_false`."""
 
+    def shift_left(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+
+    def shift_right_arithmetic(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension."""
+
+    def shift_right_logical(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+
+    def sign(self, x: Tensor) -> Tensor:
+        """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension."""
+
+    def sin(self, x: Tensor) -> Tensor:
+        """The sine of an angle in radians; NaN of an infinity. Extension."""
+
+    def sinh(self, x: Tensor) -> Tensor:
+        """The hyperbolic sine. Extension."""
+
     def slice(self, x: Tensor, starts: Iterable[int], sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` elements from `starts`, with unit stride."""
 
@@ -516,6 +762,9 @@ class BlockMethods:
 
     def take(self, x: Tensor, indices: Tensor) -> Tensor:
         """The rows `x[i]` for each element `i` of `indices` (an embedding)."""
+
+    def tan(self, x: Tensor) -> Tensor:
+        """The tangent of an angle in radians; NaN of an infinity. Extension."""
 
     def tanh(self, x: Tensor) -> Tensor:
         """The hyperbolic tangent."""

@@ -13,6 +13,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.ptir.gptrs.carried import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.ops.quantize import scaled
 from ptir_tools.dialects.ptir.rewrites.sharing import unused
@@ -40,7 +41,7 @@ def lower(program: Program, diagnostics: Diagnostics) -> tuple[list[Block], list
     smaller = decomposed(program, diagnostics)
     if smaller is None or refuse(smaller, diagnostics):
         return None
-    program = smaller
+    program = with_calls(smaller)
     note_streams(program, diagnostics)
     copies = _Copies(program)
     try:
@@ -67,9 +68,21 @@ def decomposed(program: Program, diagnostics: Diagnostics) -> Program | None:
     return program
 
 
+def with_calls(program: Program) -> Program:
+    """`program`, or a copy of it in which extension ops are the custom calls that carry them."""
+    if not any(carries(op.defn) for b in program.blocks() for op in b.body):
+        return program
+    program = clone(program)
+    hints = [hint for f in program.functions for hint in f.hints]
+    for part in (*program.blocks(), *hints):
+        part.body[:] = [call_of(op) if carries(op.defn) else op for op in part.body]
+    return program
+
+
 def refuse(program: Program, diagnostics: Diagnostics) -> bool:
     """Report the ops that gpt.rs does not have; whether there are any."""
-    found = [op for b in program.blocks() for op in b.body if op.defn.short not in SPELLED or op.defn.short in NOT_UPSTREAM]
+    body = [op for b in program.blocks() for op in b.body if not carries(op.defn)]
+    found = [op for op in body if op.defn.short not in SPELLED or op.defn.short in NOT_UPSTREAM]
     for op in found:
         help = "run the pass decompose first: ptir opt -p decompose" if op.defn.short in NOT_UPSTREAM else None
         diagnostics.error("NotTranslatable", f"gpt.rs has no {op.defn.short}", op.loc, help=help)

@@ -13,6 +13,7 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.opdef import REQUIRED, Attr, OpDef
 from ptir_tools.core.source import JsonPath
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
+from ptir_tools.dialects.ptir.gptrs import carried
 from ptir_tools.dialects.ptir.gptrs.kinds import DTYPE_OF, KIND, Kind, fields, ops
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS
@@ -161,6 +162,11 @@ def _read_payload(kind: Kind, payload: Any) -> Payload:
     made.regions = tuple(get(raw, r, int, kind.name) for r in made.defn.regions)
     given = {a.name for a in fields(name)}
     made.attrs = tuple(_field(kind, a, raw, made) if a.name in given else a.default for a in made.defn.attrs)
+    if name == "custom_call" and (extension := carried.called(made.attrs[0])) is not None:
+        try:
+            made.defn, made.attrs = extension, carried.restored(extension, made.attrs[1])
+        except ValueError as wrong:
+            _fail(str(wrong), "attrs", code="InvalidAttributeValue")
     return made
 
 

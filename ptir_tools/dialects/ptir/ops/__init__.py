@@ -25,10 +25,11 @@ Regions are keyword parameters annotated `Region`: `true_region`, `false_region`
 # In the order in which the manual has them and random programs draw them.
 from ptir_tools.dialects.ptir.ops import compare, constants, control, join, window, linalg, shape, normalize, custom
 from ptir_tools.dialects.ptir.ops import elementwise, indexing, quantize, random, ranking, reduce, scatter
+from ptir_tools.dialects.ptir.ops import bits, functions, rounding
 
 # isort: on
 
 __all__ = [
-    "compare", "constants", "control", "custom", "elementwise", "indexing", "join", "linalg", "normalize", "quantize",
-    "random", "ranking", "reduce", "scatter", "shape", "window",
+    "bits", "compare", "constants", "control", "custom", "elementwise", "functions", "indexing", "join", "linalg", "normalize",
+    "quantize", "random", "ranking", "reduce", "rounding", "scatter", "shape", "window",
 ]  # fmt: skip

@@ -31,13 +31,13 @@ def compute(result: TensorType, function: Callable[..., Any], *operands: Array) 
 
 def ufunc(kind: str) -> Any:
     """What a kind of reduction combines with; max and min propagate NaN."""
-    return {"sum": np.add, "add": np.add, "max": np.maximum, "min": np.minimum}[kind]
+    return {"sum": np.add, "add": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
 
 
 def identity(kind: str, dtype: DType) -> bool | int | float:
-    """What a reduction of nothing gives: 0 for sum, the lowest value for max, the highest for min."""
-    if kind == "sum":
-        return 0
+    """What a reduction of nothing gives: 0 for sum, 1 for prod, the lowest value for max, the highest for min."""
+    if kind in ("sum", "prod"):
+        return int(kind == "prod")
     if dtype.is_float:
         return float("-inf" if kind == "max" else "inf")
     return dtype.min if kind == "max" else dtype.max
@@ -53,10 +53,15 @@ def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, 
     accum = accum or default_accum(source)
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
     wide = np.asarray(wide, order="C")  # how a value lies in memory must not tell which of its NaNs comes out
-    start = {} if kind == "sum" else {"initial": identity(kind, source)}
+    start = {} if kind in ("sum", "prod") else {"initial": identity(kind, source)}
     with np.errstate(all="ignore"):
         total = ufunc(kind).reduce(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype, **start)
         return settle(np.asarray(total), accum, out)
+
+
+def narrowed(combine: Callable[..., Any], x: Array, axes: Sequence[int], keepdims: bool, out: DType) -> Array:
+    """`combine` of the bits of `x` over `axes`."""
+    return arrays.narrow(np.asarray(combine(arrays.widen(x), axis=tuple(axes), keepdims=keepdims)), out)
 
 
 def settle(total: Array, accum: DType, out: DType) -> Array:

@@ -14,6 +14,7 @@ from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import (
+    BITS,
     INDICES,
     NUMERIC,
     ORDERED,
@@ -159,6 +160,59 @@ def reduce_min(
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
+@op("ptir.reduce_prod", infer=summed, fold=over_one, traits=PURE, error=errors.multiplied, cost=costs.reads)
+def reduce_prod(
+    x: Array,
+    *,
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+    accum_dtype: DType | None = None,
+    out_dtype: DType | None = None,
+    result: Result,
+) -> Array:
+    """The product over `axes`, 1 over nothing; `keepdims` leaves them with extent 1. Extension.
+
+    Accumulated as by `reduce_sum`. The order of multiplication is free; here floats are multiplied in float64 and rounded once.
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, or a real `out_dtype` of a complex
+    product. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
+    """
+    return numerics.reduce("prod", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
+
+
+@rule
+def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    """`x`, of integers or i1, without `axes`."""
+    want(x.dtype, BITS)
+    return x.with_shape(without(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
+
+
+@op("ptir.reduce_and", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads)
+def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
+    """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
+    """
+    return numerics.narrowed(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
+
+
+@op("ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads)
+def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
+    """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
+    """
+    return numerics.narrowed(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
+
+
+@op("ptir.reduce_xor", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads)
+def reduce_xor(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
+    """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
+    """
+    return numerics.narrowed(np.bitwise_xor.reduce, x, axes, keepdims, result.dtype)
+
+
 @rule
 def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) -> TensorType:
     """Indices along `axis` of an integer or float `x`, in si32 or si64."""
@@ -179,4 +233,16 @@ def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType =
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
     wide: Any = arrays.widen(x)
     found = np.argmax(wide, axis=axis, keepdims=keepdims)
+    return np.asarray(found, arrays.numpy_dtype(output_dtype))
+
+
+@op("ptir.argmin", infer=located, traits=PURE, error=errors.ranked(largest=False), cost=costs.reads)
+def argmin(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
+    """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension.
+
+    InvalidAttributeValue: `axis` is out of range or has extent 0. DTypeNotSupported: i1, complex, or an `output_dtype`
+    other than si32 and si64.
+    """
+    require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
+    found = np.argmin(arrays.widen(x), axis=axis, keepdims=keepdims)
     return np.asarray(found, arrays.numpy_dtype(output_dtype))

@@ -53,6 +53,7 @@ def _among(text: str, *kinds: Kind) -> Among:
 
 FLOATS = _among("a float", Kind.FLOAT)
 INTEGERS = _among("an integer", Kind.INT, Kind.UINT)
+BITS = _among("an integer or i1", Kind.BOOL, Kind.INT, Kind.UINT)
 INEXACT = _among("a float or complex", Kind.FLOAT, Kind.COMPLEX)
 SIGNED = _among("a signed integer, float or complex", Kind.INT, Kind.FLOAT, Kind.COMPLEX)
 SIGNED_REAL = _among("a signed integer or float", Kind.INT, Kind.FLOAT)

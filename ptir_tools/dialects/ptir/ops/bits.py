@@ -1,0 +1,213 @@
+"""The bits of elements: extensions of the contract (docs/ptir.md, "Extension ops"). Integers are two's complement; i1 is one bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays, errors
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.facts import Algebra, InPlace
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import COMMUTES, PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike
+from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
+from ptir_tools.dialects.ptir.ops.typerules import BITS, INTEGERS, ORDERED, rule, want
+from ptir_tools.rewrite.vocabulary import of_equal_operands
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+
+@rule
+def of_bits(*xs: TensorType) -> TensorType:
+    """Operands of one type, integers or i1; the result has it."""
+    want(xs[0].dtype, BITS)
+    return alike(*xs)
+
+
+@rule
+def of_integers(*xs: TensorType) -> TensorType:
+    """Operands of one integer type; the result has it."""
+    want(xs[0].dtype, INTEGERS)
+    return alike(*xs)
+
+
+def unsigned(x: Array, dtype: DType) -> Array:
+    """The bits of integers as uint64."""
+    return np.asarray(x.astype(np.uint64) & np.uint64((1 << dtype.bits) - 1))
+
+
+@op(
+    "ptir.bitwise_and",
+    infer=of_bits,
+    fold=of_equal_operands,
+    traits=MAP | COMMUTES,
+    error=errors.discrete,
+    algebra=Algebra(idempotent=True, identity=-1, absorbing=0),
+    inplace=InPlace("ufunc", "bitwise_and"),
+)
+def bitwise_and(x: Array, y: Array, *, result: Result) -> Array:
+    """The bits that both have; of i1, whether both hold. Extension.
+
+    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types
+    differ.
+    """
+    return compute(result, np.bitwise_and, x, y)
+
+
+@op(
+    "ptir.bitwise_or",
+    infer=of_bits,
+    fold=of_equal_operands,
+    traits=MAP | COMMUTES,
+    error=errors.discrete,
+    algebra=Algebra(idempotent=True, identity=0, absorbing=-1),
+    inplace=InPlace("ufunc", "bitwise_or"),
+)
+def bitwise_or(x: Array, y: Array, *, result: Result) -> Array:
+    """The bits that either has; of i1, whether one of them holds. Extension.
+
+    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types
+    differ.
+    """
+    return compute(result, np.bitwise_or, x, y)
+
+
+@op(
+    "ptir.bitwise_xor",
+    infer=of_bits,
+    traits=MAP | COMMUTES,
+    error=errors.discrete,
+    algebra=Algebra(identity=0),
+    inplace=InPlace("ufunc", "bitwise_xor"),
+)
+def bitwise_xor(x: Array, y: Array, *, result: Result) -> Array:
+    """The bits that one alone has; of i1, whether they differ. Extension.
+
+    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types
+    differ.
+    """
+    return compute(result, np.bitwise_xor, x, y)
+
+
+@op(
+    "ptir.bitwise_not",
+    infer=of_bits,
+    traits=MAP,
+    error=errors.discrete,
+    algebra=Algebra(involution=True),
+    inplace=InPlace("ufunc", "invert"),
+)
+def bitwise_not(x: Array, *, result: Result) -> Array:
+    """Each bit turned over; of i1, whether it does not hold. Extension.
+
+    DTypeNotSupported: neither integers nor i1.
+    """
+    return compute(result, np.invert, x)
+
+
+def _shifted_left(x: Array, y: Array, dtype: DType) -> Array:
+    by = unsigned(y, dtype)
+    return np.where(by < dtype.bits, unsigned(x, dtype) << np.minimum(by, np.uint64(63)), np.uint64(0))
+
+
+def _shifted_right(x: Array, y: Array, dtype: DType) -> Array:
+    by = unsigned(y, dtype)
+    return np.where(by < dtype.bits, unsigned(x, dtype) >> np.minimum(by, np.uint64(63)), np.uint64(0))
+
+
+def _signed_shifted_right(x: Array, y: Array, dtype: DType) -> Array:
+    spare = np.int64(64 - dtype.bits)
+    value = (unsigned(x, dtype) << np.uint64(spare)).view(np.int64) >> spare
+    return np.asarray(value >> np.minimum(unsigned(y, dtype), np.uint64(dtype.bits - 1)).astype(np.int64))
+
+
+@op("ptir.shift_left", infer=of_integers, traits=MAP, error=errors.discrete)
+def shift_left(x: Array, y: Array, *, result: Result) -> Array:
+    """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension.
+
+    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, lambda a, b: _shifted_left(a, b, result.dtype), x, y)
+
+
+@op("ptir.shift_right_logical", infer=of_integers, traits=MAP, error=errors.discrete)
+def shift_right_logical(x: Array, y: Array, *, result: Result) -> Array:
+    """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension.
+
+    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, lambda a, b: _shifted_right(a, b, result.dtype), x, y)
+
+
+@op("ptir.shift_right_arithmetic", infer=of_integers, traits=MAP, error=errors.discrete)
+def shift_right_arithmetic(x: Array, y: Array, *, result: Result) -> Array:
+    """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension.
+
+    Nothing but copies of the highest bit is left when `y`, read as unsigned, is no less than the width.
+    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, lambda a, b: _signed_shifted_right(a, b, result.dtype), x, y)
+
+
+@op("ptir.popcount", infer=of_integers, traits=MAP, error=errors.discrete)
+def popcount(x: Array, *, result: Result) -> Array:
+    """How many bits of each element are set, in its own dtype. Extension.
+
+    DTypeNotSupported: not an integer.
+    """
+    return compute(result, lambda v: np.bitwise_count(unsigned(v, result.dtype)), x)
+
+
+def _zeros_above(x: Array, bits: int) -> Array:
+    """How many of the lowest `bits` bits are above the highest one that is set."""
+    rest, found = x.copy(), np.full(x.shape, bits, np.int64)
+    for width in (32, 16, 8, 4, 2, 1):
+        high = rest >> np.uint64(width) != 0
+        found -= width * high
+        rest = np.where(high, rest >> np.uint64(width), rest)
+    return found - (rest != 0)
+
+
+@op("ptir.count_leading_zeros", infer=of_integers, traits=MAP, error=errors.discrete)
+def count_leading_zeros(x: Array, *, result: Result) -> Array:
+    """How many bits are above the highest one that is set; the width for 0. Extension.
+
+    DTypeNotSupported: not an integer.
+    """
+    return compute(result, lambda v: _zeros_above(unsigned(v, result.dtype), result.dtype.bits), x)
+
+
+@rule
+def reread(x: TensorType, *, dtype: DType) -> TensorType:
+    """The bits of `x` as `dtype`. A narrower one adds a last axis of its parts; a wider one takes the last axis, its parts."""
+    want(x.dtype, ORDERED)
+    want(dtype, ORDERED, "dtype", at="dtype")
+    if dtype.bits == x.dtype.bits:
+        return x.with_dtype(dtype)
+    if dtype.bits < x.dtype.bits:
+        return x.with_dtype(dtype).with_shape((*x.shape, x.dtype.bits // dtype.bits))
+    parts = dtype.bits // x.dtype.bits
+    whole = x.rank > 0 and x.shape[-1] == parts
+    require(
+        whole, "OperandShapeMismatch", f"the bits of {parts} elements are one {dtype}: the last axis of {x} has another extent"
+    )
+    return x.with_dtype(dtype).with_shape(x.shape[:-1])
+
+
+@op("ptir.bitcast", infer=reread, traits=PURE, error=errors.discrete)
+def bitcast(x: Array, *, dtype: DType, result: Result) -> Array:
+    """The bits of `x` read as `dtype`; of equal width, element by element. Extension.
+
+    A narrower dtype adds a last axis with the parts of each element, the low bits first; a wider one takes the last axis, whose
+    elements are the parts.
+    DTypeNotSupported: i1, complex. OperandShapeMismatch: the last axis has not as many elements as a wider `dtype` needs.
+    """
+    return arrays.unpack(arrays.pack(x, dtype_of(x)), dtype, result.count).reshape(result.static_shape)

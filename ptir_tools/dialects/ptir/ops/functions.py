@@ -1,0 +1,321 @@
+"""Elementary functions that gpt.rs does not have: circular and hyperbolic ones and their inverses, powers and their like.
+
+Each is an extension of the contract (docs/ptir.md, "Extension ops"), computed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays, errors
+from ptir_tools.core.facts import Algebra, InPlace
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, of_float, of_inexact, of_numeric_pair
+from ptir_tools.dialects.ptir.ops.numerics import compute
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, rule, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+
+@rule
+def of_float_pair(x: TensorType, y: TensorType) -> TensorType:
+    """Two operands of one float type; the result has it."""
+    want(x.dtype, FLOATS)
+    return alike(x, y)
+
+
+def crosses_pole(step: errors.Step) -> Any:
+    """Where an operand of `tan` may be on either side of a pole."""
+    x, e = arrays.widen(step.operands[0]), step.error(0)
+    if x.dtype.kind == "c":
+        return np.zeros(x.shape, bool)
+    return np.floor((x - e) / np.pi + 0.5) != np.floor((x + e) / np.pi + 0.5)
+
+
+def crosses_cut(step: errors.Step) -> Any:
+    """Where the point (x, y) of `atan2` may be on either side of the negative x axis, or the origin."""
+    return (step.absolute(0) <= step.error(0)) & (arrays.widen(step.operands[1]) <= step.error(1))
+
+
+def leaves_branch(step: errors.Step) -> Any:
+    """Where the base of `pow` may be 0 or change its sign, unless the exponent is positive."""
+    return (step.absolute(0) <= step.error(0)) & ~(arrays.widen(step.operands[1]) > step.error(1))
+
+
+@op(
+    "ptir.sin",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.lipschitz(ulp=2),
+    algebra=Algebra(parity="odd"),
+    inplace=InPlace("float-ufunc", "sin"),
+)
+def sin(x: Array, *, result: Result) -> Array:
+    """The sine of an angle in radians; NaN of an infinity. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.sin, x)
+
+
+@op(
+    "ptir.cos",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.lipschitz(ulp=2),
+    algebra=Algebra(parity="even"),
+    inplace=InPlace("float-ufunc", "cos"),
+)
+def cos(x: Array, *, result: Result) -> Array:
+    """The cosine of an angle in radians; NaN of an infinity. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.cos, x)
+
+
+@op(
+    "ptir.tan",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.unless(crosses_pole, errors.pointwise(ulp=4)),
+    algebra=Algebra(parity="odd"),
+    inplace=InPlace("float-ufunc", "tan"),
+)
+def tan(x: Array, *, result: Result) -> Array:
+    """The tangent of an angle in radians; NaN of an infinity. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.tan, x)
+
+
+@op(
+    "ptir.asin",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "arcsin"),
+)
+def asin(x: Array, *, result: Result) -> Array:
+    """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.arcsin, x)
+
+
+@op(
+    "ptir.acos",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(monotone="decreasing"),
+    inplace=InPlace("float-ufunc", "arccos"),
+)
+def acos(x: Array, *, result: Result) -> Array:
+    """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.arccos, x)
+
+
+@op(
+    "ptir.atan",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "arctan"),
+)
+def atan(x: Array, *, result: Result) -> Array:
+    """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.arctan, x)
+
+
+@op(
+    "ptir.atan2",
+    infer=of_float_pair,
+    traits=MAP,
+    error=errors.unless(crosses_cut, errors.pointwise(ulp=4)),
+    inplace=InPlace("float-ufunc", "arctan2"),
+)
+def atan2(y: Array, x: Array, *, result: Result) -> Array:
+    """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension.
+
+    DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    return compute(result, np.arctan2, y, x)
+
+
+@op(
+    "ptir.sinh",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "sinh"),
+)
+def sinh(x: Array, *, result: Result) -> Array:
+    """The hyperbolic sine. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.sinh, x)
+
+
+@op(
+    "ptir.cosh",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(parity="even"),
+    inplace=InPlace("float-ufunc", "cosh"),
+)
+def cosh(x: Array, *, result: Result) -> Array:
+    """The hyperbolic cosine. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.cosh, x)
+
+
+@op(
+    "ptir.asinh",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "arcsinh"),
+)
+def asinh(x: Array, *, result: Result) -> Array:
+    """The number whose hyperbolic sine is `x`. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.arcsinh, x)
+
+
+@op(
+    "ptir.acosh",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(monotone="increasing"),
+    inplace=InPlace("float-ufunc", "arccosh"),
+)
+def acosh(x: Array, *, result: Result) -> Array:
+    """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.arccosh, x)
+
+
+@op(
+    "ptir.atanh",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "arctanh"),
+)
+def atanh(x: Array, *, result: Result) -> Array:
+    """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.arctanh, x)
+
+
+def _log1p(x: Array) -> Array:
+    """log(1 + x): of complex numbers by parts, as NumPy's loses what is small."""
+    if x.dtype.kind != "c":
+        return np.asarray(np.log1p(x))
+    parts = 0.5 * np.log1p(x.real * (2 + x.real) + np.square(x.imag)), np.arctan2(x.imag, 1 + x.real)
+    return np.where(np.abs(x) < 0.5, parts[0] + 1j * parts[1], np.log(1 + x))
+
+
+@op(
+    "ptir.log1p",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(monotone="increasing"),
+    inplace=InPlace("log1p"),
+)
+def log1p(x: Array, *, result: Result) -> Array:
+    """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, _log1p, x)
+
+
+@op(
+    "ptir.expm1",
+    infer=of_inexact,
+    traits=MAP,
+    error=errors.pointwise(ulp=4),
+    algebra=Algebra(monotone="increasing"),
+    inplace=InPlace("float-ufunc", "expm1"),
+)
+def expm1(x: Array, *, result: Result) -> Array:
+    """e to the power of `x`, less 1, precise near 0. Extension.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
+    return compute(result, np.expm1, x)
+
+
+@op(
+    "ptir.cbrt",
+    infer=of_float,
+    traits=MAP,
+    error=errors.pointwise(ulp=2),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+    inplace=InPlace("float-ufunc", "cbrt"),
+)
+def cbrt(x: Array, *, result: Result) -> Array:
+    """The cube root, also of negative numbers. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, np.cbrt, x)
+
+
+def _pow(x: Array, y: Array) -> Array:
+    """`x` to the power of `y`; integers wrap, and 1 / x**n is truncated, 0 for x = 0."""
+    if x.dtype.kind not in "iu":
+        return np.asarray(np.power(x, y))
+    inverse = np.where((x == 1) | ((x.astype(np.int64) == -1) & (y % 2 == 0)), 1, np.where(x.astype(np.int64) == -1, -1, 0))
+    return np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0)))
+
+
+@op(
+    "ptir.pow",
+    infer=of_numeric_pair,
+    traits=MAP,
+    error=errors.unless(leaves_branch, errors.pointwise(ulp=4)),
+    inplace=InPlace("power"),
+)
+def power(x: Array, y: Array, *, result: Result) -> Array:
+    """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension.
+
+    Integers wrap; to a negative power they give 1 / x**n without its fraction, and 0 where `x` is 0.
+    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
+    """
+    return compute(result, _pow, x, y)

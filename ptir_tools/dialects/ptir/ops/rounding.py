@@ -1,0 +1,167 @@
+"""Whole numbers, remainders and what floats are: extensions of the contract (docs/ptir.md, "Extension ops"). All are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays, errors
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.facts import Algebra, Asks, InPlace, divisor, signed
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir import drawing
+from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
+from ptir_tools.dialects.ptir.ops.elementwise import MAP, of_float, of_ordered, of_signed_real
+from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, rule, want
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+STEPS = Algebra(monotone="increasing", idempotent=True)
+ODD_STEPS = Algebra(parity="odd", monotone="increasing", idempotent=True)
+
+
+@op("ptir.floor", infer=of_float, traits=MAP, algebra=STEPS, inplace=InPlace("float-ufunc", "floor"))
+def floor(x: Array, *, result: Result) -> Array:
+    """The largest whole number that is not above `x`. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, np.floor, x)
+
+
+@op("ptir.ceil", infer=of_float, traits=MAP, algebra=STEPS, inplace=InPlace("float-ufunc", "ceil"))
+def ceil(x: Array, *, result: Result) -> Array:
+    """The smallest whole number that is not below `x`. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, np.ceil, x)
+
+
+@op("ptir.round_even", infer=of_float, traits=MAP, algebra=ODD_STEPS, inplace=InPlace("float-ufunc", "rint"))
+def round_even(x: Array, *, result: Result) -> Array:
+    """The nearest whole number, of two the even one. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, np.rint, x)
+
+
+def _away(x: Array) -> Array:
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
+
+
+@op("ptir.round_away", infer=of_float, traits=MAP, algebra=ODD_STEPS)
+def round_away(x: Array, *, result: Result) -> Array:
+    """The nearest whole number, of two the one farther from 0. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, _away, x)
+
+
+def _sign(x: Array) -> Array:
+    return np.where(x == 0, x, np.sign(x))
+
+
+@op("ptir.sign", infer=of_signed_real, traits=MAP, algebra=ODD_STEPS, asks=Asks(passed=signed))
+def sign(x: Array, *, result: Result) -> Array:
+    """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension.
+
+    DTypeNotSupported: `x` is i1, unsigned or complex.
+    """
+    return compute(result, _sign, x)
+
+
+@rule
+def told(x: TensorType) -> TensorType:
+    """A float operand; the result is i1 of its shape."""
+    want(x.dtype, FLOATS)
+    return x.with_dtype(I1)
+
+
+@op("ptir.is_finite", infer=told, traits=MAP, error=errors.pointwise(exact=True), inplace=InPlace("ufunc", "isfinite"))
+def is_finite(x: Array, *, result: Result) -> Array:
+    """Whether an element is neither infinite nor NaN. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, np.isfinite, x)
+
+
+def another_quotient(step: errors.Step) -> Any:
+    """Where the quotient of `rem` or `mod` may be another whole number, or the divisor another sign."""
+    (x, y), (ex, ey) = map(arrays.widen, step.operands), (step.error(0), step.error(1))
+    quotients = [np.trunc((x + a * ex) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
+    floors = [np.floor((x + a * ex) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
+    same = [np.equal(q, found[0]) for found in (quotients, floors) for q in found]
+    return ~np.logical_and.reduce([*same, np.abs(y) > ey])
+
+
+def remainder(whole: Callable[[Array, Array], Array], exact: Any) -> Callable[[Array, Array], Array]:
+    """What a division leaves whose quotient of integers `whole` gives; `exact` is that of floats."""
+
+    def left(x: Array, y: Array) -> Array:
+        if x.dtype.kind not in "iu":
+            return np.asarray(exact(x, y))
+        require(np.all(y != 0), "IntegerDivideByZero", "an integer remainder by zero")
+        return np.asarray(x - whole(x, y) * y)
+
+    return left
+
+
+def _floored(x: Array, y: Array) -> Array:
+    """The remainder of floats with the sign of `y`, exact as `fmod` is; an infinite divisor of the other sign gives itself."""
+    left = np.fmod(x, y)
+    return np.where((left != 0) & ((left < 0) != (y < 0)), left + y, np.where(left == 0, np.copysign(left, y), left))
+
+
+@op(
+    "ptir.rem",
+    infer=of_ordered,
+    traits=MAP,
+    check=nonzero_divisor,
+    fails=divisor_unknown,
+    error=errors.unless(another_quotient, errors.pointwise(exact=True)),
+    generate=drawing.divided,
+    asks=divisor(1),
+)
+def rem(x: Array, y: Array, *, result: Result) -> Array:
+    """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension.
+
+    Floats: NaN when `x` is infinite or `y` is 0; `x` when `y` is infinite.
+    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
+    """
+    return compute(result, remainder(truncated_quotient, np.fmod), x, y)
+
+
+@op(
+    "ptir.mod",
+    infer=of_ordered,
+    traits=MAP,
+    check=nonzero_divisor,
+    fails=divisor_unknown,
+    error=errors.unless(another_quotient, errors.pointwise(ulp=1)),
+    generate=drawing.divided,
+    asks=divisor(1),
+)
+def mod(x: Array, y: Array, *, result: Result) -> Array:
+    """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension.
+
+    Floats: NaN when `x` is infinite or `y` is 0; when `y` is infinite, `x` if it has the sign of `y`, else `y`.
+    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
+    """
+    return compute(result, remainder(np.floor_divide, _floored), x, y)
