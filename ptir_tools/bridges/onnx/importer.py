@@ -352,7 +352,8 @@ class Importer:
         self.depth -= 1
         if self.diagnostics.errors > errors:
             raise _Poisoned
-        return [inner.datum(name) for name in body.output]
+        asked = [k < len(proto.output) and bool(proto.output[k]) for k in range(len(body.output))]
+        return [inner.datum(name) if used else None for name, used in zip(body.output, asked, strict=True)]
 
     def region_scope(self, outer: Scope, block: Block) -> Scope:
         """A scope for a subgraph whose nodes go into a region: known values are seen, others must be passed in."""
