@@ -52,6 +52,7 @@ class Source:
     json_span: Callable[[JsonPath], Span | None] | None = None
     whole: "Source | None" = None
     start: int = 0
+    data: bytes | None = None  # of a binary format, whose reader makes a text for places to point into
     _lines: list[int] | None = None
 
     def __repr__(self) -> str:

@@ -57,9 +57,10 @@ def _holds(words: str) -> Callable[[bytes, int], bool]:
     return begins
 
 
-def _onnx(data: bytes, size: int) -> bool:
-    """A ModelProto: its known fields in a row, of which the IR version or the producer is the first."""
-    at, seen = 0, []
+def is_onnx(data: bytes) -> bool:
+    """Whether `data` is an ONNX model, a ModelProto: its known fields in a row, the IR version or the producer first."""
+    data, size = data[:FIRST_BYTES], len(data)
+    at, seen = 0, list[int]()
     while at < len(data) and 7 not in seen:
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
@@ -96,7 +97,6 @@ def _zipped(*names: bytes) -> Callable[[bytes, int], bool]:
 _WEIGHTS = "it holds arrays and no program: text PTIR reads it in constants, dense<@FILE:KEY>; `ptir run` takes it with --inputs"
 # The first that a file begins like says what it is.
 FOREIGN: list[Foreign] = [
-    Foreign("an ONNX model", _onnx, "install what reads it: pip install 'ptir-tools[onnx]'", "onnx"),
     Foreign("StableHLO bytecode", _magic(b"ML\xefR"), "install what reads it: pip install 'ptir-tools[stablehlo]'", "stablehlo"),
     Foreign(
         "StableHLO text",

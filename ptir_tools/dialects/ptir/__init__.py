@@ -33,6 +33,9 @@ DIALECT = Dialect(
             lines_before=lambda _: 1,
         ),
         FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
+        FormatEntry(
+            "onnx", "ptir_tools.bridges.onnx.format", suffix=".onnx", binary=late("ptir_tools.dialects.foreign", "is_onnx")
+        ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
     declares=f"{_HERE}.ops",
