@@ -19,7 +19,7 @@ from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, leaves, tuple_of
+from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 
 if TYPE_CHECKING:
     import ml_dtypes
@@ -103,7 +103,7 @@ Rule = Callable[[Step], list[Error]]
 
 def leaf_dtypes(t: Type) -> list[DType]:
     """The dtypes of a type's leaves."""
-    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, (TensorType, ScalarType, MemRefType))]
+    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, NumericType)]
 
 
 def _wide(x: Any) -> Any:

@@ -6,7 +6,6 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Program, collector_paused
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.verify import compatible
 from ptir_tools.dialects.pto import capacity, hazards, info, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
@@ -56,7 +55,7 @@ def _call(op: Op, callee: Function | None) -> None:
         require(same, "TypeMismatch", f"@{callee.name} has {len(theirs)} {what}, the call {len(mine)}")
         for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
             wrong = f"{what}[{i}] is {type_text(a)}, @{callee.name} has {type_text(b)}"
-            require(compatible(b, a), "TypeMismatch", wrong)
+            require(b.accepts(a), "TypeMismatch", wrong)
 
 
 def _reaches(graph: dict[str, set[str]], start: str, goal: str) -> bool:
