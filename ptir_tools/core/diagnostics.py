@@ -101,9 +101,9 @@ def attribute(name: str, *entry: int) -> Place:
     return Place("attribute", name, entry)
 
 
-def key(name: str) -> Place:
-    """The name of an attribute."""
-    return Place("key", name)
+def key(name: str, *time: int) -> Place:
+    """The name of an attribute; `time` 1 is where it is given again."""
+    return Place("key", name, time)
 
 
 def result(number: int = 0) -> Place:

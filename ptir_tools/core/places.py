@@ -126,9 +126,10 @@ def _members(op: Op, group: str) -> Iterator[int]:
 
 
 def _key(text: str, at: Place, op: Op | None) -> Found:
-    """The name of an attribute."""
-    found = re.search(rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?(?=\s*(?:[=:\[]|,|\}}))", text)
-    return None if found is None else found.span()
+    """The name of an attribute; with an entry, where it is given for that time."""
+    pattern = rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?(?=\s*(?:[=:\[]|,|\}}))"
+    found = [m.span() for m in re.finditer(pattern, text)]
+    return found[min(at.entry[0] if at.entry else 0, len(found) - 1)] if found else None
 
 
 def _attribute(text: str, at: Place, op: Op | None) -> Found:

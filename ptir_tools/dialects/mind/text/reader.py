@@ -172,7 +172,8 @@ class Reader:
         line.value = value = Value(plan.type, name)
         value.op = Op(plan.defn, operands, plan.attrs, (value,), (), line.loc)
         self.function.body.append(value.op)
-        values[name] = (value, line.loc)
+        start = line.loc >> LENGTH_BITS
+        values[name] = (value, start << LENGTH_BITS | (len(name) + 1))
         self.index += 1
         return True
 

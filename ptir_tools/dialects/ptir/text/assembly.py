@@ -210,6 +210,8 @@ class Assembly:
     def named(self, name: str, at: Loc) -> Loc | Span:
         """Where the item at `at` defines `name`: there it comes first."""
         whole = self.source.span(at)
+        if whole is not None and self.source.text.startswith("{", whole.start):  # in JSON
+            return at
         found = re.compile(rf"(?<![\w.$%])%?{re.escape(name)}(?![\w.$])").search(self.source.text, *whole) if whole else None
         return Span(*found.span()) if found else at
 

@@ -73,7 +73,9 @@ class Filling:
         said: set[str] = set()
         for key, values in given:
             if key in said:
-                twice = Violation("DuplicateAttribute", f"`{key}` is given twice", at=place_of(key), help="keep one of the two")
+                twice = Violation(
+                    "DuplicateAttribute", f"`{key}` is given twice", at=place_of(key, 1), help="keep one of the two"
+                )
                 self.diagnostics.violation(twice, at)
                 continue
             said.add(key)

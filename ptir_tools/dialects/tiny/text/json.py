@@ -245,7 +245,9 @@ class _Reader:
             self.reject(node, violation)
         types = tuple(x.type for x in operands)
         guessed = [SPELLED[t.dtype] for t in types if isinstance(t, TensorType) and t.dtype in SPELLED][:1] or ["fp32"]
-        attrs = defn.fill(read_args(defn, node.arg | {"dtype": guessed[0]}, self.limits))
+        attrs = defn.fill(
+            read_args(defn, {k: x for k, x in node.arg.items() if k != "acc_dtype"} | {"dtype": guessed[0]}, self.limits)
+        )
         if all(isinstance(t, TensorType) for t in types):
             defn.result_types(types, attrs)
         return attrs
