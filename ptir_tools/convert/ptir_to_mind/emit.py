@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
 from ptir_tools.core.arrays import numpy_dtype, pack
 from ptir_tools.core.diagnostics import Violation, require
@@ -22,8 +22,6 @@ HELP: dict[str, str] = {
     "layer_norm": "`ptir opt -p decompose` makes it smaller ops, and --lossy translates their rsqrt",
     "tanh": "of the functions of floats, Core v1 has Exp, Log and Relu",
     "erf": "of the functions of floats, Core v1 has Exp, Log and Relu",
-    "concat": "Core v1 makes no tensor larger but by broadcasting",
-    "pad": "Core v1 makes no tensor larger but by broadcasting",
     "gather": "Gather of Core v1 indexes the first axis alone, as take does",
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
@@ -133,3 +131,10 @@ class MindEmit(Emit["Value | Broadcast"]):
 def filled(t: TensorType, value: int) -> Literal:
     """A literal of type `t` whose elements are all `value`."""
     return Literal(t, pack(numpy_dtype(t.dtype).type(value), t.dtype), splat=True)
+
+
+def arranged(emit: MindEmit, x: Value, order: list[int], shape: tuple[int, ...]) -> Value:
+    """`x` with its axes in another order, then in another shape; nothing where nothing changes."""
+    if order != sorted(order):
+        x = emit("Transpose", x, permutation=tuple(order))
+    return x if tensor_type(x).shape == shape else emit("Reshape", x, new_shape=shape)
