@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, arranged, filled
+from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, filled
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
@@ -19,6 +19,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Program, Value
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
 
 

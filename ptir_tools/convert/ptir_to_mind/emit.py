@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
 from ptir_tools.convert.naming import spelled
 from ptir_tools.core.arrays import numpy_dtype, pack
 from ptir_tools.core.diagnostics import Violation, require
@@ -131,10 +131,3 @@ class MindEmit(Emit["Value | Broadcast"]):
 def filled(t: TensorType, value: int) -> Literal:
     """A literal of type `t` whose elements are all `value`."""
     return Literal(t, pack(numpy_dtype(t.dtype).type(value), t.dtype), splat=True)
-
-
-def arranged(emit: MindEmit, x: Value, order: list[int], shape: tuple[int, ...]) -> Value:
-    """`x` with its axes in another order, then in another shape; nothing where nothing changes."""
-    if order != sorted(order):
-        x = emit("Transpose", x, permutation=tuple(order))
-    return x if tensor_type(x).shape == shape else emit("Reshape", x, new_shape=shape)

@@ -10,20 +10,19 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.ptir_to_mind.emit import MindEmit, arranged, filled
+from ptir_tools.convert.ptir_to_mind.emit import MindEmit
 from ptir_tools.core.arrays import numpy_dtype, to_literal
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.mind.building import Ints, arranged, reshaped, spread, widened
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
-
-Ints = tuple[int, ...]
 
 
 def pad(emit: MindEmit, op: Op, x: Any) -> Value:
@@ -31,12 +30,10 @@ def pad(emit: MindEmit, op: Op, x: Any) -> Value:
     low, high, interior = (op.attr(n) for n in ("low", "high", "interior"))
     v, shape, t = emit.value(x), tensor_type(op.operands[0]).static_shape, emit.type
     require(0 not in (*shape, *t.shape), NOT_TRANSLATABLE, "an extent is 0")
-    if any(g and d > 1 for g, d in zip(interior, shape, strict=True)):
-        v = _spread(emit, v, interior)
-    wide = widened(emit, v, tuple(zip(low, high, strict=True)))
+    wide = widened(emit, spread(emit, v, interior), tuple(zip(low, high, strict=True)))
     if fill := op.attr("pad_value").value:
         places = tuple(slice(a, a + d * (g + 1) - g, g + 1) for a, d, g in zip(low, shape, interior, strict=True))
-        wide = _outside(emit, arranged(emit, wide, [], t.static_shape), places, fill)
+        wide = _outside(emit, reshaped(emit, wide, t.static_shape), places, fill)
     return settled(emit, wide, emit.value(x))
 
 
@@ -51,19 +48,8 @@ def _outside(emit: MindEmit, x: Value, places: tuple[slice, ...], fill: float) -
 def filled_around(emit: MindEmit, x: Value, pairs: Sequence[tuple[int, int]], shape: Ints, fill: float) -> Value:
     """`x` with `fill` around it, in this shape."""
     inner = tuple(slice(low, low + d) for (low, _), d in zip(pairs, tensor_type(x).static_shape, strict=True))
-    wide = arranged(emit, widened(emit, x, pairs), [], shape)
+    wide = reshaped(emit, widened(emit, x, pairs), shape)
     return _outside(emit, wide, inner, fill) if fill and wide is not x else wide
-
-
-def _spread(emit: MindEmit, x: Value, interior: tuple[int, ...]) -> Value:
-    """`x` with zeros between neighbors: each element becomes a row, and the last row loses its end."""
-    shape = tensor_type(x).static_shape
-    rows = emit("Reshape", x, new_shape=tuple(d for n in shape for d in (n, 1)))
-    rows = widened(emit, rows, tuple(p for g in interior for p in ((0, 0), (0, g))))
-    wide = tuple(d * (g + 1) for d, g in zip(shape, interior, strict=True))
-    ends = tuple(d - g for d, g in zip(wide, interior, strict=True))
-    flat = arranged(emit, rows, [], wide)
-    return emit("Slice", flat, starts=(0,) * len(ends), ends=ends, steps=(1,) * len(ends))
 
 
 def settled(emit: MindEmit, x: Value, *operands: Value) -> Value:
@@ -73,31 +59,6 @@ def settled(emit: MindEmit, x: Value, *operands: Value) -> Value:
     if x not in operands:
         x.name = emit.name
     return x
-
-
-def widened(emit: MindEmit, x: Value, pairs: Sequence[tuple[int, int]]) -> Value:
-    """`x` with zeros around it: two neighboring axes at a time are the height and the width of images of one channel."""
-    shape = tensor_type(x).static_shape
-    if len(shape) == 4 and shape[3] == 1 and not any(pairs[0]) and not any(pairs[3]):  # x is such images
-        return _around(emit, x, shape, (pairs[1], pairs[2]))
-    axis = 0
-    while axis < len(pairs):
-        if not any(pairs[axis]):
-            axis += 1
-            continue
-        behind = prod(shape[axis + 2 :])
-        image = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), 1)
-        low, high = pairs[axis + 1] if axis + 1 < len(pairs) else (0, 0)
-        x = _around(emit, x, image, (pairs[axis], (low * behind, high * behind)))
-        shape = tuple(d + sum(pairs[i]) if i in (axis, axis + 1) else d for i, d in enumerate(shape))
-        axis += 2
-    return x
-
-
-def _around(emit: MindEmit, x: Value, image: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> Value:
-    """`x` as images, with zeros around each."""
-    tap = emit.constant(filled(tensor(tensor_type(x).dtype, (1, 1, 1, 1)), 1))
-    return emit("Conv2d", arranged(emit, x, [], image), tap, strides=(1, 1), padding=padding)
 
 
 def concat(emit: MindEmit, op: Op, *operands: Any) -> Value:
@@ -137,10 +98,8 @@ def _reduce_window(emit: MindEmit, op: Op, x: Any) -> Value:
     v = emit.value(x)
     require(0 not in (*tensor_type(v).shape, *emit.shape), NOT_TRANSLATABLE, "an extent is 0")
     holes = tuple(d - 1 for d in op.attr("base_dilation"))
-    if any(holes):
-        v = _spread(emit, v, holes)
-    v = widened(emit, v, op.attr("padding"))
-    v = arranged(emit, v, [], padded_shape(emit.value(x), op.attr("padding"), holes))
+    v = widened(emit, spread(emit, v, holes), op.attr("padding"))
+    v = reshaped(emit, v, padded_shape(emit.value(x), op.attr("padding"), holes))
     steps = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
     moved = [i for i, (taps, stride, _) in enumerate(steps) if (taps, stride) != (1, 1)]
     if not moved:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import Shape
@@ -165,7 +166,7 @@ def _dot(op: OpView, left: Factor, right: Factor, contracted: Sequence[int], kep
         order = order + sorted((i for i in kept if factor.reads(i) and not other.reads(i)), key=lambda i: factor.axes[i] or 0)
 
     def dot(lhs: Operand, at_left: Sequence[int | None], rhs: Operand, at_right: Sequence[int | None]) -> Value:
-        numbers = {"batch_lhs": _at(at_left, batch), "batch_rhs": _at(at_right, batch)}
+        numbers: dict[str, Any] = {"batch_lhs": _at(at_left, batch), "batch_rhs": _at(at_right, batch)}
         numbers |= {"contract_lhs": _at(at_left, contracted), "contract_rhs": _at(at_right, contracted)}
         accum = op.accum_dtype or default_accum(helpers.dtype(op.x))
         return op.rw.build(op.root, "dot_general", lhs, rhs, **numbers, accum_dtype=accum, out_dtype=helpers.dtype(op.root))
