@@ -1,5 +1,6 @@
 /* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
  * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. */
+#include <math.h>
 #include <string.h>
 #include "common.h"
 #include "isa.h"
@@ -12,6 +13,7 @@ typedef float vec __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
 #include "gemm.inl"
 #include "igemm.inl"
+#include "windows.inl"
 
 const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
@@ -19,6 +21,9 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .gemm = gemm_batch,
     .pack = pack_whole,
     .packed_floats = packed_floats,
+    .conv = conv,
+    .packed_scratch = packed_scratch,
+    .windows = windows,
     .igemm = igemm,
     .igemm_scratch = igemm_scratch,
 };

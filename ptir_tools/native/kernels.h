@@ -22,6 +22,17 @@ typedef struct {
     ptrdiff_t batch, rows, columns;
 } ptir_matrix;
 
+/* Windows over images with the channels of a pixel in order, two spatial axes, zeros around. Pixel (i, j) of image b is at
+ * data[b * batch + i * row + j * column]; tap (s, t) of place (i, j) is pixel (i * stride - low + s * dilation, likewise j). As the
+ * left operand of a product: a row for each place, in order of image and place, a column for each tap and channel. */
+typedef struct {
+    const float *data;
+    ptrdiff_t batch, row, column;
+    size_t extent[2], places[2], window[2], stride[2], dilation[2];
+    ptrdiff_t low[2];
+    size_t groups, channels; /* channels of a group */
+} ptir_patches;
+
 /* A stack of matrices of 8-bit integers. */
 typedef struct {
     const uint8_t *data;
