@@ -12,7 +12,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, products, threads, vectors
+from ptir_tools.engines.native import attention, blocks, moves, products, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
@@ -107,8 +107,13 @@ def _cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Ar
 _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _dot}
 
 
+# By the form of the NumPy engine's step.
+_FORMS: dict[str, Builder] = {"window": windows.pooled}
+
+
 def _builder(op: Op) -> Builder:
-    return _BUILDERS.get(clusters.role(op)) or numpy_engine.builder(op)
+    form = op.defn.inplace.form if op.defn.inplace is not None else ""
+    return _BUILDERS.get(clusters.role(op)) or _FORMS.get(form) or numpy_engine.builder(op)
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
