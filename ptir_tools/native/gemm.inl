@@ -2,10 +2,7 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { NR = NRV * W, KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR, LINE = 16 };
-
-/* Packed panels begin at a line of the cache: a vector that crosses one is loaded twice. */
-PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+enum { KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR };
 
 static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 
@@ -46,21 +43,21 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
                        int add, int rows, int vectors)
 {
-    vec sum[MR][NRV];
+    floats sum[MR][NRV];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = (vec){0};
+            sum[i][v] = (floats){0};
     for (size_t k = 0; k < depth; k++, a += MR, b += NR) {
-        vec right[NRV];
+        floats right[NRV];
         for (int v = 0; v < vectors; v++)
-            right[v] = *(const vec *)(b + v * W);
+            right[v] = *(const floats *)(b + v * W);
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += a[i] * right[v];
     }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++) {
-            vec *to = (vec *)(out + i * stride + v * W);
+            floats *to = (floats *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
             *to = sum[i][v];

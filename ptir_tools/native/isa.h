@@ -2,6 +2,7 @@
  * one instruction set and names the results in a table. The table in use is chosen when the module is loaded. */
 #ifndef PTIR_ISA_H
 #define PTIR_ISA_H
+#include "chain.h"
 #include "kernels.h"
 
 enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
@@ -29,6 +30,16 @@ typedef struct {
     void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
                   ptir_watch *watch);
     size_t (*igemm_scratch)(void);
+    /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
+     * cut. */
+    void (*gemv)(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
+    /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
+    void (*chain)(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
+    /* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
+    void (*turn)(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
+    /* Copy `n` elements of a kind, `step` apart, to floats; floats to elements in order. */
+    void (*load)(float *to, const void *from, ptrdiff_t step, size_t n, int kind);
+    void (*store)(void *to, const float *from, size_t n, int kind);
 } ptir_isa;
 
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -260,7 +260,7 @@ static PyObject *py_gemv(PyObject *self, PyObject *const *args, Py_ssize_t count
             PyThreadState *saved = PyEval_SaveThread();
             ptir_watch watch = {is_interrupted, &saved, 0, 0};
             ptir_narrow matrices = {b->buf, b->strides[0] / size, down, right, kind_of(b)};
-            ptir_gemv(view[0].buf, view[1].buf, matrices, m[0], m[2], m[1], &watch);
+            ptir_isa_in_use()->gemv(view[0].buf, view[1].buf, matrices, m[0], m[2], m[1], &watch);
             PyEval_RestoreThread(saved);
             good = !watch.stopped;
         }
@@ -346,7 +346,7 @@ static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count
         Py_BEGIN_ALLOW_THREADS
         ptir_turned to = {out.buf, out.strides[0] / size, out.strides[1] / size};
         ptir_turned from = {x.buf, x.strides[0] / size, x.strides[2] / size};
-        ptir_turn(to, from, x.shape[0], x.shape[1], x.shape[2]);
+        ptir_isa_in_use()->turn(to, from, x.shape[0], x.shape[1], x.shape[2]);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&x);

@@ -3,23 +3,21 @@
 
 enum { BLOCK_X = 4, SPAN = 2 };
 
-typedef int32_t vec_mask __attribute__((vector_size(4 * W), aligned(4), may_alias));
-
 /* What `so_far` is with one more element. */
-PTIR_INLINE vec combined(vec so_far, vec x, vec weight, int kind)
+PTIR_INLINE floats combined(floats so_far, floats x, floats weight, int kind)
 {
     if (kind == PTIR_WEIGHTED)
         return so_far + x * weight;
     if (kind == PTIR_SUM)
         return so_far + x;
-    vec_mask keep = (kind == PTIR_MAX ? so_far > x : so_far < x) | (so_far != so_far);
-    return (vec)(((vec_mask)so_far & keep) | ((vec_mask)x & ~keep));
+    ints keep = (kind == PTIR_MAX ? so_far > x : so_far < x) | (so_far != so_far);
+    return (floats)(((ints)so_far & keep) | ((ints)x & ~keep));
 }
 
 /* Loads of a vector, or of the `some` channels that are left. */
-PTIR_INLINE vec some_of(const float *from, size_t some)
+PTIR_INLINE floats some_of(const float *from, size_t some)
 {
-    vec v = {0};
+    floats v = {0};
     memcpy(&v, from, some * sizeof *from);
     return v;
 }
@@ -32,10 +30,10 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
     static const float zeros[SPAN * W];
     const float nothing = kind == PTIR_MAX ? -INFINITY : kind == PTIR_MIN ? INFINITY : 0.0f;
     ptrdiff_t left = (ptrdiff_t)(j * x->stride[1]) - x->low[1], apart = (ptrdiff_t)x->stride[1] * x->column;
-    vec sum[BLOCK_X][SPAN];
+    floats sum[BLOCK_X][SPAN];
     for (int i = 0; i < count; i++)
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = (vec){0} + nothing;
+            sum[i][v] = (floats){0} + nothing;
     for (size_t s = 0; s < x->window[0]; s++) {
         ptrdiff_t line = top + (ptrdiff_t)(s * x->dilation[0]);
         int is_there = line >= 0 && line < (ptrdiff_t)x->extent[0];
@@ -48,12 +46,12 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
                 continue;
             for (int v = 0; v < vectors; v++) {
                 int whole = v < vectors - 1 || last == W;
-                vec w = {0};
+                floats w = {0};
                 if (kind == PTIR_WEIGHTED)
-                    w = whole ? *(const vec *)(weight + v * W) : some_of(weight + v * W, last);
+                    w = whole ? *(const floats *)(weight + v * W) : some_of(weight + v * W, last);
                 for (int i = 0; i < count; i++) {
                     const float *p = from + i * next + v * W;
-                    sum[i][v] = combined(sum[i][v], whole ? *(const vec *)p : some_of(p, last), w, kind);
+                    sum[i][v] = combined(sum[i][v], whole ? *(const floats *)p : some_of(p, last), w, kind);
                 }
             }
         }
