@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges.onnx.extents import Extent, as_dims, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def _cast(node: Node, x: Any, *like: Any) -> Any:
     target = dtype_of(node.attr("to"))
     if x.dtype == object:
         return x if target is SI64 else None
-    if x.dtype.kind not in "iub" or target.bits < 8 or (x.dtype.kind != "b" and target.is_integer and target.bits < 32):
+    if target not in (F32, F64, SI32, SI64, I1) or x.dtype.kind not in "iubf":
+        return None
+    if x.dtype.kind == "f" and target.is_integer and not (np.abs(x) < 2.0**31).all():
         return None
     return x.astype(numpy_of(target))
 

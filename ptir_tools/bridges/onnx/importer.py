@@ -337,9 +337,11 @@ class Importer:
             raise refused(f"{proto.op_type} has no function body for operator set {opset}")
         plain = onnx.NodeProto()
         plain.CopyFrom(proto)
-        for k, a in enumerate(proto.attribute):
-            if a.ref_attr_name and (value := scope.attrs.get(a.ref_attr_name)) is not None:
-                plain.attribute[k].CopyFrom(onnx.helper.make_attribute(a.name, value))
+        if any(a.ref_attr_name for a in proto.attribute):
+            del plain.attribute[:]
+            given = [(a, scope.attrs.get(a.ref_attr_name) if a.ref_attr_name else a) for a in proto.attribute]
+            made = (x if x is a else onnx.helper.make_attribute(a.name, x) for a, x in given if x is not None)
+            plain.attribute.extend(made)
         made = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
         return onnx.FunctionProto.FromString(made)
 

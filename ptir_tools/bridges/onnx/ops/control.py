@@ -149,6 +149,9 @@ def loop(node: Node) -> list[Datum]:
         if unrolled is not None:
             return unrolled
     if stacked:
+        for i in (0, 1):
+            if isinstance(node.datum(i), Tensor):
+                node.known(i)
         raise refused("the number of steps of a Loop with stacked outputs depends on data")
     return _while(node, body, count, condition)
 

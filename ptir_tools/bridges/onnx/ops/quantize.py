@@ -40,7 +40,7 @@ def rounded(x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
 def quantize(node: Node) -> Tensor:
     """`saturate(round(x / scale) + zero)`."""
     x, scale = node[0], node[1]
-    a = axis(node.attr("axis"), max(x.rank, 2)) if x.rank else 0
+    a = axis(node.attr("axis", 1), max(x.rank, 2)) if x.rank else 0
     block = node.attr("block_size", 0)
     target = node[2].dtype if node.has(2) else node.dtype("output_dtype", UI8)
     precision = node.dtype("precision", scale.dtype)
@@ -57,7 +57,7 @@ def quantize(node: Node) -> Tensor:
 def dequantize(node: Node) -> Tensor:
     """`(x - zero) * scale`."""
     x, scale = node[0], node[1]
-    a = axis(node.attr("axis"), max(x.rank, 2)) if x.rank else 0
+    a = axis(node.attr("axis", 1), max(x.rank, 2)) if x.rank else 0
     block = node.attr("block_size", 0)
     target = node.dtype("output_dtype", scale.dtype)
     number = x.cast(F32) if x.dtype is not F32 else x

@@ -396,8 +396,10 @@ def dropout(node: Node) -> list[Tensor]:
     x = node[0]
     training = node.datum(2)
     ratio = node.datum(1)
-    if isinstance(training, Tensor) or (training is not None and bool(training.reshape(()))):
-        if isinstance(ratio, Tensor) or ratio is None or float(ratio.reshape(())) != 0:
+    training = node.known(2) if isinstance(training, Tensor) else training
+    if training is not None and bool(training.reshape(())):
+        ratio = node.known(1) if isinstance(ratio, Tensor) else ratio
+        if ratio is None or float(ratio.reshape(())) != 0:
             raise refused("Dropout in training mode draws random numbers of its own")
     return [x, node.constant(True).broadcast_to(x.shape)] if node.wants(1) else [x]
 
