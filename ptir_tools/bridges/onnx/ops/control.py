@@ -41,7 +41,10 @@ def _attempt(node: Node) -> Iterator[Diagnostics]:
     importer.diagnostics = mine
     try:
         with node.block.whole():
-            yield mine
+            try:
+                yield mine
+            except type(importer.poisoned):
+                raise _Failed(mine) from None
             if mine.errors:
                 raise _Failed(mine)
     finally:

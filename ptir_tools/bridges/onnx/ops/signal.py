@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, pad
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, handles, numpy_of, refused, stretched
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -28,7 +28,9 @@ def _times(x: Tensor, a: int, matrix: Any) -> Tensor:
 
 
 def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Tensor:
-    """The transform of length `n` along axis `a` of x […, 1 or 2], whose last axis has real and imaginary parts."""
+    """The transform of length `n` along axis `a` of x […, 1 or 2], whose last axis has real and imaginary parts; in f64."""
+    if x.dtype is not F64:
+        return transformed(x.cast(F64), a, n, inverse, onesided).cast(x.dtype)
     complex_ = x.shape[-1] == 2
     extent = x.shape[a]
     if not isinstance(extent, int):
