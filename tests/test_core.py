@@ -18,7 +18,7 @@ from ptir_tools.core.opdef import OPS, PURE, create, exact, op
 from ptir_tools.core.source import Source, Span, pack, pack_json
 from ptir_tools.core.symbols import bind, specialize, symbols
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, TensorType, leaves, sym, tensor, tuple_of
-from ptir_tools.core.verify import compatible, verify
+from ptir_tools.core.verify import verify
 
 Many = tuple[Any, ...]
 
@@ -194,8 +194,8 @@ def test_results_are_checked_against_the_declaration() -> None:
 
 
 def test_unknown_extents_fit_any() -> None:
-    assert compatible(tensor(F32, (sym("N"),)), tensor(F32, (UNKNOWN,)))
-    assert not compatible(tensor(F32, (sym("N"),)), tensor(F32, (sym("M"),)))
+    assert tensor(F32, (sym("N"),)).accepts(tensor(F32, (UNKNOWN,)))
+    assert not tensor(F32, (sym("N"),)).accepts(tensor(F32, (sym("M"),)))
 
 
 def test_symbols_are_bound_and_inferred() -> None:

@@ -26,10 +26,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system 
 Ptir = Callable[..., Ran]
 
 
-KNOWN = pytest.mark.xfail(strict=True, reason="pto-infer-tile-info puts tiles where an op that reads them does not take them")
-
-
-@pytest.mark.parametrize("ir", [pytest.param(ir, marks=KNOWN) if ir == "pto" else ir for ir in fuzz.generators()])
+@pytest.mark.parametrize("ir", fuzz.generators())
 def test_a_share_of_the_campaign_finds_nothing(ir: str) -> None:
     report = campaign(Campaign((ir,), seed=20_000, count=50, oracle=judged if ir == "ptir" else None, reduce=False))
     assert report.cases[ir] == 50 and report.probes[ir] > 50 * 5

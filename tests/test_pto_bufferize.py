@@ -280,7 +280,6 @@ def test_random_programs_give_the_same_bits(part):
         generated(seed, *PLAIN)
 
 
-@pytest.mark.xfail(strict=True, reason="a program that has events before addresses does not always run after pto-bufferize")
 def test_random_programs_with_events_give_the_same_bits():
     for seed in range(130, 170):
         generated(seed, "pto-insert-events,pto-bufferize")

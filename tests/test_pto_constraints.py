@@ -118,8 +118,8 @@ def test_only_what_may_be_in_acc_is_stored_to_other_elements(makes):
     end = f"pto.tile.store {'%t' if makes == 'load' else '%u'}, %o[0, 0] : {half}, tile<16x16xf32>"
     if makes == "store":
         operands = "tile<16x16xf16>"
-        lines = [f"%u = pto.tile.matmul %l, %l : {operands}, {operands} -> tile<16x16xf32>"]
-    found = codes(module(f"%a: {f32}, %o: {half}, %l: tile<16x16xf16>", *lines, end))
+        lines = [f"%u = pto.tile.matmul %l, %r : {operands}, {operands} -> tile<16x16xf32>"]
+    found = codes(module(f"%a: {f32}, %o: {half}, %l: tile<16x16xf16>, %r: tile<16x16xf16>", *lines, end))
     assert found == ([] if makes == "store" else ["TypeMismatch"])
 
 

@@ -15,12 +15,13 @@ from itertools import count
 
 from ptir_tools.core.ir import Op, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
-from ptir_tools.core.types import EventType, TileType, event
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
 from ptir_tools.dialects.pto.places import Places
+from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.dialects.pto.windows import Access, access_of, overlap, placed
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -126,8 +127,13 @@ class _Block:
             yield _Touch(task, access_of(op), "store" in op.defn.short)
         for values, writes in ((op.operands, False), (op.results, True)):
             for v in values if self.placed else ():
-                if isinstance(v, Value) and v in self.placed:
+                if isinstance(v, Value) and v in self.placed and not (writes and self.stays(op, v)):
                     yield _Touch(task, self.placed[v], writes)
+
+    def stays(self, op: Op, v: Value) -> bool:
+        """Whether `v` is the bytes of the operand, which lies where it does."""
+        source = self.placed.get(op.operands[0]) if op.defn.short in SAME_BYTES else None  # type: ignore[arg-type]
+        return source is not None and source.root is self.placed[v].root and source.starts == self.placed[v].starts
 
     def conflicts(self, touch: _Touch) -> Iterator[_Task]:
         """The tasks of earlier accesses that `touch` must follow."""

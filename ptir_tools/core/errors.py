@@ -19,7 +19,7 @@ from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, leaves, tuple_of
+from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 
 if TYPE_CHECKING:
     import ml_dtypes
@@ -103,7 +103,7 @@ Rule = Callable[[Step], list[Error]]
 
 def leaf_dtypes(t: Type) -> list[DType]:
     """The dtypes of a type's leaves."""
-    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, (TensorType, ScalarType, MemRefType))]
+    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, NumericType)]
 
 
 def _wide(x: Any) -> Any:
@@ -383,8 +383,8 @@ def through(pipeline: str) -> Rule:
 
 
 def multiplied(step: Step) -> list[Error]:
-    """Products of elements of the operand: relative errors add up, and each multiplication rounds in the accumulator. Anything may
-    come where, in some order, a partial product overflows or loses digits below the normal numbers."""
+    """Products of elements of the operand: relative errors add up, and each multiplication rounds in the accumulator. Anything
+    may come where, in some order, a partial product overflows or loses digits below the normal numbers."""
     dtype = step.dtypes[0]
     if not dtype.precision:
         return discrete(step)
@@ -400,12 +400,14 @@ def multiplied(step: Step) -> list[Error]:
     info = _info(F64 if step.accumulator < ACCUMULATED else F32)
     high, low = summed(np.maximum(logs, 0), 2.0**-8), summed(np.maximum(-logs, 0), 2.0**-8)
     leaves = ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
-    error = np.where(np.isfinite(most), most - total + count * step.accumulator * most, np.where(np.isfinite(total), np.inf, 0))
+    off = most - total + count * step.accumulator * most
+    error = np.where(np.isfinite(most), off, np.where(np.isfinite(total), np.inf, 0))
     return [np.where(leaves, np.inf, _accumulated(step, np.where(np.isnan(error), 0, error), total))]
 
 
 def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
-    """Places of the largest (or smallest) elements along the attribute `axis`, in leaf `places`; leaf 0 of two has the elements."""
+    """Places of the `largest` elements along the attribute `axis`, or the smallest, in leaf `places`; leaf 0 of two has the
+    elements."""
 
     def rule(step: Step) -> list[Error]:
         x, e = arrays.widen(step.operands[0]), step.errors[0]

@@ -19,12 +19,15 @@ from ptir_tools.dialects.sniff import beginning, sniff, sniff_bytes
 if TYPE_CHECKING:
     import filecmp
 
+    from ptir_tools.dialects import foreign
     from ptir_tools.dialects.ptir.gptrs import trace
 else:
     filecmp = lazy("filecmp")
+    foreign = lazy("ptir_tools.dialects.foreign")
     trace = lazy("ptir_tools.dialects.ptir.gptrs.trace")
 
 BOM = "\ufeff"
+_LIKE_MLIR = "pto"  # text that begins so may be another dialect of MLIR
 
 
 def program_file(path: str) -> str:
@@ -79,6 +82,9 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
     diagnostics.source = source
     if bad is None:
         return source
+    if form is None and (other := foreign.foreign(data)) is not None:
+        diagnostics.error("UnknownFormat", f"this is {other.name}, not a text that can be read", help=other.help)
+        return None
     at = len(data[: bad.start].decode("utf-8").removeprefix(BOM).replace("\r\n", "\n"))
     message = f"byte 0x{data[bad.start]:02x} at offset {bad.start} is not UTF-8"
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -91,10 +97,20 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
 
 def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     """The format of `source`, or None after reporting `UnknownFormat`."""
-    if (found := sniff(source.text) if source.data is None else sniff_bytes(source.data)) is not None:
+    if source.data is not None:
+        return sniff_bytes(source.data)
+    found = sniff(source.text)
+    if found not in (None, _LIKE_MLIR):
+        return found
+    first = beginning(source.text)
+    if (other := foreign.foreign(source.text.encode("utf-8", "surrogatepass"))) is not None:
+        span = Span(first, max(first, source.text.find("\n", first)))
+        diagnostics.error("UnknownFormat", f"this is {other.name}", span, help=other.help)
+        return None
+    if found is not None:
         return found
     names = ", ".join(e.name for e in FORMATS.values() if e.readable)
-    at = beginning(source.text)
+    at = first
     what = "begins like no known format" if at < len(source.text) else "is empty"
     diagnostics.error("UnknownFormat", f"the text {what}", Span(at, at), help=f"say what it is with --from FORMAT: {names}")
     return None

@@ -34,7 +34,9 @@ def sniff(text: str) -> str | None:
 
 
 def sniff_bytes(data: bytes) -> str | None:
-    """The name of the binary format that `data` is in, or None."""
+    """The name of the binary format that `data` is in, or None. None of them begins like a text."""
+    if data[:1] >= b" " or data[:1] in (b"", b"\n", b"\r", b"\t"):
+        return None
     return next((entry.name for entry in FORMATS.values() if entry.binary is not None and entry.binary(data)), None)
 
 

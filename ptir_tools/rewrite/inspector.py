@@ -12,7 +12,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import NOBODY, Element, Op, Operand, Region, Value
 from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
-from ptir_tools.core.verify import compatible, names_extents
+from ptir_tools.core.verify import names_extents
 from ptir_tools.rewrite.order import Order
 from ptir_tools.rewrite.uses import User, Uses, operands_of, value_named
 
@@ -173,7 +173,7 @@ class Inspector:
         if len(inferred) != len(op.results):
             return f"{op.name} has {len(op.results)} results for {len(inferred)}"
         for v, t in zip(op.results, inferred, strict=True):
-            if not (t is UNTYPED or compatible(v.type, t) or (MEASURES in op.defn.traits and names_extents(v.type, t))):
+            if not (t is UNTYPED or v.type.accepts(t) or (MEASURES in op.defn.traits and names_extents(v.type, t))):
                 return f"{op.name} %{v.name} is {v.type}, its rule gives {t}"
         return None
 

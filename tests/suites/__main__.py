@@ -18,7 +18,9 @@ def main() -> int:
     parser.add_argument("--native", type=int, default=10, metavar="N", help="every N-th case runs on native, too; 0 is never")
     parser.add_argument("-v", "--verbose", action="store_true", help="name the cases that are refused")
     asked = parser.parse_args()
-    suite = importlib.import_module(f"tests.suites.{asked.suite}_nodes" if asked.suite == "onnx" else f"tests.suites.{asked.suite}")
+    suite = importlib.import_module(
+        f"tests.suites.{asked.suite}_nodes" if asked.suite == "onnx" else f"tests.suites.{asked.suite}"
+    )
     report = suite.run(asked.k, asked.every, asked.native)
     print("\n".join(report.lines(asked.verbose)))
     return 1 if report.wrong or report.errors else 0

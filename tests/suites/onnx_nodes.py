@@ -65,7 +65,9 @@ def run(part: str = "", every: int = 1, native: int = 10) -> Report:
 def _one(case: Any, report: Report, engines: tuple[str, ...]) -> None:
     try:
         for inputs, outputs in case.data_sets:
-            inputs, outputs = ([onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in xs] for xs in (inputs, outputs))
+            inputs, outputs = (
+                [onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in xs] for xs in (inputs, outputs)
+            )
             if any(not isinstance(x, (np.ndarray, np.generic)) or x.dtype.kind in "OSUT" for x in (*inputs, *outputs)):
                 report.refused[case.name] = "strings, sequences and optionals"
                 return

@@ -18,7 +18,7 @@ else:
     onnx = lazy("onnx")
     importer = lazy("ptir_tools.bridges.onnx.importer")
 
-INSTALL = "this is ONNX: pip install '.[onnx]'"
+INSTALL = "this is an ONNX model; install what reads it: pip install 'ptir-tools[onnx]'"
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:

@@ -20,36 +20,6 @@ def _is_text(text: str, start: int) -> bool:
     return header is not None and header["open"] is not None
 
 
-def _is_onnx(data: bytes) -> bool:
-    """Whether `data` are the fields of a protobuf message as ONNX numbers those of a model, a graph (7) among them."""
-    at, seen, end = 0, set(), len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        field, kind = tag >> 3, tag & 7
-        if (field, kind) not in _MODEL:
-            return False
-        size, at = _varint(data, at)
-        at += size if kind == 2 else 0
-        seen.add(field)
-        if at > end and field != 7:  # the graph may be cut short: its reader says so
-            return False
-    return 7 in seen
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The variable-length integer at a place, and the place after it; what ends early is cut off."""
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
-        if byte < 128:
-            break
-    return value, at
-
-
-# The fields of onnx.ModelProto by number and wire type.
-_MODEL = {(1, 0), (5, 0), *((n, 2) for n in (2, 3, 4, 6, 7, 8, 14, 20, 25, 26))}
-
 DIALECT = Dialect(
     name="ptir",
     specification="PTIR backend contract (https://github.com/Lallapallooza/gpt.rs)",
@@ -63,7 +33,9 @@ DIALECT = Dialect(
             lines_before=lambda _: 1,
         ),
         FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
-        FormatEntry("onnx", "ptir_tools.bridges.onnx.format", suffix=".onnx", binary=_is_onnx),
+        FormatEntry(
+            "onnx", "ptir_tools.bridges.onnx.format", suffix=".onnx", binary=late("ptir_tools.dialects.foreign", "is_onnx")
+        ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
     declares=f"{_HERE}.ops",

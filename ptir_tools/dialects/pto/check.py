@@ -6,16 +6,17 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Program, collector_paused
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.verify import compatible
-from ptir_tools.dialects.pto import capacity, hazards, legality
+from ptir_tools.dialects.pto import capacity, hazards, info, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Calls agree with what they call, the target allows every op, every asynchronous result is waited for."""
+    """Calls agree with what they call, every tile has one location, the target allows every op, every asynchronous result is waited for."""
     before = diagnostics.errors
     calls(program, diagnostics)
+    for function in program.functions:
+        info.check(function, diagnostics)
     target = target_of(program, options, diagnostics)
     if target is not None:
         for function in program.functions:
@@ -54,7 +55,7 @@ def _call(op: Op, callee: Function | None) -> None:
         require(same, "TypeMismatch", f"@{callee.name} has {len(theirs)} {what}, the call {len(mine)}")
         for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
             wrong = f"{what}[{i}] is {type_text(a)}, @{callee.name} has {type_text(b)}"
-            require(compatible(b, a), "TypeMismatch", wrong)
+            require(b.accepts(a), "TypeMismatch", wrong)
 
 
 def _reaches(graph: dict[str, set[str]], start: str, goal: str) -> bool:

@@ -18,14 +18,14 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Operand, Program, Value
-from ptir_tools.core.types import EventType, TileType
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
-from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.traces import Role, Walk
+from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
 Clock = tuple[Number, ...]
@@ -401,13 +401,20 @@ class _Run(Walk):
             self.known[v] = ((ALWAYS, tile),)
             if tile.home is None:
                 continue
-            if op.defn.short == "tile.reshape":  # the same bytes under another type
+            if self.stays(op, tile.home):  # the same bytes under another type
                 self.lies(tile)
                 continue
             self.memory(_Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
             self.occupy(tile, op)
             if scratch is not None and overlap(tile.home, on_chip_bytes("Vec", *scratch)):
                 self.overwritten(op, op, v, True, True)
+
+    def stays(self, op: Op, home: Access) -> bool:
+        """Whether the result at `home` is the bytes of the operand, which an op that only renames them leaves where they are."""
+        if op.defn.short not in SAME_BYTES:
+            return False
+        sources = [tile.home for _, tile in self.options(op.operands[0])]
+        return any(x is not None and x.root is home.root and x.starts == home.starts for x in sources)
 
     def home(self, v: Value) -> Access | None:
         """Where a tile lies, as far as it is bound to an address."""

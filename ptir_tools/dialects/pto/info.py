@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value
-from ptir_tools.core.types import TileType, tile
 from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
+from ptir_tools.dialects.pto.types import TileType, tile
 
 # Where the result of an op is; everything else computes in Vec.
 _RESULTS = {
@@ -19,11 +20,19 @@ _RESULTS = {
     "tile.matmul.acc": "Acc",
     "tile.matmul.bias": "Acc",
 }
-_FROM_MAT = ("tile.mov.m2l", "tile.mov.m2r", "tile.mov.m2b", "tile.mov.m2s", "tile.extract")
 SAME_BYTES = ("tile.reshape",)  # ops whose result is the bytes of operand 0, which stays
 
-# Operands whose place an op fixes: a value without a location that is used so is there.
+# Operands whose place an op fixes, the first ones: a value without a location that is used so is there.
 _OPERANDS = {
+    "tile.mov.m2l": ("Mat",),
+    "tile.mov.m2r": ("Mat",),
+    "tile.mov.m2b": ("Mat",),
+    "tile.mov.m2s": ("Mat",),
+    "tile.mov.a2v": ("Acc",),
+    "tile.mov.v2v": ("Vec",),
+    "tile.mov.fp": ("Acc", "Scale"),
+    "tile.store.fp": ("Acc", "Scale"),
+    "tile.extract": ("Mat",),
     "tile.matmul": ("Left", "Right"),
     "tile.matmul.acc": ("Acc", "Left", "Right"),
     "tile.matmul.bias": ("Left", "Right", "Bias"),
@@ -76,7 +85,22 @@ def _location(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[V
 
 def fixed(short: str) -> tuple[tuple[str, ...], str | None]:
     """Where an op wants its operands, the first ones, and where its result is; empty and None where it leaves that open."""
-    return ("Mat",) if short in _FROM_MAT else _OPERANDS.get(short, ()), _RESULTS.get(short)
+    return _OPERANDS.get(short, ()), _RESULTS.get(short)
+
+
+def check(function: Function, diagnostics: Diagnostics) -> None:
+    """Report tiles that one op puts, or needs, in one location and another op in another."""
+    if not any(op.defn.short in _OPERANDS for op in function.ops()):
+        return
+    made = infer(function)
+    for op in function.ops():
+        for i, (x, place) in enumerate(zip(op.operands, _OPERANDS.get(op.defn.short, ()), strict=False)):
+            if isinstance(x, Value) and x in made and made[x].loc != place:
+                name = op.defn.short.removeprefix("tile.")
+                message = f"operand {i} of {name} must be loc={place}, and %{x.name} is in {made[x].loc}"
+                labels = [(x.op.loc, "made here")] if x.op is not None else []
+                diagnostics.error("InvalidLocation", message, op.loc, labels=labels, help="move it there, or load it twice")
+                break
 
 
 def _uses(function: Function) -> dict[Value, set[str]]:
@@ -84,8 +108,7 @@ def _uses(function: Function) -> dict[Value, set[str]]:
     found: dict[Value, set[str]] = {}
     for op in function.ops():
         short = op.defn.short
-        places = ("Mat",) if short in _FROM_MAT else _OPERANDS.get(short, ())
-        for x, place in zip(op.operands, places, strict=False):
+        for x, place in zip(op.operands, _OPERANDS.get(short, ()), strict=False):
             if isinstance(x, Value):
                 found.setdefault(x, set()).add(place)
     return found

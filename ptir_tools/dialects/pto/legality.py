@@ -7,12 +7,11 @@ from functools import cache
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TileType
 from ptir_tools.dialects.pto import constraints
 from ptir_tools.dialects.pto.info import box_of, extents, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import TileType, type_text
 
 Tiles = dict[Value, TileType]
 _MATMUL = ("tile.matmul", "tile.matmul.acc", "tile.matmul.bias")

@@ -25,12 +25,12 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE
-from ptir_tools.core.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,8 +138,9 @@ class Machine:
     def _perform(self, task: Task) -> None:
         self.pending[task.pipe].popleft()
         task.done = True
+        action, task.action, task.waits = task.action, _nothing, ()  # what is done holds on to nothing
         try:
-            task.action()
+            action()
         except Violation:
             self.context.failed = self.context.failed or task.op
             raise
@@ -159,6 +160,14 @@ class Machine:
             self.issued = join(self.issued, self.last[i])
         while tails := [self.pending[i][-1] for i in chosen if self.pending[i]]:
             self.complete(max(tails, key=lambda t: t.number))
+
+    def close(self) -> None:
+        """Let go of all memory, which holds on to itself in rings."""
+        for space in self.spaces.values():
+            space.tiles.clear()
+        for rest in (self.spaces, self.memories, *self.pending):
+            rest.clear()
+        self.context.state = None
 
     # Memory
 
@@ -239,7 +248,8 @@ class Machine:
             tile.storage.marks.name = f"%{value.name}"
             if (by := self.bindings.get(value)) is not None and (address := self._number(by.operands[1])) is not None:
                 self.bind(tile, value, address, by)
-            self.touch(task, clock, tile.storage.marks, tile.cells, True)
+            if not tile.shared:  # else it writes nothing: its bytes are there
+                self.touch(task, clock, tile.storage.marks, tile.cells, True)
 
     def touch(self, task: Task, clock: Clock, marks: Marks, part: Part, writes: bool, maker: Op | None = None) -> None:
         """One access: report what it races with, and note it."""
@@ -307,6 +317,10 @@ class Machine:
             return (np.frombuffer(raw, np.uint8).astype(np.float32) / 16 - 8).reshape(values.shape).astype(values.dtype)
         floats = values.dtype.kind not in "iub" and not values.dtype.name.startswith(("int", "uint"))
         return np.full(values.shape, np.nan if self.undef != "zero" and floats else 0, values.dtype)
+
+
+def _nothing() -> None:
+    """The action of a task that is done."""
 
 
 def _blocks(block: Region) -> Iterator[Region]:

@@ -11,20 +11,10 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.opdef import SEGMENTS, OpDef, operand_type
-from ptir_tools.core.types import (
-    UNKNOWN,
-    EventType,
-    MemRefType,
-    ScalarType,
-    Shape,
-    TensorType,
-    TileType,
-    Type,
-)  # fmt: skip
-from ptir_tools.core.verify import same_extents
+from ptir_tools.core.types import UNKNOWN, Shape, TensorType, Type, same_extents
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.pipes import producers
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, type_text
 
 Types = tuple[Type, ...]
 EVENT_IDS = 8  # per ordered pair of pipes

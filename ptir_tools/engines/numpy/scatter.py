@@ -148,9 +148,12 @@ def _scatter_add(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
 
 
 def _components(op: Op, indices: Array) -> list[Array]:
-    """The components of the indices, each an array over the windows."""
+    """The components of the indices, each a view of them over the windows."""
     at = vector_dim(op.attr("index_vector_dim"), indices.ndim)
-    return [indices] if at == indices.ndim else list(np.moveaxis(indices, at, 0))
+    if at == indices.ndim:
+        return [indices]
+    moved = np.moveaxis(indices, at, 0)
+    return [moved[i, ...] for i in range(len(moved))]  # `...`: a view of one element, too, is an array
 
 
 def _start(

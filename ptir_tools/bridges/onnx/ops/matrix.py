@@ -68,7 +68,9 @@ def einsum(node: Node) -> Tensor:
         out = right.replace("...", dots)
     else:
         count = Counter("".join(terms))
-        out = "".join(sorted(c for c in count if c.isdigit())) + "".join(sorted(c for c in count if count[c] == 1 and c.isalpha()))
+        out = "".join(sorted(c for c in count if c.isdigit())) + "".join(
+            sorted(c for c in count if count[c] == 1 and c.isalpha())
+        )
     pairs = [_simple(x, t, out, terms, k) for k, (x, t) in enumerate(zip(xs, terms, strict=True))]
     x, term = pairs[0]
     for k, (y, other) in enumerate(pairs[1:], 1):

@@ -133,9 +133,7 @@ def group_norm(node: Node) -> Tensor:
     y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)
     scale, bias = wide(node[1]), wide(node[2])
     if node.opset < 21:
-        scale, bias = (
-            stretched(v.reshape([groups, 1]), (groups, channels // groups)).reshape([channels]) for v in (scale, bias)
-        )
+        scale, bias = (stretched(v.reshape([groups, 1]), (groups, channels // groups)).reshape([channels]) for v in (scale, bias))
     return back(y * _per_channel(scale, x) + _per_channel(bias, x), node[0])
 
 

@@ -158,8 +158,7 @@ def conv_transpose(node: Node) -> Tensor:
         zero = [0] * x.rank
         spread = x.pad(zero, zero, interior=[0, 0, *(s - 1 for s in strides)], pad_value=0)
     whole = [
-        ((k - 1) * d - low, (k - 1) * d - high + e)
-        for k, d, (low, high), e in zip(kernel, dilations, pads, extra, strict=True)
+        ((k - 1) * d - low, (k - 1) * d - high + e) for k, d, (low, high), e in zip(kernel, dilations, pads, extra, strict=True)
     ]
     channels, each, *taps = w.shape
     assert isinstance(channels, int) and isinstance(each, int)

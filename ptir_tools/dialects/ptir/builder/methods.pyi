@@ -46,7 +46,7 @@ class TensorMethods:
         """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
 
     def atan2(self, x: Tensor | Number) -> Tensor:
-        """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension."""
+        """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
 
     def atanh(self) -> Tensor:
         """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
@@ -412,7 +412,7 @@ class BlockMethods:
         """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
 
     def atan2(self, y: Tensor | Number, x: Tensor | Number) -> Tensor:
-        """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension."""
+        """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
 
     def atanh(self, x: Tensor) -> Tensor:
         """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""

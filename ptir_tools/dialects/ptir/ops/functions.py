@@ -154,7 +154,7 @@ def atan(x: Array, *, result: Result) -> Array:
     inplace=InPlace("float-ufunc", "arctan2"),
 )
 def atan2(y: Array, x: Array, *, result: Result) -> Array:
-    """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension.
+    """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension.
 
     DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
     """
@@ -302,7 +302,7 @@ def _pow(x: Array, y: Array) -> Array:
     if x.dtype.kind not in "iu":
         return np.asarray(np.power(x, y))
     inverse = np.where((x == 1) | ((x.astype(np.int64) == -1) & (y % 2 == 0)), 1, np.where(x.astype(np.int64) == -1, -1, 0))
-    return np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0)))
+    return np.asarray(np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0))))
 
 
 @op(

@@ -10,11 +10,11 @@ from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Maybe, Trait, op
-from ptir_tools.core.types import EventType, TensorType, TileType, Type, tensor
+from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import kit
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,13 +13,12 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Many, OpDef, op, operand_type
-from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
-from ptir_tools.core.verify import compatible, same_extents
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +61,7 @@ def check_view(op: Op) -> None:
         agrees = size is None or to.shape[d] in (size, UNKNOWN)
         require(agrees, "ShapeMismatch", f"size {size} in dimension {d}, the view is {type_text(to)}")
     inferred = view_type(parent, to.shape, offsets, steps)
-    if to.strides is not None and not compatible(memref(to.dtype, to.shape, None, None, to.strides, to.offset), inferred):
+    if to.strides is not None and not memref(to.dtype, to.shape, None, None, to.strides, to.offset).accepts(inferred):
         message = f"the view has {type_text(inferred)}, declared {type_text(to)}"
         raise Violation("ShapeMismatch", message, help="strides are the memref's times the steps; an offset that varies is `?`")
 

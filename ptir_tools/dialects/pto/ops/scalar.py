@@ -13,10 +13,10 @@ from ptir_tools.core.facts import Asks
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASKS_NOTHING, COMMUTES, CONSTANT, PURE, op
-from ptir_tools.core.types import ScalarType, TensorType, Type, scalar
+from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import ScalarType, scalar, type_text
 
 if TYPE_CHECKING:
     import numpy as np

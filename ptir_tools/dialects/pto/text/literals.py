@@ -12,9 +12,9 @@ from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer as read_integer
-from ptir_tools.core.types import POISON, ScalarType, Type, tensor
+from ptir_tools.core.types import POISON, Type, tensor
 from ptir_tools.dialects.pto.names import inner
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import ScalarType, type_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.opdef import SEGMENTS, OpDef
-from ptir_tools.core.types import POISON, UNTYPED, EventType, MemRefType, TileType, Type, tile
-from ptir_tools.core.verify import agree as parts_agree
-from ptir_tools.core.verify import compatible
+from ptir_tools.core.types import POISON, UNTYPED, Type
+from ptir_tools.core.types import agree as parts_agree
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, Form, form_of
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, tile, type_text
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.pto.text.scope import Scope
@@ -141,7 +140,7 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
     """(operand group or attribute, type) for every type of the signature; a list may name one input or all of them."""
     inputs = [n for n in form.operands if n in groups for _ in groups[n]]
     if after is not None:
-        results = form.results or tuple(n for n in form.types if n in d.attr_index)
+        results = form.results or tuple(n for n in form.types if n in d.attr_index) or ("to",) * ("to" in d.attr_index)
         got = results[: len(after)]
         require(
             len(after) in (len(results), len(results) - (d.short == "tile.mrgsort")),
@@ -209,7 +208,7 @@ def shown(x: Operand) -> str:
 def agree(what: str, x: Operand, declared: Type) -> None:
     """The type that a use declares is the value's, as far as both say. Raises Violation."""
     actual = x.type if isinstance(x, (Value, Literal)) else UNTYPED
-    if actual in (POISON, UNTYPED) or declared is POISON or compatible(declared, actual):
+    if actual in (POISON, UNTYPED) or declared is POISON or declared.accepts(actual):
         return
     if isinstance(x, Literal) and rules.is_index(declared):
         return

@@ -11,12 +11,13 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, operand_type
 from ptir_tools.core.source import pack
-from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type, scalar
+from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
 from ptir_tools.dialects.pto.text.syntax import FunctionText, Statement
+from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 
 
 class Reader(Scope):

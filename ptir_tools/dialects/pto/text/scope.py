@@ -14,7 +14,7 @@ from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.syntax import Entry, Statement
-from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type
+from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
 
 if TYPE_CHECKING:
     from ptir_tools.grammars.parser import Token

@@ -10,7 +10,8 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.core.types import Type
+from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
 from ptir_tools.dialects.pto.types import type_text
@@ -145,12 +146,21 @@ def _signature(
     left = [type_text(t) for name in types for t in of(name)]
     if types == ("a", "b") and "to" in attrs and results is None:  # tile and scalar: the tile's type is the result's
         left = [type_text(attrs["to"] if isinstance(t, TileType) else t) for name in types for t in of(name)]
+    if results is None and "to" in types + ("to",) * (types == ("a", "b")) and "to" in attrs and _differ(groups, attrs["to"]):
+        left = [type_text(t) for name in groups if name not in ("valid", "wait") for t in of(name)]
+        results = ("to",)
     if results is None:
         return ", ".join(left + ([type_text(event)] if event is not None else []))
     made = [type_text(t) for name in results for t in of(name)]
     right = f"({', '.join(made)})" if len(made) > 1 else made[0]
     arrow = "->" if "event" in attrs else "to"  # conversions of scalars are spelled as in arith
     return f"{', '.join(left)} {arrow} {right}" + (f", {type_text(event)}" if event is not None else "")
+
+
+def _differ(groups: dict[str, Sequence[Operand]], to: TileType) -> bool:
+    """Whether one type cannot stand for the result and for every tile operand: they say different locations."""
+    tiles = [operand_type(x) for name, xs in groups.items() if name not in ("valid", "wait") for x in xs]
+    return any(isinstance(t, TileType) and not to.accepts(t) for t in tiles)
 
 
 # Ops with a form of their own
