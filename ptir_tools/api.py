@@ -11,6 +11,7 @@ from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Literal, Op, Program, clone
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
@@ -27,11 +28,16 @@ from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
+    from ptir_tools.bridges.onnx import format as onnx_format
+    from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.core.arrays import Array
+else:
+    onnx_format = lazy("ptir_tools.bridges.onnx.format")
+    torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "compile", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -128,6 +134,37 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
     path = reading.program_file(os.fspath(program))
     with open(path, "rb") as file:
         return reading.decode(file.read(), path, diagnostics, options.limits)
+
+
+def from_onnx(
+    model: Any,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    bind: Mapping[str, int] | None = None,
+    **options: Unpack[ReadOptions],
+) -> Program:
+    """The PTIR program of an ONNX model: the path of its file, or a `ModelProto`. Needs the extra `onnx`.
+
+    `constants` are inputs that are known: arrays by name, which the program then has not as parameters. `bind` gives symbols.
+    Raises Rejected naming every node that cannot be expressed, UsageError when the package is not installed, OSError.
+    """
+    diagnostics, chosen = Diagnostics(), Options(**options)
+    found = onnx_format.program(model, diagnostics, constants or {})
+    diagnostics.raise_if_errors()
+    symbols.bind(found, bind or {})
+    verify_program(found, diagnostics, chosen)
+    diagnostics.raise_if_errors()
+    return cast(Program, found)
+
+
+def from_torch(
+    module: Any, example_inputs: Sequence[Any], *, dynamic: Mapping[str, Any] | Sequence[Any] | None = None
+) -> Program:
+    """The PTIR program of a `torch.nn.Module`, exported in memory by `torch.onnx.export(dynamo=True)`. Needs the extra `torch`.
+
+    `dynamic` gives the dynamic axes as `dynamic_shapes` of torch. Raises Rejected, UsageError as `from_onnx`.
+    """
+    return from_onnx(torch_export.exported(module, tuple(example_inputs), dynamic))
 
 
 def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic, ...]:
