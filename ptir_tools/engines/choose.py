@@ -11,7 +11,7 @@ from ptir_tools.core.dialect import Executable
 from ptir_tools.core.ir import Function, Program, clone
 from ptir_tools.core.opdef import CALLS
 from ptir_tools.dialects.ptir.check import missing_payloads
-from ptir_tools.engines import native, reference
+from ptir_tools.engines import native, reference, xla
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import RunOptions
@@ -91,4 +91,5 @@ _ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {
     "auto": numpy_engine.Executable,
     "numpy": numpy_engine.Executable,
     "native": native.Executable,
+    "xla": xla.Executable,
 }

@@ -12,7 +12,7 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 
-ENGINES = ("reference", "numpy", "native")
+ENGINES = ("reference", "numpy", "native", "xla")
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
 
