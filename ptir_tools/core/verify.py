@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violation, operand, result
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
@@ -179,19 +179,24 @@ class _Walk:
             elif not v.type.accepts(t) and not (MEASURES in op.defn.traits and names_extents(v.type, t)):
                 code = "DynamicDimensionMismatch" if symbolic_clash(v.type, t) else self.codes.result_type
                 text = self.dialect.type_text
-                raise Violation(code, f"{op.defn.short} gives {text(t)}, declared {text(v.type)}")
+                message, shown = f"{op.defn.short} gives {text(t)}, declared {text(v.type)}", result(op.results.index(v))
+                raise Violation(code, message, at=shown, instead=text(t), was=text(v.type))
 
     def violation(self, violation: Violation, op: Op) -> None:
-        if (renamed := _RENAMED.get(violation.code)) is not None:
-            violation = Violation(getattr(self.codes, renamed), violation.message, help=violation.help, at=violation.at)
-        self.diagnostics.violation(violation, op.loc)
+        """Report `violation`. One that names no place is about the operand where there is one, else about what the op is."""
+        v = violation
+        at = v.at if v.at is not None else operand(0) if len(op.operands) == 1 else OP_NAME
+        code = getattr(self.codes, _RENAMED[v.code]) if v.code in _RENAMED else v.code
+        found = Violation(code, v.message, help=v.help, at=at, instead=v.instead, was=v.was, loc=v.loc, labels=v.labels)
+        self.diagnostics.violation(found, op.loc, op)
 
     def results(self, block: Region, visible: set[Value]) -> None:
         """Results are defined, and of the declared number and types."""
         at = block.return_loc or block.loc
         if block.result_types and len(block.results) != len(block.result_types):
             found, want = len(block.results), len(block.result_types)
-            self.diagnostics.error(self.codes.result_type, f"results returned: {found}, declared: {want}", at)
+            message, labels = f"results returned: {found}, declared: {want}", [(block.loc, "declared here")]
+            self.diagnostics.violation(Violation(self.codes.result_type, message, at=RETURNED, labels=labels), at)
             return
         for i, x in enumerate(block.results):
             try:

@@ -109,7 +109,7 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
         return None
     if found is not None:
         return found
-    names = ", ".join(e.name for e in FORMATS.values() if e.readable)
+    names = ", ".join(e.name for e in FORMATS.values() if e.readable and e.binary is None)
     at = first
     what = "begins like no known format" if at < len(source.text) else "is empty"
     diagnostics.error("UnknownFormat", f"the text {what}", Span(at, at), help=f"say what it is with --from FORMAT: {names}")

@@ -171,9 +171,12 @@ def split(node: Node) -> list[Tensor]:
 
 
 def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
-    """`count` elements from `start` along axis `a`."""
+    """`count` elements from `start` along axis `a`. PTIR slices only what has no symbolic extent: the rest takes by index."""
     if start == 0 and count == x.shape[a]:
         return x
+    if not x.tensor_type.is_static or not isinstance(count, int):
+        at = x.block.op("iota", [count], SI64, 0)
+        return taken(x, a, at + start if start else at)
     return x.slice([start if i == a else 0 for i in range(x.rank)], [count if i == a else d for i, d in enumerate(x.shape)])
 
 
@@ -245,7 +248,11 @@ def reversed_(x: Tensor, a: int) -> Tensor:
 
 def along(x: Tensor, a: int, places: Any) -> Tensor:
     """The elements at the known indices `places` along axis `a`."""
-    at = x.block.constant(np.asarray(places, np.int64))
+    return taken(x, a, x.block.constant(np.asarray(places, np.int64)))
+
+
+def taken(x: Tensor, a: int, at: Tensor) -> Tensor:
+    """The elements at the indices `at`, a vector, along axis `a`."""
     if a == 0:
         return x.take(at)
     order = [a, *(i for i in range(x.rank) if i != a)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Op
@@ -86,10 +86,10 @@ def segmented(
     kinds = ENUMERATIONS["SegmentKind"]
     attribute(kind in kinds, f"kind is one of {', '.join(kinds)}; got {kind}", "kind")
     want(data.dtype, NUMERIC if kind == "sum" else ORDERED)
-    want(ids.dtype, INDICES, "the segment operand")
-    require(data.rank >= 1, "OperandRankMismatch", f"segments are along axis 0, {data} has none")
-    require(ids.rank == 1, "OperandRankMismatch", f"the segment operand is a vector, got {ids}")
-    agree(data.shape[0], ids.shape[0], "OperandShapeMismatch", f"one segment per row of {data} is wanted, got {ids}")
+    want(ids.dtype, INDICES, "the segment operand", at=operand(1))
+    require(data.rank >= 1, "OperandRankMismatch", f"segments are along axis 0, {data} has none", at=operand(0))
+    require(ids.rank == 1, "OperandRankMismatch", f"the segment operand is a vector, got {ids}", at=operand(1))
+    agree(data.shape[0], ids.shape[0], "OperandShapeMismatch", f"one segment per row of {data} is wanted, got {ids}", operand(1))
     attribute(num_segments >= 0, f"num_segments {num_segments} is negative", "num_segments")
     accumulator(data.dtype, accum_dtype)
     return data.with_shape((num_segments, *data.shape[1:]))

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
@@ -59,8 +59,8 @@ def scatter_reduced(x: TensorType, indices: TensorType, updates: TensorType, *, 
     """Indices and updates of one shape, which is that of `x` but along `axis`; the result has the type of `x`."""
     attribute(reduce in _KINDS, f"reduce is one of {', '.join(_KINDS)}; got {reduce}", "reduce")
     want(x.dtype, _KINDS[reduce])
-    same_dtype(x, updates)
-    same_shape(indices, updates)
+    same_dtype(x, updates, of=(0, 2))
+    same_shape(indices, updates, of=(1, 2))
     along(x, indices, axis)
     return x
 
@@ -125,7 +125,8 @@ def _numbers(
 ) -> None:
     """XLA's constraints on scatter dimension numbers; `at` is the index vector's axis."""
     depth: Dim = 1 if at == indices.rank else indices.shape[at]
-    agree(depth, len(scattered), "InvalidAttributeValue", "scatter_dims_to_operand_dims has not an entry per index component")
+    name = "scatter_dims_to_operand_dims"
+    agree(depth, len(scattered), "InvalidAttributeValue", f"{name} has not an entry per index component", name)
     batch = [d for i, d in enumerate(indices.shape) if i != at]
     fits = updates.rank == len(batch) + len(window) and x.rank == len(window) + len(inserted)
     require(
@@ -133,14 +134,15 @@ def _numbers(
         "OperandRankMismatch",
         f"updates {updates} have {len(batch)} scatter axes and {len(window)} window axes; {x} has {len(window)} window axes "
         f"and {len(inserted)} inserted ones",
+        at=operand(2),
     )
     outer = [updates.shape[i] for i in range(updates.rank) if i not in window]
     for a, b in zip(outer, batch, strict=True):
-        agree(a, b, "OperandShapeMismatch", f"scatter axes of updates {updates} and indices {indices} differ")
+        agree(a, b, "OperandShapeMismatch", f"scatter axes of updates {updates} and indices {indices} differ", operand(2))
     kept = [d for i, d in enumerate(x.shape) if i not in inserted]
     for size, extent in zip((updates.shape[i] for i in sorted(window)), kept, strict=True):
         fits = not (isinstance(size, int) and isinstance(extent, int)) or size <= extent
-        require(fits, "OperandShapeMismatch", f"a window extent of updates {updates} is more than {x} has")
+        require(fits, "OperandShapeMismatch", f"a window extent of updates {updates} is more than {x} has", at=operand(2))
 
 
 @rule
@@ -156,8 +158,8 @@ def scatter_added(
 ) -> TensorType:
     """XLA's scatter; the result has the type of `x`."""
     want(x.dtype, NUMERIC)
-    want(indices.dtype, INDICES, "the index operand")
-    same_dtype(x, updates)
+    want(indices.dtype, INDICES, "the index operand", at=operand(1))
+    same_dtype(x, updates, of=(0, 2))
     window = axes_of(update_window_dims, updates.rank, "update_window_dims")
     inserted = axes_of(inserted_window_dims, x.rank, "inserted_window_dims")
     scattered = axes_of(scatter_dims_to_operand_dims, x.rank, "scatter_dims_to_operand_dims")

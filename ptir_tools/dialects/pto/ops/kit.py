@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, require, result
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
@@ -140,13 +140,13 @@ def same(*tiles: Type, to: TileType, **_: Any) -> None:
 def floats(*tiles: Type, to: TileType, **_: Any) -> None:
     """As `same`, of floats."""
     rules.same_tiles(to, *tiles)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())
 
 
 def integers(*tiles: Type, to: TileType, **_: Any) -> None:
     """As `same`, of integers."""
     rules.same_tiles(to, *tiles)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
 
 
 def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
@@ -159,10 +159,10 @@ def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
 def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:
     """As `tile_scalar`, of integers."""
     tile_scalar(a, b, to=to)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
 
 
 def tile_scalar_floats(a: Type, b: Type, *, to: TileType) -> None:
     """As `tile_scalar`, of floats."""
     tile_scalar(a, b, to=to)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())

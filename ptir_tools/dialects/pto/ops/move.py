@@ -216,7 +216,7 @@ kit.declare("reshape", reshape, reshaped, traits=MOVEMENT)
 def padded(x: Type, *, to: TileType, pad: str) -> None:
     """A result of the operand's type; a pad value."""
     rules.same_tiles(to, x)
-    require(pad in _PADS, "TypeMismatch", f"pad is {pad}, expected one of {', '.join(_PADS)}", at="pad")
+    rules.one_of("pad", pad, _PADS)
 
 
 _PADS = ("Zero", "Max", "Min")

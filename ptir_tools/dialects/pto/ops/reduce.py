@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Trait
@@ -174,8 +174,10 @@ kit.declare("expands", expands, filled, traits=Trait.NONE)
 def sequence(x: Type, *, to: TileType, descending: bool) -> None:
     """One row of integers; the scalar has its element type."""
     filled(x, to=to)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
-    require(all(d == 1 for d in to.shape[:-1]), "ShapeMismatch", f"the op's type is {type_text(to)}, expected one row")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
+    require(
+        all(d == 1 for d in to.shape[:-1]), "ShapeMismatch", f"the op's type is {type_text(to)}, expected one row", at=result()
+    )
 
 
 def ci(

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import Violation, nearest
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.dialects.pto import names
@@ -17,16 +17,23 @@ from ptir_tools.dialects.pto.types import event, memref, scalar, tile
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
 
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
+# What other systems call element types.
+_MEANT = {
+    "float": "f32", "float32": "f32", "fp32": "f32", "half": "f16", "float16": "f16", "fp16": "f16", "bfloat16": "bf16",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
+    "uint64": "u64", "bool": "i1", "int": "i32",
+}  # fmt: skip
 _PARTS = {"loc": names.loc_of, "layout": names.layout_of, "space": names.space_of}
 _CHOICES = {"loc": names.LOCS, "layout": names.LAYOUTS, "space": names.SPACES}
 
 
 class TypeSyntaxError(Violation):
-    """A type that cannot be read; `offset` is where in its text."""
+    """A type that cannot be read; `offset` and `width` are where in its text, `width` 0 up to its end."""
 
-    def __init__(self, message: str, offset: int, help: str | None = None) -> None:
-        super().__init__("ParseError", message, help=help)
+    def __init__(self, message: str, offset: int, help: str | None = None, width: int = 0, instead: str | None = None) -> None:
+        super().__init__("ParseError", message, help=help, instead=instead)
         self.offset = offset
+        self.width = width
 
 
 @cache
@@ -61,7 +68,10 @@ def _shape(token: Any) -> tuple[Any, Shape]:
     element = "x".join(parts[len(dims) :])  # there may be an x in its name
     if element not in names.DTYPES:
         known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
-        raise TypeSyntaxError(f"`{element}` is not an element type", token.start_pos, f"one of {known}")
+        meant = _MEANT.get(element.lower()) or nearest(element, names.DTYPES)
+        at = token.start_pos + str(token).rindex(element) if element in token else token.start_pos
+        help = None if meant else f"one of {known}"
+        raise TypeSyntaxError(f"`{element}` is not an element type", at, help, len(element), meant)
     return names.DTYPES[element], tuple(UNKNOWN if d == "?" else integer(d) for d in dims)
 
 
@@ -82,7 +92,8 @@ def _pairs(children: Iterable[Any], allowed: tuple[str, ...]) -> dict[str, Any]:
         key, value = pair.children
         if key not in allowed or key in found:
             what = "given twice" if key in found else f"unknown here (known: {', '.join(allowed)})"
-            raise TypeSyntaxError(f"`{key}` is {what}", key.start_pos)
+            meant = None if key in found else nearest(str(key), allowed)
+            raise TypeSyntaxError(f"`{key}` is {what}", key.start_pos, None, len(key), meant)
         found[str(key)] = _value(str(key), value)
     return found
 
@@ -103,8 +114,10 @@ def _value(key: str, value: Any) -> Any:
     if key == "scope" and canonical not in names.SCOPES:
         canonical = None
     if canonical is None:
-        choices = ", ".join(_CHOICES.get(key, names.SCOPES))
-        raise TypeSyntaxError(f"`{text}` is not a {key}", value.start_pos, f"one of {choices}")
+        choices = _CHOICES.get(key, names.SCOPES)
+        meant, at = nearest(text, choices), value.start_pos + max(str(value).find(text), 0)
+        help = None if meant else f"one of {', '.join(choices)}"
+        raise TypeSyntaxError(f"`{text}` is not a {key}", at, help, len(text), meant)
     return canonical
 
 

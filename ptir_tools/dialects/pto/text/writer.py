@@ -11,10 +11,9 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 STEP = "  "
 
