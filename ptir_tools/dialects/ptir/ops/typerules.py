@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ptir_tools.core.diagnostics import Place, Violation, operand, require
 from ptir_tools.core.diagnostics import attribute as place
-from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, SI64, DType, Kind
+from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, SI64, DType, Kind
 from ptir_tools.core.opdef import Derived
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 
@@ -58,10 +58,13 @@ BITS = _among("an integer or i1", Kind.BOOL, Kind.INT, Kind.UINT)
 INEXACT = _among("a float or complex", Kind.FLOAT, Kind.COMPLEX)
 SIGNED = _among("a signed integer, float or complex", Kind.INT, Kind.FLOAT, Kind.COMPLEX)
 SIGNED_REAL = _among("a signed integer or float", Kind.INT, Kind.FLOAT)
+COMPLEX = _among("a complex number", Kind.COMPLEX)
+PARTS = Among("f32 or f64", frozenset((F32, F64)))
 ORDERED = _among("an integer or float", Kind.INT, Kind.UINT, Kind.FLOAT)
 NUMERIC = _among("any dtype but i1", Kind.INT, Kind.UINT, Kind.FLOAT, Kind.COMPLEX)
 ANY = _among("any dtype", *Kind)
 BOOLEANS = _among("i1", Kind.BOOL)
+COMPARED = _among("any dtype that is not complex", Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT)
 INDICES = Among("si32 or si64", frozenset((SI32, SI64)))
 
 
