@@ -59,7 +59,7 @@ def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[in
 
 
 def is_constant(x: Operand) -> bool:
-    """Whether an operand is a constant, or only looks at one: what has to be copied to be seen so is there after the run began."""
+    """Whether an operand is a constant, or a view of one. What a view has to copy is not there before the run."""
     chain: list[Op] = []
     while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
         chain.append(x.op)
