@@ -151,10 +151,11 @@ def from_onnx(
     diagnostics, chosen = Diagnostics(), Options(**options)
     found = onnx_format.program(model, diagnostics, constants or {})
     diagnostics.raise_if_errors()
-    symbols.bind(found, bind or {})
-    verify_program(found, diagnostics, chosen)
+    program = cast(Program, found)
+    symbols.bind(program, bind or {})
+    verify_program(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    return cast(Program, found)
+    return program
 
 
 def from_torch(

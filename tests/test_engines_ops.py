@@ -8,6 +8,7 @@ from engine_programs import FAST
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptir_tools as ptir
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
@@ -338,3 +339,23 @@ def test_an_index_outside_is_told(name, code, wrong):
             run(program, inputs, RunOptions(engine=engine))
         assert caught.value.diagnostics[0].code == code
         assert f"{wrong} at [2, 1]" in caught.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize("side", ["lhs", "rhs"])
+def test_rows_of_a_constant_that_are_chosen_at_run_time_are_no_constant(engine: str, side: str) -> None:
+    """A table looked up by an input, moved and multiplied. Found: the product kept what the memory held before the run."""
+    g = ptir.Graph()
+    at = g.input("at", "si64", (2, 16))
+    table, matrix = np.random.default_rng(0).random((100, 64), np.float32), np.random.default_rng(1).random((64, 32), np.float32)
+    rows, weights = g.constant(table).take(at).transpose([1, 0, 2]), g.constant(matrix)
+    y = (
+        rows.dot_general(weights, contract_lhs=[2], contract_rhs=[0])
+        if side == "lhs"
+        else weights.dot_general(rows, contract_lhs=[0], contract_rhs=[2])
+    )
+    program = g.returns(y.named("y"))
+    indices = np.random.default_rng(2).integers(0, 100, (2, 16))
+    wanted = table[indices].transpose(1, 0, 2).astype(np.float64) @ matrix
+    wanted = wanted if side == "lhs" else np.moveaxis(wanted, -1, 0)
+    np.testing.assert_allclose(ptir.run(program, [indices], engine=engine)["y"], wanted, rtol=1e-5)

@@ -307,7 +307,7 @@ class Importer:
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
         if not domain and all(x is not None and not isinstance(x, Tensor) for x in operands):
-            small = sum(x.size for x in operands) <= _BINDING
+            small = sum(x.size for x in operands if x is not None) <= _BINDING
             if small and (folded := fold(node, operands)) is not None:
                 return folded
         if handler is not None:
