@@ -39,7 +39,7 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if clusters.started(op) is None or not (narrow or op.defn.kernel.pays):
-        return numpy_engine.builder(op)(op, ins, outs, shop)
+        return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 
 

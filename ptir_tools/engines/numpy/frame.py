@@ -51,8 +51,10 @@ LARGE = 1 << 16  # bytes from which on the place in a page counts
 
 
 def aligned(size: int) -> Array:
-    """Bytes that begin on a cache line. A large block begins in the middle of a page: loads wait for earlier stores a little before
-    them modulo the size of a page or more, and large arrays of a caller begin near the start of one."""
+    """Bytes that begin on a cache line. A large block begins in the middle of a page.
+
+    Loads wait for earlier stores to places a little before theirs in a page, and large arrays of a caller begin near its start.
+    """
     middle = PAGE // 2 if size >= LARGE else 0
     raw = np.empty(size + (PAGE if middle else ALIGN), np.uint8)
     start = (middle - raw.ctypes.data) % (PAGE if middle else ALIGN)
