@@ -46,10 +46,19 @@ class Shared:
         self.short = False  # another did, too
 
 
+PAGE = 4096
+LARGE = 1 << 16  # bytes from which on the place in a page counts
+
+
 def aligned(size: int) -> Array:
-    """Bytes that begin on a cache line."""
-    raw = np.empty(size + ALIGN, np.uint8)
-    return raw[-raw.ctypes.data % ALIGN :][:size]
+    """Bytes that begin on a cache line. A large block begins in the middle of a page.
+
+    Loads wait for earlier stores to places a little before theirs in a page, and large arrays of a caller begin near its start.
+    """
+    middle = PAGE // 2 if size >= LARGE else 0
+    raw = np.empty(size + (PAGE if middle else ALIGN), np.uint8)
+    start = (middle - raw.ctypes.data) % (PAGE if middle else ALIGN)
+    return raw[start:][:size]
 
 
 class Frame:
