@@ -43,7 +43,7 @@ def notes(text: str, form: str) -> list[tuple[str, str]]:
         ("%1 = Transpose(TransposeSpec { perm: [-1] })(%0) -> tensor<F32 x 2>",
          (6, 7, "InvalidAttributeValue", "`perm` is an integer, not negative")),
         ("%1 = Select(%0 -> tensor<F32 x 2>", (6, 22, "SyntaxError", "found `->`, expected `)`, `,` or `[`")),
-        ("%1 = Select(%0) -> tensor<F33 x 2>", (6, 30, "DTypeNotSupported", "there is no dtype `F33`")),
+        ("%1 = Select(%0) -> tensor<F33 x 2>", (6, 33, "DTypeNotSupported", "there is no dtype `F33`")),
         ("%1 = Reduce(ReduceSpec { kind: Sum, axes: [0], axes: [] })(%0) -> tensor<F32 x []>",
          (6, 7, "DuplicateAttribute", "`axes` is given twice")),
         ('%1 = CustomCall(CustomCallSpec { target: "n.o.v1", attrs: {"f": I64(1), "f": I64(2)} })(%0) -> tensor<F32 x 2>',
