@@ -99,7 +99,7 @@ class EngineOptions(TypedDict, total=False):
     order: str  # PTO: "sequential", "adversarial", "random"
     undef: str  # PTO: "error", "nan", "zero", "random"
     observe: Callable[[Op, tuple[Any, ...]], None] | None
-    clock: Callable[[Op, float], None] | None
+    timer: Callable[[Sequence[Op], float, float], None] | None
     timeout: float | None
     passes: passes.PassContext | None
     trace: TraceSink | None

@@ -92,6 +92,10 @@ def operations(op: Op) -> Cost:
 
 def traffic(op: Op) -> Cost:
     """The bytes that the op reads and writes when nothing is fused."""
-    types = [*map(operand_type, op.operands), *(v.type for v in op.results)]
+    return size(*map(operand_type, op.operands), *(v.type for v in op.results))
+
+
+def size(*types: Type) -> Cost:
+    """How many bytes values of these types have."""
     widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, ShapedType)), default=0) for t in types)
     return sum((elements(t) * n for t, n in zip(types, widths, strict=True)), start=0)

@@ -130,7 +130,7 @@ class Executable(numpy_engine.Executable):
     """A static PTIR program, planned for the kernels. Who observes ops sees them one by one."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
-        watched = options.observe is not None or options.clock is not None
+        watched = options.observe is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
         target = Target(_builder, partition, fuse, moves.copied, workers, packs=True)

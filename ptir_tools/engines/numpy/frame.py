@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import length_hint
@@ -76,6 +77,7 @@ class Frame:
         self.handed: dict[Buffer, Array] = {}
         self.steps: list[Step] = []
         self.spans: list[tuple[Op, int]] = []  # each op with where its steps end
+        self.groups: list[Sequence[Op]] = []  # the ops that run as one, for each of these
         self.used = 0
         self.parameters = self.bind_parameters(given)
         for ops in shared.target.partition(block):
@@ -83,6 +85,7 @@ class Frame:
             shared.turn += 1
             self.steps += self.build(ops)
             self.spans.append((ops[-1], len(self.steps)))
+            self.groups.append(ops)
         self.results = [a for x in block.results for a in flatten(self.data(x))]
 
     @property
@@ -209,6 +212,8 @@ class Frame:
         self.context.check_time()
         if self.context.observe is not None:
             return self.run_observed()
+        if self.context.timer is not None:
+            return self.run_timed()
         left = iter(self.steps)
         timed = self.context.timeout is not None
         try:
@@ -221,6 +226,24 @@ class Frame:
             self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
             raise
 
+    def run_timed(self) -> None:
+        """Run the steps, and tell the timer of what ran as one."""
+        timer, first = self.context.timer, 0
+        assert timer is not None
+        for ops, (op, end) in zip(self.groups, self.spans, strict=True):
+            if end == first:  # a view, a constant
+                continue
+            start = time.perf_counter()
+            try:
+                for function, arguments in self.steps[first:end]:
+                    function(*arguments)
+            except Violation:
+                self.context.failed = self.context.failed or op
+                raise
+            first = end
+            timer(ops, start, time.perf_counter())
+            self.context.check_time()
+
     def run_observed(self) -> None:
         """Run the steps op by op and tell the observer of copies of what each made."""
         observe = self.context.observe
@@ -228,6 +251,7 @@ class Frame:
         start = 0
         for op, end in self.spans:
             self.context.observe = None
+            began = time.perf_counter()
             try:
                 for function, arguments in self.steps[start:end]:
                     function(*arguments)
@@ -236,6 +260,8 @@ class Frame:
                 raise
             finally:
                 self.context.observe = observe
+            if self.context.timer is not None and end > start:
+                self.context.timer((op,), began, time.perf_counter())
             start = end
             self.context.check_time()
             observe(op, tuple(_copied(self.data(v)) for v in op.results))
