@@ -33,6 +33,9 @@ DIALECT = Dialect(
             lines_before=lambda _: 1,
         ),
         FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
+        FormatEntry(
+            "stablehlo", "ptir_tools.bridges.stablehlo.reader", suffix=".mlir", begins=late(f"{_HERE}.foreign", "is_stablehlo")
+        ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
     declares=f"{_HERE}.ops",
