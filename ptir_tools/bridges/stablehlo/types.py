@@ -68,14 +68,15 @@ def type_of(text: str) -> TensorType | Token | Tuple:
 def dtype_of(text: str) -> DType:
     """The dtype spelled `text`. Raises Violation for one that PTIR has not."""
     if (found := DTYPES.get(text.replace(" ", ""))) is None:
-        what = "quantized types" if text.startswith("!quant") else f"no type {text}"
-        raise refused(f"PTIR has {'no ' if what[0] == 'q' else ''}{what}", help="types are those of docs/ptir.md")
+        what = "quantized types" if text.startswith("!quant") else f"type {text}"
+        raise refused(f"PTIR has no {what}")
     return found
 
 
 def type_text(t: TensorType) -> str:
     """A tensor type as StableHLO spells it."""
-    return f"tensor<{''.join(f'{d if isinstance(d, int) else "?"}x' for d in t.shape)}{SPELLING[t.dtype]}>"
+    extents = "".join(f"{d}x" if isinstance(d, int) else "?x" for d in t.shape)
+    return f"tensor<{extents}{SPELLING[t.dtype]}>"
 
 
 def _parts(text: str) -> list[str]:

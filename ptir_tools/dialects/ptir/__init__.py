@@ -20,6 +20,18 @@ def _is_text(text: str, start: int) -> bool:
     return header is not None and header["open"] is not None
 
 
+_MLIR = re.compile(r'module\b|func\.func\b|"?builtin\.module\b|!\w+\s*=|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
+_OPS = re.compile(r'(?:^|[\s"(={])(?:(pto)|stablehlo|chlo)\.\w|(!pto|memref<|tile<)|tensor<')
+
+
+def _is_stablehlo(text: str, start: int) -> bool:
+    """MLIR whose first op is one of StableHLO, or which has tensors before it has anything of PTO."""
+    if _MLIR.match(text, start) is None:
+        return False
+    first = _OPS.search(text, start, start + _LOOKED_AT)
+    return first is not None and first[1] is None and first[2] is None
+
+
 DIALECT = Dialect(
     name="ptir",
     specification="PTIR backend contract (https://github.com/Lallapallooza/gpt.rs)",
@@ -34,7 +46,7 @@ DIALECT = Dialect(
         ),
         FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
         FormatEntry(
-            "stablehlo", "ptir_tools.bridges.stablehlo.reader", suffix=".mlir", begins=late(f"{_HERE}.foreign", "is_stablehlo")
+            "stablehlo", "ptir_tools.bridges.stablehlo.reader", suffix=".mlir", begins=_is_stablehlo
         ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
