@@ -80,6 +80,14 @@ class Scope:
         inner.parameters(region.params, arguments)
         return inner.body(region)
 
+    def lifted_scope(self, lift: Shape) -> Scope:
+        """A scope inside, in the same block, where scalars have the shape `lift`."""
+        return Scope(self.reader, self.block, self, lift)
+
+    def capture(self, regions: Sequence[Block]) -> Capture:
+        """What isolated regions are given of this scope."""
+        return Capture(self, regions)
+
     def parameters(self, params: Sequence[Parameter], arguments: Sequence[Any]) -> None:
         """Bind parameters. Raises Violation unless there is an argument of the declared type for each."""
         require(len(params) == len(arguments), "OperandCountMismatch", f"{len(params)} parameters, {len(arguments)} arguments")

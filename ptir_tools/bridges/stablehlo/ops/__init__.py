@@ -4,6 +4,7 @@ from ptir_tools.bridges.stablehlo.ops import (
     control as control,
     contractions as contractions,
     elementwise as elementwise,
+    indexing as indexing,
     movement as movement,
     reductions as reductions,
 )
