@@ -7,4 +7,5 @@ from ptir_tools.bridges.stablehlo.ops import (
     indexing as indexing,
     movement as movement,
     reductions as reductions,
+    solving as solving,
 )
