@@ -11,6 +11,7 @@ from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Literal, Op, Program, clone
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify as verify_program
@@ -27,11 +28,14 @@ from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
+    from ptir_tools.bridges import jax as jax_bridge
     from ptir_tools.core.arrays import Array
+else:
+    jax_bridge = lazy("ptir_tools.bridges.jax")
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "compile", "from_jax", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -128,6 +132,16 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
     path = reading.program_file(os.fspath(program))
     with open(path, "rb") as file:
         return reading.decode(file.read(), path, diagnostics, options.limits)
+
+
+def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
+    """The program of a function of JAX for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
+
+    A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are,
+    and the leaves of a tree by their path (`params.dense.w`). Raises Rejected for what PTIR cannot express, UsageError when
+    JAX is not installed.
+    """
+    return jax_bridge.from_jax(function, *examples)
 
 
 def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic, ...]:

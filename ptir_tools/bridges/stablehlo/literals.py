@@ -42,7 +42,7 @@ def dense(text: str, t: TensorType, resources: str = "") -> Literal:
     if t.dtype.is_complex and "(" in inside:
         parts = _numbers(words, F32 if t.dtype is CF32 else F64)
         require(len(parts) % 2 == 0, "InvalidLiteral", "a complex element is `(real, imaginary)`")
-        values = (parts[0::2] + 1j * parts[1::2]).astype(arrays.numpy_dtype(t.dtype))
+        values = np.empty(len(parts) // 2, arrays.numpy_dtype(t.dtype))
         values.real, values.imag = parts[0::2], parts[1::2]
     else:
         values = _numbers(words, t.dtype)

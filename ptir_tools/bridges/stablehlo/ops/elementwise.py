@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused
+from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import CF32, F32, F64, I1, SI4, SI8, SI16, SI32, SI64, UI4, UI8, UI16, UI32, UI64, DType, Kind, lossless
 
 # One op of PTIR on the same operands.
 SAME = {
-    "stablehlo.abs": "abs",
-    "stablehlo.atan2": "atan2",
-    "stablehlo.cbrt": "cbrt",
     "stablehlo.ceil": "ceil",
     "stablehlo.cosine": "cos",
     "stablehlo.count_leading_zeros": "count_leading_zeros",
@@ -199,6 +197,23 @@ def logistic(site: Site, x: Tensor) -> Tensor:
     return site.op("reciprocal", site.op("add", e, site.full(1, e.tensor_type)))
 
 
+@handles("stablehlo.atan2")
+def atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
+    """The angle of a point; of complex numbers -i log((x + i y) / sqrt(x x + y y))."""
+    if not x.dtype.is_complex:
+        return site.op("atan2", y, x)
+    t = x.tensor_type
+    size = square_root(site, site.op("add", site.op("mul", x, x), site.op("mul", y, y)))
+    point = site.op("add", x, site.op("mul", y, site.full(1j, t)))
+    return site.op("mul", site.op("log", site.op("div", point, size)), site.full(-1j, t))
+
+
+@handles("stablehlo.cbrt")
+def cbrt(site: Site, x: Tensor) -> Tensor:
+    """The cube root; of complex numbers the principal one."""
+    return site.op("pow", x, site.full(1 / 3, x.tensor_type)) if x.dtype.is_complex else site.op("cbrt", x)
+
+
 @handles("stablehlo.sign")
 def sign(site: Site, x: Tensor) -> Tensor:
     """-1, 0 or 1; of a complex number, itself divided by its magnitude."""
@@ -312,11 +327,50 @@ def _of(bits: int, signed: bool) -> DType:
 
 @handles("stablehlo.bitcast_convert")
 def bitcast_convert(site: Site, x: Tensor) -> Tensor:
-    """The bits of each element as another dtype."""
-    target = site.dtype
-    if I1 in (x.dtype, target) and x.dtype is not target:
-        raise refused("the bits of i1 are no dtype's")
-    return x if x.dtype is target else site.op("bitcast", x, dtype=target)
+    """The bits of each element as another dtype, the low ones first: parts of complex numbers and single bits, too."""
+    target, shape = site.dtype, site.known(site.type.shape)
+    if x.dtype is target:
+        return x
+    if I1 in (x.dtype, target):
+        return bits_of(site, x) if target is I1 else from_bits(site, x, target)
+    part = (F32 if target is CF32 else F64) if target.is_complex else target
+    if x.dtype.is_complex:
+        both = [site.op(name, x).reshape([*x.shape, 1]) for name in ("real", "imag")]
+        x = site.op("concat", both, axis=x.rank)
+    if part.bits > x.dtype.bits:
+        x = x.reshape([*_grouped(x.shape, part.bits // x.dtype.bits)])
+    found = x if x.dtype is part else site.op("bitcast", x, dtype=part)
+    if not target.is_complex:
+        return found if found.shape == shape else found.reshape(shape)
+    pairs = found.reshape([*shape, 2])
+    sides = [pairs.slice([*(0 for _ in shape), k], [*shape, 1]).reshape(shape) for k in (0, 1)]
+    return site.op("complex", *sides)
+
+
+def _grouped(shape: Any, size: int) -> list[int]:
+    """A shape whose last axis has `size` elements."""
+    count = math.prod(shape)
+    require(count % size == 0, "OperandShapeMismatch", f"{count} elements are no groups of {size}")
+    return [count // size, size]
+
+
+def bits_of(site: Site, x: Tensor) -> Tensor:
+    """The bits of real numbers along a new last axis."""
+    whole = x if x.dtype.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=False))
+    shape = (*x.shape, x.dtype.bits)
+    wide = site.broadcast(whole, shape, range(x.rank))
+    one = site.op("shift_right_logical", wide, site.integers(shape, x.rank, whole.dtype))
+    return site.op("bitwise_and", one, site.full(1, one.tensor_type)).cast(I1)
+
+
+def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
+    """Real numbers of the bits along the last axis."""
+    require(x.rank and x.shape[-1] == target.bits, "OperandShapeMismatch", f"the last axis of {x.type} has not {target.bits} bits")
+    whole = _of(target.bits, signed=False)
+    wide = x.cast(whole)
+    placed = site.op("shift_left", wide, site.integers(site.known(x.shape), x.rank - 1, whole))
+    found = site.op("reduce_or", placed, axes=[x.rank - 1])
+    return found if whole is target else site.op("bitcast", found, dtype=target)
 
 
 @handles("stablehlo.real")
@@ -428,7 +482,7 @@ def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 BROADCAST = {
     "add": add, "subtract": subtract, "multiply": multiply, "divide": same("div"), "maximum": maximum, "minimum": minimum,
-    "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": same("atan2"),
+    "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": atan2,
     "shift_left": same("shift_left"), "shift_right_logical": same("shift_right_logical"), "compare": compare,
     "shift_right_arithmetic": same("shift_right_arithmetic"), "next_after": same("nextafter"), "complex": complex_,
     "select": select,
