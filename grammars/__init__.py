@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
 from ptir_tools.grammars.parser import Parser
@@ -144,6 +144,7 @@ def report(
     offset: int = 0,
     end: int | None = None,
     help: str | None = None,
+    fix: Fix | None = None,
 ) -> Span:
     """Report a Lark syntax error: what was found, what could have stood there. Returns its span.
 
@@ -167,7 +168,8 @@ def report(
     span = Span(at, min(len(text), at + width))
     words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in expected if e != "$END"})
     wanted = f", expected {_listing(words)}" if words else ""
-    diagnostics.error(code, f"found {found}{wanted}", span, help=help)
+    help = help or (f"write `{fix.text}` here" if fix is not None else None)
+    diagnostics.error(code, f"found {found}{wanted}", span, help=help, fix=fix)
     return span
 
 

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, Violation, find_in, require
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, Violation, edits, near_names, nearest, require
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.dtypes import F32, F64, I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Region, Value, clone
 from ptir_tools.core.opdef import OPS, PURE, create, exact, op
+from ptir_tools.core.places import word
 from ptir_tools.core.source import Source, Span, pack, pack_json
 from ptir_tools.core.symbols import bind, specialize, symbols
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, TensorType, leaves, sym, tensor, tuple_of
-from ptir_tools.core.verify import compatible, verify
+from ptir_tools.core.verify import verify
 
 Many = tuple[Any, ...]
 
@@ -113,8 +114,17 @@ def test_json_locations_are_resolved_on_demand() -> None:
 
 
 def test_a_needle_is_a_whole_word_and_the_rightmost() -> None:
-    s = Source("f", "%x = add %x, %xy")
-    assert find_in(s, Span(0, 16), "%x") == Span(9, 11)
+    s = Source("f", "%x = add %x, %xy, %x.y")
+    assert word(s, Span(0, 22), "%x") == Span(9, 11)
+    assert word(s, Span(0, 22), "y") == Span(21, 22) and word(s, Span(0, 22), "ad") is None
+
+
+def test_the_nearest_name_is_the_only_one_of_the_fewest_edits() -> None:
+    assert [edits("abc", word, 2) for word in ("abc", "acb", "ab", "abcd", "xbc", "cab", "xyz")] == [0, 1, 1, 1, 1, 2, 3]
+    assert nearest("sx", ["xs", "y"]) == "xs" and nearest("ad", ["and", "add"]) == "add"
+    assert nearest("t9", ["t0", "t1"]) is None and near_names("t9", ["t0", "t1"]) == ["t0", "t1"]
+    assert nearest("q", ["x"]) is None and nearest("RELU", ["Relu", "Relu6"]) == "Relu"
+    assert nearest("axis", ["axes", "keepdims"]) == "axes" and nearest("something", ["other"]) is None
 
 
 def test_diagnostics_sort_by_place_and_reject() -> None:
@@ -194,8 +204,8 @@ def test_results_are_checked_against_the_declaration() -> None:
 
 
 def test_unknown_extents_fit_any() -> None:
-    assert compatible(tensor(F32, (sym("N"),)), tensor(F32, (UNKNOWN,)))
-    assert not compatible(tensor(F32, (sym("N"),)), tensor(F32, (sym("M"),)))
+    assert tensor(F32, (sym("N"),)).accepts(tensor(F32, (UNKNOWN,)))
+    assert not tensor(F32, (sym("N"),)).accepts(tensor(F32, (sym("M"),)))
 
 
 def test_symbols_are_bound_and_inferred() -> None:

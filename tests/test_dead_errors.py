@@ -8,7 +8,7 @@ from test_rules import read
 
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.ir import clone
-from ptir_tools.engines import RunOptions, native, run
+from ptir_tools.engines import RunOptions, compare, native, run
 from ptir_tools.passes import run_pipeline
 
 GIVEN = {"x": np.arange(4, dtype=np.int32), "i": np.array([0, 9], np.int32)}
@@ -87,3 +87,10 @@ def test_the_error_of_a_live_op_stays(title: str, engine: str) -> None:
     for p in (program, after):
         with pytest.raises(Rejected):
             run(p, GIVEN, RunOptions(engine=engine))
+
+
+@pytest.mark.parametrize("title", DEAD)
+def test_a_comparison_leaves_dead_ops_out_as_a_run_does(title: str) -> None:
+    program = read(DEAD[title])
+    expected, _ = compare.reference_outputs(program, GIVEN, RunOptions())
+    np.testing.assert_array_equal(*expected.values(), GIVEN["x"])

@@ -14,6 +14,7 @@ from conftest import EVERY_FORMAT, Ran, run_ptir
 
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.foreign import FOREIGN, foreign
+from ptir_tools.dialects.sniff import sniff_bytes
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -39,8 +40,6 @@ HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 GRAPH = field(7, field(1, b"\x0a\x01x\x12\x01y\x22\x04Relu") + field(2, b"g"))
 HLO = "module @jit_f {\n  func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {\n    %0 = {} %arg0\n  }\n}\n"
 CASES: dict[str, tuple[bytes, str]] = {
-    "onnx": (b"\x08\x0a" + field(2, b"pytorch") + GRAPH + field(8, b"\x10\x12"), "an ONNX model"),
-    "onnx that is UTF-8": (b"\x08\x08" + GRAPH, "an ONNX model"),
     "stablehlo": (HLO.replace("{}", "stablehlo.tanh").encode(), "StableHLO text"),
     "stablehlo without functions": (b'%0 = "stablehlo.add"(%a, %b) : (tensor<f32>)\n', "StableHLO text"),
     "stablehlo bytecode": (b"ML\xefR\rStableHLO_v1.9.0\0", "StableHLO bytecode"),
@@ -75,6 +74,12 @@ def test_a_foreign_file_is_named(name: str) -> None:
     (line,) = refused(data).err.splitlines()
     said = json.loads(line)
     assert said["code"] == "UnknownFormat" and said["message"].startswith(f"this is {what}") and said["help"] == found.help
+
+
+@pytest.mark.parametrize("data", [b"\x08\x0a" + field(2, b"pytorch") + GRAPH + field(8, b"\x10\x12"), b"\x08\x08" + GRAPH])
+def test_an_onnx_model_is_recognized(data: bytes) -> None:
+    assert sniff_bytes(data) == "onnx"
+    assert sniff_bytes(data[:12]) is None
 
 
 @pytest.mark.parametrize("path", EVERY_FORMAT)

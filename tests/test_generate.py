@@ -28,7 +28,7 @@ from ptir_tools.engines.inputs import random_inputs
 
 IRS = ("ptir", "mind", "tiny")
 ENGINES = ("reference", "numpy", *["native"] * native.available())
-SEEDS = {"ptir": 1500, "mind": 250, "tiny": 500}  # in which everything comes up
+SEEDS = {"ptir": 2500, "mind": 250, "tiny": 500}  # in which everything comes up
 
 
 def made(ir: str, seed: int, **how: object) -> Program:

@@ -293,7 +293,7 @@ def test_the_public_conformance_case_of_reshape() -> None:
 def test_places() -> None:
     text = X + "  %1 = Sum (%0) {axes=[5], keepdims=true}   # far\noutputs: %1\n"
     (found,) = read(text)[1]
-    assert found.where[1:] == (2, 18)
+    assert found.where[1:] == (2, 24)
     (found,) = read(X + "%1 = Neg (%0\noutputs: %1\n")[1]
     assert found.where[1:] == (2, 13) and found.message == "found end of line, expected `)` or `,`"
 

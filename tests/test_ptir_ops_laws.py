@@ -87,6 +87,15 @@ SEEDS = {
             "index_vector_dim": 1,
         },
     ),
+    "scatter": (
+        (A, ty("si32", 4, 1), ty("bf16", 4, 3)),
+        {
+            "update_window_dims": (1,),
+            "inserted_window_dims": (0,),
+            "scatter_dims_to_operand_dims": (0,),
+            "index_vector_dim": 1,
+        },
+    ),
     "reduce_window": (
         (ty("cf64", 4, 3),),
         {
@@ -251,7 +260,7 @@ NUMBERS = {
 
 # Where an op of reals has a number, the ends left out.
 DOMAIN = {
-    "log": (0, np.inf), "rsqrt": (0, np.inf), "asin": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1), "acosh": (1, np.inf),
+    "log": (0, np.inf), "rsqrt": (0, np.inf), "asin": (-1, 1), "erf_inv": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1), "acosh": (1, np.inf),
     "log1p": (-1, np.inf),
 }  # fmt: skip
 
@@ -304,13 +313,13 @@ def test_the_laws_are_those_of_numpy():
         "maximum": ["increasing", "idempotent"],
         "minimum": ["increasing", "idempotent"],
         "clamp": ["increasing", "idempotent"],
-        **dict.fromkeys(("sin", "tan"), ["odd"]),
-        **dict.fromkeys(("cos", "cosh"), ["even"]),
-        **dict.fromkeys(("asin", "atan", "sinh", "asinh", "atanh", "cbrt"), ["odd", "increasing"]),
-        **dict.fromkeys(("acosh", "log1p", "expm1"), ["increasing"]),
+        **{name: ["odd"] for name in ("sin", "tan")},
+        **{name: ["even"] for name in ("cos", "cosh")},
+        **{name: ["odd", "increasing"] for name in ("asin", "atan", "sinh", "asinh", "atanh", "cbrt", "erf_inv")},
+        **{name: ["increasing"] for name in ("acosh", "log1p", "expm1")},
         "acos": ["decreasing"],
-        **dict.fromkeys(("floor", "ceil"), ["increasing", "idempotent"]),
-        **dict.fromkeys(("round_even", "round_away", "sign"), ["odd", "increasing", "idempotent"]),
+        **{name: ["increasing", "idempotent"] for name in ("floor", "ceil")},
+        **{name: ["odd", "increasing", "idempotent"] for name in ("round_even", "round_away", "sign", "reduce_precision")},
         "bitwise_and": ["idempotent", "identity -1", "absorbing 0"],
         "bitwise_or": ["idempotent", "identity 0", "absorbing -1"],
         "bitwise_xor": ["identity 0"],

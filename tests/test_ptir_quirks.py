@@ -37,7 +37,7 @@ QUIRKS = {
     "a misspelled attribute": (
         function("%y = reduce_sum(%x) axes[0] keepdim[true] -> tensor<f32, 1>", "return %y", result="tensor<f32, 1>"),
         "UnknownAttribute",
-        "did you mean keepdims?",
+        "did you mean `keepdims`?",
     ),
     "an attribute of another op": (
         function(NEG.replace(" ->", " epsilon[1] ->"), "return %y"),
@@ -58,7 +58,7 @@ QUIRKS = {
     "a shape that is not declared": (
         function("%y = broadcast_to(%x) shape[3, 2] -> tensor<f32, 2x2>", "return %y", result="tensor<f32, 2x2>"),
         "ResultTypeMismatch",
-        None,
+        "did you mean `tensor<f32, 3x2>`?",
     ),
     "no result type": (
         function("%y = neg(%x)", "return %y"),
@@ -70,7 +70,7 @@ QUIRKS = {
         "SyntaxError",
         "wrap several in program @name { … }",
     ),
-    "a semicolon": (function(NEG + ";", "return %y"), "SyntaxError", "statements need no semicolon"),
+    "a semicolon": (function(NEG + ";", "return %y"), "SyntaxError", "drop it"),
 }
 
 

@@ -158,23 +158,23 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
           "reduce_sum has no attribute `keepdim` (it has: axes, keepdims, accum_dtype, out_dtype)")),
         (body("%y = reduce_sum(%x) axes[0] axes[1] -> tensor<f32, 3>"),
          (2, 31, "DuplicateAttribute", "`axes` is given twice")),
-        (body("%y = reduce_sum(%x) -> tensor<f32, 3>"), (2, 3, "MissingAttribute", "reduce_sum needs the attribute `axes`")),
+        (body("%y = reduce_sum(%x) -> tensor<f32, 3>"), (2, 8, "MissingAttribute", "reduce_sum needs the attribute `axes`")),
         (body("%y = negate(%x) -> tensor<f32, 3>"), (2, 8, "UnknownOp", "there is no operation `negate`")),
         (body("%y = mul %x, 0.5 -> tensor<f32, 2x3>"), (2, 16, "UndefinedValue", "%0.5 is not defined here")),
         (body("%y = add(%x, %z) -> tensor<f32, 2x3>"), (2, 16, "UndefinedValue", "%z is not defined here")),
-        (body("%y = neg(%x) -> tensor<f32, -2>"), (2, 19, "NegativeDimension", "`-2` is a negative extent")),
-        (body("%y = neg(%x) -> tensor<i32, 2>"), (2, 19, "DTypeNotSupported", "there is no dtype `i32`")),
+        (body("%y = neg(%x) -> tensor<f32, -2>"), (2, 31, "NegativeDimension", "`-2` is a negative extent")),
+        (body("%y = neg(%x) -> tensor<i32, 2>"), (2, 26, "DTypeNotSupported", "there is no dtype `i32`")),
         (body("%y = neg(%x) -> tensor<2x3xf32>"), (2, 19, "SyntaxError", "`tensor<2x3xf32>` is spelled as MLIR does")),
         (body("%y = neg(%x) -> tensor<f32, 2x3>;"),
-         (2, 35, "SyntaxError", "found `;`, expected `func`, `hint`, `program`, `region`, `return`, `}`, …")),
+         (2, 35, "SyntaxError", "statements need no semicolon")),
         (body("%y = reduce_sum(%x) axes[1 -> tensor<f32>"), (2, 30, "SyntaxError", "found `->`, expected `,` or `]`")),
         (body("%y = cast(%x) dtype[f32] -> tensor<f32, 2x3>"),
          (2, 17, "UnknownAttribute", "`dtype` of cast is not written: it is that of the result type")),
         (body("%y = constant() value[1.0] -> tensor<f32>"),
-         (2, 19, "InvalidAttributeValue", "`value` takes a literal: dense<…>")),
-        (body("%y = constant() value[dense<[1.0, x]>] -> tensor<f32, 2>"), (2, 19, "InvalidLiteral", "`x` is not a number")),
+         (2, 25, "InvalidAttributeValue", "`value` takes a literal: dense<…>")),
+        (body("%y = constant() value[dense<[1.0, x]>] -> tensor<f32, 2>"), (2, 37, "InvalidLiteral", "`x` is not a number")),
         (body("%y = scatter_reduce(%x, %x, %x) axis[0] reduce[mean] -> tensor<f32>"),
-         (2, 43, "InvalidAttributeValue", "`reduce` is one of add, max, min, replace")),
+         (2, 50, "InvalidAttributeValue", "`reduce` is one of add, max, min, replace")),
         ("func @f(%x: tensor<f32>) -> tensor<f32> {\n}", (2, 1, "SyntaxError", "@f does not end with `return`")),
         ("func @f(%x: tensor<f32>) -> () {\n  return %x\n}", (2, 3, "ResultTypeMismatch", "results returned: 1, declared: 0")),
         ("func @f() -> () {\n  return\n  return\n}", (3, 3, "SyntaxError", "a second `return`")),
@@ -292,7 +292,7 @@ def test_placeholders() -> None:
     _, diagnostics = read(snippet, placeholders={"dtype": "f32", "shapes": "2x3"})
     found = errors(diagnostics)
     assert {code for *_, code, _ in found} == {"UnfilledPlaceholder"}
-    assert "did you mean shapes?" in [d.help for d in diagnostics]
+    assert "did you mean `{{shapes}}`?" in [d.help for d in diagnostics]
 
 
 def test_limits_are_limits_and_not_crashes() -> None:

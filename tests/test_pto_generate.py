@@ -7,8 +7,8 @@ from pto_programs import check, printed
 
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.opdef import OPS
-from ptir_tools.core.types import EventType, TileType
 from ptir_tools.dialects.pto import generate
+from ptir_tools.dialects.pto.types import EventType, TileType
 
 SEEDS = range(60)
 

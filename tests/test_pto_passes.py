@@ -6,8 +6,8 @@ from pto_programs import SAMPLES, check, good, module, pattern, printed, run
 
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.opdef import OPS
-from ptir_tools.core.types import scalar
 from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.types import scalar
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 

@@ -13,7 +13,8 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.text import format as text
-from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type, type_text
+from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
+from ptir_tools.dialects.pto.types import type_text
 
 LEGAL = sorted(p.name for p in SAMPLES.glob("*.pto") if "_bad_" not in p.name and "a3_bf16" not in p.name)
 M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"

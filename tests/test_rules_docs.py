@@ -1,12 +1,14 @@
-"""docs/rewrites.md lists what every op folds to and every canonicalization: what it does, what it may change in floats."""
+"""docs/rewrites.md lists what ops of PTIR fold to and the rules of every IR: what each does, what it may change in floats."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from conftest import ROOT
 
+from ptir_tools.core.limits import LIMITS
+from ptir_tools.dialects.mind import rewrites as mind
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites import (
     algebra,
@@ -24,6 +26,8 @@ from ptir_tools.dialects.ptir.rewrites import (
     uniform,
 )
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
+from ptir_tools.dialects.pto import rewrites as pto
+from ptir_tools.dialects.tiny import rewrites as tiny
 from ptir_tools.rewrite.patterns import Effect, FunctionPattern, Pattern
 
 PAGE = ROOT / "docs" / "rewrites.md"
@@ -63,14 +67,27 @@ def texts(rules: str) -> dict[str, str]:
     return {m[1]: f"`{' '.join(m[2].split())}`" for m in lines}
 
 
-def rows(module: object) -> Iterator[str]:
-    """The table rows of a module, in the order of its list, each pattern once."""
-    name = str(vars(module)["__name__"]).rpartition(".")[2].upper()
-    patterns: list[Pattern] = vars(module)[name]
-    said = texts(getattr(module, "RULES", ""))
+# The rules of the other IRs by title, with the lists that some of them are written in.
+OTHERS: dict[str, tuple[Sequence[Pattern], str]] = {
+    "MIND: `canonicalize`": (mind.canonicalization(LIMITS, False).patterns, ""),
+    "MIND: `simplify`": (mind.SIMPLIFICATION.patterns, mind.RULES),
+    "Tiny: `canonicalize`": (tiny.CANONICALIZATION.patterns, tiny.CHAINS),
+    "Tiny: `simplify`": (tiny.SIMPLIFICATION.patterns, tiny.CHAINS + tiny.RULES),
+    "PTO: `pto-canonicalize`": (pto.FOLDING.patterns, pto.RULES),
+}
+
+
+def rows(patterns: Sequence[Pattern], said: Mapping[str, str]) -> Iterator[str]:
+    """A table row for each pattern, once, in their order."""
     for p in {p.name: p for p in patterns}.values():
-        text = (p.function.__doc__ or "").strip() if isinstance(p, FunctionPattern) else said[p.name]
-        yield f"| `{p.name}` | {' '.join(text.split())} | {label(p.effect)} |\n"
+        doc = p.function.__doc__ if isinstance(p, FunctionPattern) else said.get(p.name, type(p).__doc__)
+        yield f"| `{p.name}` | {' '.join((doc or '').split())} | {label(p.effect)} |\n"
+
+
+def of_module(module: object) -> Iterator[str]:
+    """The rows of a module of PTIR, in the order of its list."""
+    name = str(vars(module)["__name__"]).rpartition(".")[2].upper()
+    return rows(vars(module)[name], texts(getattr(module, "RULES", "")))
 
 
 def folds() -> str:
@@ -80,10 +97,11 @@ def folds() -> str:
 
 
 def table() -> str:
-    """The generated part of the page."""
+    """The generated part of the page: PTIR, then the others."""
+    head = "| rule | what it does | changes |\n|---|---|---|\n"
     parts = [f"\n## What ops fold to\n\n| op | folds to |\n|---|---|\n{folds()}"]
-    for module, title in TITLES.items():
-        parts.append(f"\n## {title}\n\n| rule | what it does | changes |\n|---|---|---|\n{''.join(rows(module))}")
+    parts += [f"\n## {title}\n\n{head}{''.join(of_module(module))}" for module, title in TITLES.items()]
+    parts += [f"\n## {title}\n\n{head}{''.join(rows(found, texts(lists)))}" for title, (found, lists) in OTHERS.items()]
     return "".join(parts)
 
 
@@ -93,7 +111,7 @@ def test_page_lists_every_rule(bless: bool) -> None:
     if bless:
         PAGE.write_text(head + MARK + table(), "utf-8")
     assert mark and PAGE.read_text("utf-8") == head + MARK + table(), "pytest --bless rewrites it"
-    listed = set(re.findall(r"^\| `([\w-]+)` \|", table(), re.MULTILINE))
+    listed = set(re.findall(r"^\| `([\w-]+)` \|", table().partition("\n## MIND")[0], re.MULTILINE))
     assert listed == {p.name for p in CANONICALIZATION.patterns} | {d.short for d in DIALECT.ops.values() if d.fold}
 
 
@@ -101,3 +119,7 @@ def test_examples_named_in_the_page_exist() -> None:
     head = PAGE.read_text("utf-8").partition(MARK)[0]
     named = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", head)) - {label(e) for e in Effect}
     assert named <= {p.name for p in CANONICALIZATION.patterns}, named
+
+
+def test_every_rule_says_what_it_does() -> None:
+    assert "|  |" not in table()

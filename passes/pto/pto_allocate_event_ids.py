@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ptir_tools.core.ir import Program
 from ptir_tools.core.opdef import ASYNC
-from ptir_tools.core.types import EventType, event
 from ptir_tools.dialects.pto.flags import Flag, Flags, flags_of
 from ptir_tools.dialects.pto.rules import EVENT_IDS
+from ptir_tools.dialects.pto.types import EventType, event
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.pto.pto_infer_tile_info import block_types
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -19,12 +19,12 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Op, Program, Region, Value, clone
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, create, operand_type
 from ptir_tools.core.source import Source, pack
-from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.ops.control import Carried, carried
 from ptir_tools.dialects.pto.pipes import opcodes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
+from ptir_tools.dialects.pto.types import EventType
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -11,10 +11,10 @@ from typing import Any
 
 from ptir_tools.core.ir import Literal, Op, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES
-from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
+from ptir_tools.dialects.pto.types import EventType
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
-from ptir_tools.core.types import MemRefType
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.text.literals import integer
+from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.pto.pto_canonicalize import busy_pipes, sweep
 from ptir_tools.rewrite.rewriter import Rewriter

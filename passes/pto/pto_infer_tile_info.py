@@ -5,10 +5,10 @@ from __future__ import annotations
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TileType, tile
 from ptir_tools.dialects.pto.info import infer
 from ptir_tools.dialects.pto.ops.memory import static_valid
 from ptir_tools.dialects.pto.targets import target_of
+from ptir_tools.dialects.pto.types import TileType, tile
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 

@@ -15,13 +15,13 @@ from itertools import count
 
 from ptir_tools.core.ir import Op, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
-from ptir_tools.core.types import EventType, TileType, event
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
 from ptir_tools.dialects.pto.places import Places
+from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.dialects.pto.windows import Access, access_of, overlap, placed
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter

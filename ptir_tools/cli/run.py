@@ -20,7 +20,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.types import MemRefType, TensorType, Type, memref
+from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.options import ORDERS, UNDEF
@@ -369,6 +369,4 @@ def _values(array: Array, style: Flags) -> str:
 
 def _shaped(t: Type | None, array: Array) -> Type:
     """The declared type with the extents of the array."""
-    if isinstance(t, TensorType):
-        return t.with_shape(array.shape)
-    return memref(t.dtype, array.shape) if isinstance(t, MemRefType) else t  # type: ignore[return-value]
+    return t.with_shape(array.shape) if isinstance(t, ShapedType) else t  # type: ignore[return-value]

@@ -11,9 +11,7 @@ from math import prod
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.opdef import ELEMENTWISE, operand_type
-from ptir_tools.core.types import Dim, MemRefType, TensorType, TileType, Type, leaves
-
-_SHAPED = (TensorType, MemRefType, TileType)
+from ptir_tools.core.types import Dim, ShapedType, Type, leaves
 
 
 class Polynomial:
@@ -59,7 +57,7 @@ def extent(d: Dim) -> Cost:
 
 def elements(*types: Type) -> Cost:
     """How many elements values of these types have."""
-    shapes = [leaf.shape for t in types for leaf in leaves(t) if isinstance(leaf, _SHAPED)]
+    shapes = [leaf.shape for t in types for leaf in leaves(t) if isinstance(leaf, ShapedType)]
     return sum((prod(map(extent, shape)) for shape in shapes), start=0)
 
 
@@ -81,7 +79,7 @@ def products(length: Callable[[Op], Iterable[Dim]]) -> Callable[[Op], Cost]:
 def shape_of(op: Op, operand: int) -> tuple[Dim, ...]:
     """The shape of an operand."""
     t = operand_type(op.operands[operand])
-    return t.shape if isinstance(t, _SHAPED) else ()
+    return t.shape if isinstance(t, ShapedType) else ()
 
 
 def operations(op: Op) -> Cost:
@@ -95,5 +93,5 @@ def operations(op: Op) -> Cost:
 def traffic(op: Op) -> Cost:
     """The bytes that the op reads and writes when nothing is fused."""
     types = [*map(operand_type, op.operands), *(v.type for v in op.results)]
-    widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, _SHAPED)), default=0) for t in types)
+    widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, ShapedType)), default=0) for t in types)
     return sum((elements(t) * n for t, n in zip(types, widths, strict=True)), start=0)

@@ -144,7 +144,8 @@ class FormatEntry:
     """What is known of a format before it is used. `module` exports it as `FORMAT`, or is the format itself.
 
     A text is in the format when `begins` matches where it begins, after blanks and comments: a regular expression, or a
-    function of the text and that place. A JSON text is in it when one of `json_keys` is a key at its top level.
+    function of the text and that place. A JSON text is in it when one of `json_keys` is a key at its top level. A binary format
+    has `binary`, which tells whether bytes are in it.
     """
 
     name: str
@@ -155,6 +156,7 @@ class FormatEntry:
     suffix: str = ""  # usual end of the name of a file
     begins: str | Callable[[str, int], bool] = ""
     json_keys: tuple[str, ...] = ()
+    binary: Callable[[bytes], bool] | None = None
     directive: str = ""  # regular expression: what begins like a comment and is none
     comments_found: bool = False  # a translation takes its comments along
     lines_before: Callable[[Function], int] | None = None  # lines before the first op's, where a translation puts comments

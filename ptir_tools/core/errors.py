@@ -19,7 +19,7 @@ from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TupleType, Type, leaves, tuple_of
+from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 
 if TYPE_CHECKING:
     import ml_dtypes
@@ -103,7 +103,7 @@ Rule = Callable[[Step], list[Error]]
 
 def leaf_dtypes(t: Type) -> list[DType]:
     """The dtypes of a type's leaves."""
-    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, (TensorType, ScalarType, MemRefType))]
+    return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, NumericType)]
 
 
 def _wide(x: Any) -> Any:
@@ -154,10 +154,10 @@ def unknown(step: Step) -> list[Error]:
     return [np.full(r.shape, np.inf) for r in step.results]
 
 
-def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False) -> Rule:
+def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False, near: float = 0.0) -> Rule:
     """Element by element, monotone in every operand between its errors: the worst of all corners. `ulp`: the units in the last
-    place of f32 (or of its own dtype, where that is wider) that a kernel may be off. `pole`: the operand at whose 0 the result
-    jumps. `exact`: the result needs no rounding."""
+    place of f32 (or of its own dtype, where that is wider) that a kernel may be off, of the result and of `near`. `pole`: the
+    operand at whose 0 the result jumps. `exact`: the result needs no rounding."""
 
     def rule(step: Step) -> list[Error]:
         off = [k for k, e in enumerate(step.errors) if e is not EXACT]
@@ -170,9 +170,11 @@ def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False) ->
             for k, x in zip(off, corner, strict=True):
                 operands[k] = x
             found.append(step.run(operands)[0])
-        error = _spread(step, result, found, ulp, rounds=not exact) if found or not exact else EXACT
+        error: Error = _spread(step, result, found, ulp, rounds=not exact) if found or not exact else EXACT
+        if near:
+            error = error + near * 2 * ulp * fine(step.dtypes[0])
         if pole is not None and step.errors[pole] is not EXACT:
-            error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)  # type: ignore[arg-type]
+            error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)
         return [error]
 
     return rule
@@ -382,30 +384,63 @@ def through(pipeline: str) -> Rule:
     return rule
 
 
-def multiplied(step: Step) -> list[Error]:
-    """Products of elements of the operand: relative errors add up, and each multiplication rounds in the accumulator. Anything may
-    come where, in some order, a partial product overflows or loses digits below the normal numbers."""
+def multiplied(data: tuple[int, ...] = (0,)) -> Rule:
+    """Products of elements of the operands `data`: relative errors add up, and each multiplication rounds in the accumulator.
+    Anything may come where, in some order, a partial product overflows or loses digits below the normal numbers."""
+
+    def rule(step: Step) -> list[Error]:
+        others = [e for k, e in enumerate(step.errors) if k not in data]
+        return unknown(step) if any(e is not EXACT for e in others) else _multiplied(step, data)
+
+    return rule
+
+
+def _multiplied(step: Step, data: tuple[int, ...]) -> list[Error]:
     dtype = step.dtypes[0]
     if not dtype.precision:
         return discrete(step)
-    x, e = step.absolute(0), step.error(0)
-    logs = np.log2(np.where((x > 0) & np.isfinite(x), x, 1))
 
-    def summed(values: Array, scale: float) -> Array:
+    def products(factor: Callable[[int], Array]) -> Array:
+        return step.sizes([factor(k) if k in data else x for k, x in enumerate(step.operands)])
+
+    def logs(k: int) -> Array:
+        x = step.absolute(k)
+        return np.log2(np.where((x > 0) & np.isfinite(x), x, 1))
+
+    def summed(values: Callable[[int], Array], scale: float) -> Array:
         """Sums of numbers that are not negative, by the op's own products: 2**(a + b) is 2**a * 2**b."""
-        return np.log2(step.sizes([np.exp2(values * scale)])) / scale
+        return np.log2(products(lambda k: np.exp2(values(k) * scale))) / scale
 
-    total, most = step.sizes([x]), step.sizes([x + e])
-    count = summed(np.ones(x.shape), 2.0**-12)
+    total, most = products(step.absolute), products(lambda k: step.absolute(k) + step.error(k))
+    count = summed(lambda k: np.ones(step.operands[k].shape), 2.0**-12)
     info = _info(F64 if step.accumulator < ACCUMULATED else F32)
-    high, low = summed(np.maximum(logs, 0), 2.0**-8), summed(np.maximum(-logs, 0), 2.0**-8)
+    high, low = summed(lambda k: np.maximum(logs(k), 0), 2.0**-8), summed(lambda k: np.maximum(-logs(k), 0), 2.0**-8)
     leaves = ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
-    error = np.where(np.isfinite(most), most - total + count * step.accumulator * most, np.where(np.isfinite(total), np.inf, 0))
+    off = most - total + count * step.accumulator * most
+    error = np.where(np.isfinite(most), off, np.where(np.isfinite(total), np.inf, 0))
     return [np.where(leaves, np.inf, _accumulated(step, np.where(np.isnan(error), 0, error), total))]
 
 
+def together(step: Step) -> list[Error]:
+    """The errors of all operands together: the result is a part of one, or is made of them as they are."""
+    return [exact(step)[0] if all(e is EXACT for e in step.errors) else sum(step.error(k) for k in range(len(step.operands)))]
+
+
+def ordered(keys: str) -> Rule:
+    """Each operand along an axis in the order of the first ones, as many as the attribute `keys` says: what is sorted rises."""
+
+    def rule(step: Step) -> list[Error]:
+        if all(e is EXACT for e in step.errors[: step.op.attr(keys)]):
+            moved = step.run([x if k < step.op.attr(keys) else step.error(k) for k, x in enumerate(step.operands)])
+            return [EXACT if e is EXACT else m for e, m in zip(step.errors, moved, strict=True)]
+        return monotone(step) if len(step.operands) == 1 else unknown(step)
+
+    return rule
+
+
 def ranked(axis: str = "axis", places: int = 0, largest: bool = True) -> Rule:
-    """Places of the largest (or smallest) elements along the attribute `axis`, in leaf `places`; leaf 0 of two has the elements."""
+    """Places of the `largest` elements along the attribute `axis`, or the smallest, in leaf `places`; leaf 0 of two has the
+    elements."""
 
     def rule(step: Step) -> list[Error]:
         x, e = arrays.widen(step.operands[0]), step.errors[0]

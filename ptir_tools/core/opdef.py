@@ -17,7 +17,7 @@ from enum import Flag, auto
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import OP_NAME, Violation, key, nearest, operands
 from ptir_tools.core.facts import Algebra, Asks, Branch, InPlace, Kernel, Loop, View
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.source import Loc
@@ -170,7 +170,9 @@ class OpDef:
         if len(items) == len(self.places) == len(self.groups):
             return list(items)
         if (lengths := self.lengths(attrs, len(items))) is None:
-            raise Violation("OperandCountMismatch", f"{self.short} takes {self.arity_text()}, got {len(items)}")
+            extra = len(self.groups) if all(g.kind == ONE for g in self.groups) and len(items) > len(self.groups) else 0
+            message = f"{self.short} takes {self.arity_text()}, got {len(items)}"
+            raise Violation("OperandCountMismatch", message, at=operands(extra))
         arguments: list[Any] = []
         at = 0
         for group, n in zip(self.groups, lengths, strict=True):
@@ -199,12 +201,13 @@ class OpDef:
         for name in given:
             if name not in self.attr_index:
                 known = ", ".join(a.name for a in self.attrs if a.name != SEGMENTS) or "none"
-                raise Violation("UnknownAttribute", f"{self.short} has no attribute `{name}` (it has: {known})", at=name)
+                message, meant = f"{self.short} has no attribute `{name}` (it has: {known})", nearest(name, self.attr_index)
+                raise Violation("UnknownAttribute", message, at=key(name), instead=meant)
         values: dict[str, Any] = {}
         for a in self.attrs:
             value = given.get(a.name, a.default)
             if value is REQUIRED:
-                raise Violation("MissingAttribute", f"{self.short} needs the attribute `{a.name}`")
+                raise Violation("MissingAttribute", f"{self.short} needs the attribute `{a.name}`", at=OP_NAME)
             values[a.name] = value.rule(values, types) if isinstance(value, Derived) else value
         return tuple(values.values())
 

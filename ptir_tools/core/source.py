@@ -1,7 +1,7 @@
 """Where text came from, and what part of it a thing is about."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,8 +50,10 @@ class Source:
     text: str
     containers: list[JsonPath] = field(default_factory=list)
     json_span: Callable[[JsonPath], Span | None] | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)  # of a node in JSON: those of its `op`, its `operand`s
     whole: "Source | None" = None
     start: int = 0
+    data: bytes | None = None  # of a binary format, whose reader makes a text for places to point into
     _lines: list[int] | None = None
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TypeVar
 
-from ptir_tools.core.dtypes import INDEX, DType
+from ptir_tools.core.dtypes import DType
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -44,6 +44,14 @@ class Type:
     def __repr__(self) -> str:
         return str(self)
 
+    def accepts(self, inferred: "Type") -> bool:
+        """Whether a value declared so may hold what a type rule infers. An UNKNOWN extent on either side fits any."""
+        return self is inferred or self is POISON or inferred is POISON or self.agrees(inferred)
+
+    def agrees(self, other: "Type") -> bool:
+        """Whether another type, of which neither is POISON, contradicts this one in nothing. Subclasses say what may differ."""
+        return False
+
 
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
 class PoisonType(Type):
@@ -80,12 +88,61 @@ def dim_text(d: Dim) -> str:
     return f"?{d.name}" if plain else '?"' + d.name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def agree(a: object, b: object) -> bool:
+    """Whether two optional parts of types do not contradict each other."""
+    return a is None or b is None or a == b
+
+
+def same_extents(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are of one rank and differ only where an extent is UNKNOWN."""
+    return len(a) == len(b) and all(x is y or x == y or UNKNOWN in (x, y) for x, y in zip(a, b, strict=True))
+
+
 @dataclass(slots=True, frozen=True, eq=False, repr=False)
-class TensorType(Type):
-    """A dense row-major tensor. Printed as PTIR spells it."""
+class NumericType(Type):
+    """Numbers of one dtype: a single one, unless the type has a shape."""
 
     dtype: DType
+
+    @property
+    def extents(self) -> Shape:
+        """The shape; that of a single number is ()."""
+        return ()
+
+
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
+class ShapedType(NumericType):
+    """An array of numbers of one dtype."""
+
     shape: Shape
+
+    @property
+    def extents(self) -> Shape:
+        return self.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether a value of the type names storage of the caller's, whose contents ops may write. Extents of which its type
+        says nothing come with the array that is given."""
+        return False
+
+    def with_shape(self, shape: Iterable[Dim]) -> "ShapedType":
+        """The type with these extents."""
+        raise NotImplementedError
+
+    def agrees(self, other: Type) -> bool:
+        same = type(self) is type(other) and isinstance(other, ShapedType) and self.dtype is other.dtype
+        return same and isinstance(other, ShapedType) and same_extents(self.shape, other.shape)
+
+
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
+class TensorType(ShapedType):
+    """A dense row-major tensor. Printed as PTIR spells it."""
+
     is_static: bool = field(init=False)  # asked for all the time: worked out once per type
     _count: int = field(init=False)
 
@@ -96,10 +153,6 @@ class TensorType(Type):
 
     def __str__(self) -> str:
         return f"tensor<{self.dtype}, {dims_text(self.shape)}>" if self.shape else f"tensor<{self.dtype}>"
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -136,68 +189,10 @@ class TupleType(Type):
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.elements))})"
 
-
-@dataclass(slots=True, frozen=True, eq=False, repr=False)
-class ScalarType(Type):
-    """A scalar of PTO: `index` or an element type."""
-
-    dtype: DType
-
-    def __str__(self) -> str:
-        return str(self.dtype)
-
-
-@dataclass(slots=True, frozen=True, eq=False, repr=False)
-class TileType(Type):
-    """An on-chip tile of PTO. `loc`, `layout` and `valid` are None where the program leaves them to inference."""
-
-    dtype: DType
-    shape: Shape
-    loc: str | None = None
-    layout: str | None = None
-    valid: Shape | None = None
-
-    def __str__(self) -> str:
-        info = [f"loc={self.loc}"] * bool(self.loc) + [f"layout={self.layout}"] * bool(self.layout)
-        if self.valid is not None:
-            info.append(f"valid=[{', '.join(map(str, self.valid))}]")
-        return f"tile<{dims_text(self.shape)}x{self.dtype}{', ' * bool(info)}{', '.join(info)}>"
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-
-@dataclass(slots=True, frozen=True, eq=False, repr=False)
-class MemRefType(Type):
-    """A view of memory of PTO. `strides` None is row-major; an UNKNOWN stride or offset is `?`."""
-
-    dtype: DType
-    shape: Shape
-    space: str | None = None
-    layout: str | None = None
-    strides: Shape | None = None
-    offset: Dim | None = None
-
-    def __str__(self) -> str:
-        strided = "" if self.strides is None else f", strided<{list(self.strides)}, offset: {self.offset}>"
-        return f"memref<{dims_text(self.shape)}x{self.dtype}{strided}>"
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-
-@dataclass(slots=True, frozen=True, eq=False, repr=False)
-class EventType(Type):
-    """A token that says that the producing op is done (PTO)."""
-
-    producer: str | None = None
-    scope: str | None = None
-    eid: int | None = None
-
-    def __str__(self) -> str:
-        return f"event<{self.producer}>"
+    def agrees(self, other: Type) -> bool:
+        if not isinstance(other, TupleType) or len(self.elements) != len(other.elements):
+            return False
+        return all(a.accepts(b) for a, b in zip(self.elements, other.elements, strict=True))
 
 
 _TYPES: dict[tuple[object, ...], Type] = {}
@@ -225,44 +220,13 @@ def tuple_of(elements: Iterable[Type]) -> TupleType:
     return interned(TupleType, tuple(elements))
 
 
-def scalar(dtype: DType) -> ScalarType:
-    """The scalar type of `dtype`."""
-    return interned(ScalarType, dtype)
-
-
-def tile(
-    dtype: DType,
-    shape: Iterable[Dim],
-    loc: str | None = None,
-    layout: str | None = None,
-    valid: Iterable[Dim] | None = None,
-) -> TileType:
-    """The tile type with these parts."""
-    return interned(TileType, dtype, tuple(shape), loc, layout, None if valid is None else tuple(valid))
-
-
-def memref(
-    dtype: DType,
-    shape: Iterable[Dim],
-    space: str | None = None,
-    layout: str | None = None,
-    strides: Iterable[Dim] | None = None,
-    offset: Dim | None = None,
-) -> MemRefType:
-    """The memref type with these parts."""
-    return interned(MemRefType, dtype, tuple(shape), space, layout, None if strides is None else tuple(strides), offset)
-
-
-def event(producer: str | None = None, scope: str | None = None, eid: int | None = None) -> EventType:
-    """The event type with these parts."""
-    return interned(EventType, producer, scope, eid)
-
-
-INDEX_TYPE = scalar(INDEX)
-
-
 def leaves(t: Type) -> tuple[Type, ...]:
     """The types of a tuple type, nested ones flattened; any other type alone."""
     if isinstance(t, TupleType):
         return tuple(leaf for e in t.elements for leaf in leaves(e))
     return (t,)
+
+
+def is_memory(t: Type) -> bool:
+    """Whether `t` is a `ShapedType` that is memory."""
+    return isinstance(t, ShapedType) and t.is_memory

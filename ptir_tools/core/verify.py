@@ -8,25 +8,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violation, operand, result
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import MEASURES, operand_type
-from ptir_tools.core.types import (
-    POISON,
-    UNKNOWN,
-    UNTYPED,
-    EventType,
-    MemRefType,
-    Shape,
-    Sym,
-    TensorType,
-    TileType,
-    TupleType,
-    Type,
-    leaves,
-)
+from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
 _RENAMED = {
@@ -61,7 +48,7 @@ def check_types(program: Program, limits: Limits) -> None:
     for block in program.blocks():
         types.update([v.type for v in block.params], [v.type for op in block.body for v in op.results])
     for leaf in (leaf for t in types for leaf in leaves(t)):
-        if isinstance(leaf, (TensorType, TileType, MemRefType)):
+        if isinstance(leaf, ShapedType):
             if leaf.rank > limits.rank:
                 raise LimitExceeded(f"a type of rank {leaf.rank}, the limit is {limits.rank}", "--max-rank")
             if prod([d for d in leaf.shape if isinstance(d, int)]) > limits.elements:
@@ -83,44 +70,6 @@ def check_sizes(program: Program, limits: Limits) -> None:
     ):
         if found > limit:
             raise LimitExceeded(f"{found} {what}, the limit is {limit}", flag)
-
-
-def compatible(declared: Type, inferred: Type) -> bool:
-    """Whether a value declared so may hold what the rule infers. An UNKNOWN extent on either side fits any."""
-    if declared is inferred or declared is POISON or inferred is POISON:
-        return True
-    if isinstance(declared, TupleType) and isinstance(inferred, TupleType):
-        pairs = zip(declared.elements, inferred.elements, strict=False)
-        return len(declared.elements) == len(inferred.elements) and all(compatible(a, b) for a, b in pairs)
-    if isinstance(declared, TensorType) and isinstance(inferred, TensorType):
-        if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):
-            return False
-        return same_extents(declared.shape, inferred.shape)
-    if isinstance(declared, TileType) and isinstance(inferred, TileType):
-        same = declared.dtype is inferred.dtype and same_extents(declared.shape, inferred.shape)
-        return same and all(agree(getattr(declared, f), getattr(inferred, f)) for f in ("loc", "layout", "valid"))
-    if isinstance(declared, MemRefType) and isinstance(inferred, MemRefType):
-        same = declared.dtype is inferred.dtype and same_extents(declared.shape, inferred.shape)
-        return same and agree(declared.space, inferred.space) and same_strides(declared, inferred)
-    if isinstance(declared, EventType) and isinstance(inferred, EventType):
-        return agree(declared.producer, inferred.producer)
-    return False
-
-
-def agree(a: object, b: object) -> bool:
-    """Whether two optional parts of types do not contradict each other."""
-    return a is None or b is None or a == b
-
-
-def same_extents(a: Shape, b: Shape) -> bool:
-    """Whether two shapes are of one rank and differ only where an extent is UNKNOWN."""
-    return len(a) == len(b) and all(x is y or x == y or UNKNOWN in (x, y) for x, y in zip(a, b, strict=True))
-
-
-def same_strides(a: MemRefType, b: MemRefType) -> bool:
-    """Whether two views have the same strides and offset, as far as both say."""
-    strides = a.strides is None or b.strides is None or same_extents(a.strides, b.strides)
-    return strides and (agree(a.offset, b.offset) or UNKNOWN in (a.offset, b.offset))
 
 
 def names_extents(declared: Type, inferred: Type) -> bool:
@@ -227,22 +176,27 @@ class _Walk:
                 continue
             if v.type is UNTYPED:
                 v.type = t
-            elif not compatible(v.type, t) and not (MEASURES in op.defn.traits and names_extents(v.type, t)):
+            elif not v.type.accepts(t) and not (MEASURES in op.defn.traits and names_extents(v.type, t)):
                 code = "DynamicDimensionMismatch" if symbolic_clash(v.type, t) else self.codes.result_type
                 text = self.dialect.type_text
-                raise Violation(code, f"{op.defn.short} gives {text(t)}, declared {text(v.type)}")
+                message, shown = f"{op.defn.short} gives {text(t)}, declared {text(v.type)}", result(op.results.index(v))
+                raise Violation(code, message, at=shown, instead=text(t), was=text(v.type))
 
     def violation(self, violation: Violation, op: Op) -> None:
-        if (renamed := _RENAMED.get(violation.code)) is not None:
-            violation = Violation(getattr(self.codes, renamed), violation.message, help=violation.help, at=violation.at)
-        self.diagnostics.violation(violation, op.loc)
+        """Report `violation`. One that names no place is about the operand where there is one, else about what the op is."""
+        v = violation
+        at = v.at if v.at is not None else operand(0) if len(op.operands) == 1 else OP_NAME
+        code = getattr(self.codes, _RENAMED[v.code]) if v.code in _RENAMED else v.code
+        found = Violation(code, v.message, help=v.help, at=at, instead=v.instead, was=v.was, loc=v.loc, labels=v.labels)
+        self.diagnostics.violation(found, op.loc, op)
 
     def results(self, block: Region, visible: set[Value]) -> None:
         """Results are defined, and of the declared number and types."""
         at = block.return_loc or block.loc
         if block.result_types and len(block.results) != len(block.result_types):
             found, want = len(block.results), len(block.result_types)
-            self.diagnostics.error(self.codes.result_type, f"results returned: {found}, declared: {want}", at)
+            message, labels = f"results returned: {found}, declared: {want}", [(block.loc, "declared here")]
+            self.diagnostics.violation(Violation(self.codes.result_type, message, at=RETURNED, labels=labels), at)
             return
         for i, x in enumerate(block.results):
             try:
@@ -257,7 +211,7 @@ class _Walk:
             message = f"result {i} is %{v.name}, which is not defined"
             raise Violation(self.codes.undefined_result, message, at=f"%{v.name}")
         t, text = operand_type(x), self.dialect.type_text
-        if declared and not compatible(declared[i], t):
+        if declared and not declared[i].accepts(t):
             code = "DynamicDimensionMismatch" if symbolic_clash(declared[i], t) else self.codes.result_type
             shown = None if v is None else f"%{v.name}[{x.index}]" if isinstance(x, Element) else f"%{v.name}"
             raise Violation(code, f"result {i} is {text(t)}, declared {text(declared[i])}", at=shown)

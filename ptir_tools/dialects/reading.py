@@ -14,7 +14,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.verify import check_sizes, check_types
 from ptir_tools.dialects import FORMATS, OWNERS, load_format
-from ptir_tools.dialects.sniff import beginning, sniff
+from ptir_tools.dialects.sniff import beginning, sniff, sniff_bytes
 
 if TYPE_CHECKING:
     import filecmp
@@ -68,9 +68,12 @@ def _same_program(first: str, second: str) -> bool:
 
 def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, form: str | None = None) -> Source | None:
     """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. What is none is reported with the code of
-    `form`, or of the format that the rest tells. Raises LimitExceeded when it is too big."""
+    `form`, or of the format that the rest tells. A binary format keeps its bytes. Raises LimitExceeded when it is too big."""
     if len(data) > limits.file_bytes:
         raise LimitExceeded(f"{name} has {len(data)} bytes, the limit is {limits.file_bytes}", "--max-file-bytes")
+    if (FORMATS[form].binary if form in FORMATS else sniff_bytes(data)) is not None:
+        diagnostics.source = source = Source(name, "", data=data)
+        return source
     try:
         text, bad = data.decode("utf-8"), None
     except UnicodeDecodeError as error:
@@ -94,6 +97,8 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
 
 def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     """The format of `source`, or None after reporting `UnknownFormat`."""
+    if source.data is not None:
+        return sniff_bytes(source.data)
     found = sniff(source.text)
     if found not in (None, _LIKE_MLIR):
         return found
@@ -104,7 +109,7 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
         return None
     if found is not None:
         return found
-    names = ", ".join(e.name for e in FORMATS.values() if e.readable)
+    names = ", ".join(e.name for e in FORMATS.values() if e.readable and e.binary is None)
     at = first
     what = "begins like no known format" if at < len(source.text) else "is empty"
     diagnostics.error("UnknownFormat", f"the text {what}", Span(at, at), help=f"say what it is with --from FORMAT: {names}")

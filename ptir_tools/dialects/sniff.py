@@ -33,6 +33,13 @@ def sniff(text: str) -> str | None:
     return next((entry.name for entry in entries if _begins(entry, text, start)), None)
 
 
+def sniff_bytes(data: bytes) -> str | None:
+    """The name of the binary format that `data` is in, or None. None of them begins like a text."""
+    if data[:1] >= b" " or data[:1] in (b"", b"\n", b"\r", b"\t"):
+        return None
+    return next((entry.name for entry in FORMATS.values() if entry.binary is not None and entry.binary(data)), None)
+
+
 def _begins(entry: FormatEntry, text: str, start: int) -> bool:
     if isinstance(entry.begins, str):
         return bool(entry.begins) and re.compile(entry.begins).match(text, start) is not None

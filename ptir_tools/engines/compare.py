@@ -18,7 +18,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Type
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
-from ptir_tools.engines.choose import require_runnable
+from ptir_tools.engines.choose import require_runnable, without_dead
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
 
@@ -145,6 +145,7 @@ def reference_outputs(
     with rejecting(diagnostics, Context()):
         static = specialized(program, given, options)
         require_runnable(static, options, diagnostics)
+    static = without_dead(static, options)
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory, options.limits)
     outputs = execute(executable, static, given, options, diagnostics)

@@ -17,7 +17,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import MOVEMENT, leaves_read, operand_type
-from ptir_tools.core.types import MemRefType, Shape, Sym, TensorType, TileType, Type, leaves
+from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, signature
 
@@ -57,7 +57,7 @@ def random_inputs(
             symbols.unify(p.type, p.type.with_shape(given[p.name].shape), numbers, f"input `{p.name}`", code)
     symbols.infer(program, numbers)
     main = entry(program, function)
-    shapes = {x: given[x.name].shape for x in main.params if isinstance(x.type, MemRefType) and x.name in given}
+    shapes = {x: given[x.name].shape for x in main.params if is_memory(x.type) and x.name in given}
     needs = _needs(main, _Surroundings(program, numbers, shapes))
     types = [symbols.substitute(p.type, symbols.lookup_in(program, numbers)) for p in ports]
     wanted = [(k, p, t, need) for k, (p, t, need) in enumerate(zip(ports, types, needs, strict=True)) if p.name not in given]
@@ -75,7 +75,7 @@ def _dtype(t: Type) -> DType:
 
 
 def _shape(t: Type) -> tuple[int, ...]:
-    shape: Shape = t.shape if isinstance(t, (TensorType, MemRefType)) else ()
+    shape: Shape = t.shape if isinstance(t, ShapedType) else ()
     return tuple(d for d in shape if isinstance(d, int))
 
 
@@ -120,7 +120,7 @@ class _Surroundings:
         t = operand_type(x)
         if isinstance(t, TensorType):
             return tuple(self.numbers.get(d.name, d) if isinstance(d, Sym) else d for d in t.shape)
-        return t.shape if isinstance(t, (MemRefType, TileType)) else ()
+        return t.extents if isinstance(t, NumericType) else ()
 
 
 def _needs(main: Region, known: _Surroundings) -> list[Need]:

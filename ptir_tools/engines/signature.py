@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import unify
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, TileType, TupleType, Type, tensor
+from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,11 +125,11 @@ def _listed(ports: Sequence[Port]) -> str:
 def _fitting(port: Port, array: Array) -> Array:
     """`array` itself, checked, or an aligned copy; where its dtype spells out its byte order, a view whose dtype does not."""
     t = port.type
-    if not isinstance(t, (TensorType, ScalarType, MemRefType, TileType)):
+    if not isinstance(t, NumericType):
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot be given")
     if array.dtype != arrays.numpy_dtype(t.dtype):
         raise UsageError(f"input `{port.name}` is {port.text}, got an array of {array.dtype}")
-    shape = () if isinstance(t, ScalarType) else t.shape
+    shape = t.extents
     fits = len(shape) == array.ndim and all(d == n for d, n in zip(shape, array.shape, strict=True) if isinstance(d, int))
     if not fits:
         raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(array.shape)}")

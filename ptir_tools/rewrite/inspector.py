@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import NOBODY, Element, Op, Operand, Region, Value
-from ptir_tools.core.opdef import MEASURES, operand_type
+from ptir_tools.core.ir import NOBODY, Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
-from ptir_tools.core.verify import compatible, names_extents
+from ptir_tools.core.verify import names_extents
 from ptir_tools.rewrite.order import Order
 from ptir_tools.rewrite.uses import User, Uses, operands_of, value_named
 
@@ -149,13 +149,23 @@ class Inspector:
         return iter(tuple(self.order.heads))
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time, and
-        there are no elements of an element."""
+        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time, also
+        where they see them through ops that move elements, and there are no elements of an element."""
         if by.__class__ is Element and isinstance(v.type, TupleType) and not self.only_whole(v):
             return False
-        for u in v.users:
-            if u.__class__ is Op and u.defn.check is not None and u.slot and not legal(u, _with(u, v, by)):
-                return False
+        constant = _is_constant(by)
+        todo = [(v, by)]
+        while todo:
+            v, by = todo.pop()
+            for u in v.users:
+                if u.__class__ is not Op or not u.slot:
+                    continue
+                if u.defn.check is not None and not legal(u, _with(u, v, by)):
+                    return False
+                if constant and MOVEMENT in u.defn.traits and u.operands[0] is v:
+                    moved = Op(u.defn, _with(u, v, by), u.attrs)
+                    moved.results = tuple(Value(w.type, "", moved) for w in u.results)
+                    todo += zip(u.results, moved.results, strict=True)
         return True
 
     def verify_op(self, op: Op) -> str | None:
@@ -173,7 +183,7 @@ class Inspector:
         if len(inferred) != len(op.results):
             return f"{op.name} has {len(op.results)} results for {len(inferred)}"
         for v, t in zip(op.results, inferred, strict=True):
-            if not (t is UNTYPED or compatible(v.type, t) or (MEASURES in op.defn.traits and names_extents(v.type, t))):
+            if not (t is UNTYPED or v.type.accepts(t) or (MEASURES in op.defn.traits and names_extents(v.type, t))):
                 return f"{op.name} %{v.name} is {v.type}, its rule gives {t}"
         return None
 
@@ -189,6 +199,13 @@ class Inspector:
         wrong = [v for v in {*counted, *there} if self.uses(v) != counted.get(v, 0)]
         faults += [f"%{v.name} has {counted.get(v, 0)} uses, the table says {self.uses(v)}" for v in wrong]
         return faults
+
+
+def _is_constant(x: Operand) -> bool:
+    """Whether `x` is a constant, or one whose elements are moved."""
+    while x.__class__ is Value and x.op is not None and MOVEMENT in x.op.defn.traits and x.op.operands:
+        x = x.op.operands[0]
+    return x.__class__ is Literal or (x.__class__ is Value and x.op is not None and x.op.defn.is_constant)
 
 
 def _with(user: Op, v: Value, by: Operand) -> tuple[Operand, ...]:

@@ -14,7 +14,6 @@ from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, exact, operand_type
 from ptir_tools.core.types import TensorType
-from ptir_tools.core.verify import compatible
 from ptir_tools.rewrite.patterns import Effect, Look, Origin, Pattern, named, variadic
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -163,7 +162,7 @@ class Site:
 
     def declare(self, by: Operand) -> bool:
         """Give the new value the root's type where its rule leaves extents open; False when the types differ."""
-        if not (isinstance(by, Value) and self.ops and by.op is self.ops[-1] and compatible(self.result.type, by.type)):
+        if not (isinstance(by, Value) and self.ops and by.op is self.ops[-1] and self.result.type.accepts(by.type)):
             return False
         by.type = self.result.type
         return True

@@ -10,7 +10,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import WRITES, operand_type
-from ptir_tools.core.types import MemRefType
+from ptir_tools.core.types import is_memory
 from ptir_tools.engines.signature import entry, flatten, nest, signature
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class NonFinite:
                 self._stop(op, v, "an infinity")
             (self.infinite.add if infinity else self.infinite.discard)(v)
         if WRITES in op.defn.traits and any(map(self._infinite, op.operands)):
-            self.infinite.update(x for x in op.values() if isinstance(operand_type(x), MemRefType))
+            self.infinite.update(x for x in op.values() if is_memory(operand_type(x)))
 
     def _stop(self, op: Op, v: Value, what: str, constant: bool = False) -> None:
         if constant:

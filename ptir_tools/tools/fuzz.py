@@ -35,17 +35,19 @@ from ptir_tools.tools.reduce import reduced
 if TYPE_CHECKING:
     from ptir_tools import engines
     from ptir_tools.core.arrays import Array
-    from ptir_tools.engines import compare, inputs
+    from ptir_tools.engines import compare, compiled, inputs
     from ptir_tools.engines import options as run_options
 else:
     engines = lazy("ptir_tools.engines")
     compare = lazy("ptir_tools.engines.compare")
+    compiled = lazy("ptir_tools.engines.compiled")
     inputs = lazy("ptir_tools.engines.inputs")
     run_options = lazy("ptir_tools.engines.options")
 
 # What a finding can be. `refused`: what was accepted before is refused after, or on one engine and not on another.
 KINDS = ("wrong-number", "internal", "refused", "not-idempotent", "round-trip", "signal", "hang", "memory")
 _LONGEST_PIPELINE = 4
+_FAULTY = 4  # a run of one program in so many may end in an error
 _BATCH = 50  # cases of one IR that a child process runs
 _REDUCING = 60.0  # seconds to make one finding smaller
 _REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
@@ -122,10 +124,11 @@ def generators() -> tuple[str, ...]:
 
 
 def generated(ir: str, seed: int, steps: int = 12) -> Program:
-    """A random valid program of `ir`, the same one every time. Raises UsageError for an IR without a generator."""
+    """A random valid program of `ir`, the same one every time; a run of one in four may fail. Raises UsageError for an IR
+    without a generator."""
     if ir not in DIALECTS or (generate := load_dialect(ir).generate) is None:
         raise UsageError(f"no generator makes {ir} programs")
-    return generate(Seeded(seed), size=steps)
+    return generate(Seeded(seed), size=steps, faults=seed % _FAULTY == 0)
 
 
 def campaign(asked: Campaign) -> Report:
@@ -333,22 +336,29 @@ def _fmt(program: Program, _: str) -> Problem | None:
 
 
 def _run(program: Program, way: str) -> Problem | None:
-    """Another engine, or another order of completion, gives the reference's numbers, or fails as it does."""
+    """Another engine, or another order of completion, gives the reference's numbers, or fails as it does. It has run on other
+    inputs before, so that what it left in its memory shows."""
     static, given = _inputs(program)
     ordered = program.dialect.executor is not None
     options = run_options.RunOptions(order=way) if ordered else run_options.RunOptions(engine=way)
     want = _outcome(lambda: compare.reference_outputs(static, given, run_options.RunOptions()))
-    got = _outcome(lambda: engines.run(static, given, options))
+    ready = compiled.Compiled(static, options)
+    _outcome(lambda: ready(inputs.random_inputs(static, 1)))
+    got = _outcome(lambda: ready(given))
     if isinstance(want, str) or isinstance(got, str):
-        return None if isinstance(want, str) and isinstance(got, str) else _differs(want, got, way)
+        return _unlike_failures(want, got, "the reference", way)
     outputs, tolerances = want
     found = compare.compare(outputs, got, {} if ordered else tolerances)
     return Problem("wrong-number", str(found[0])) if found else None
 
 
-def _differs(want: Any, got: Any, way: str) -> Problem:
-    here, there = (x if isinstance(x, str) else "runs" for x in (want, got))
-    return Problem("refused", f"the reference: {here}; {way}: {there}")
+def _unlike_failures(want: Any, got: Any, here: str, there: str) -> Problem | None:
+    """Whether one of two outcomes is a failure and the other is none, or another one."""
+    first, second = (x.partition(":")[0] if isinstance(x, str) else "" for x in (want, got))
+    if first == second:
+        return None
+    said = [x if isinstance(x, str) else "runs" for x in (want, got)]
+    return Problem("refused", f"{here}: {said[0]}; {there}: {said[1]}")
 
 
 def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | None:
@@ -413,10 +423,14 @@ def _judged(program: Program, oracle: Oracle | None) -> Problem | None:
 
 
 def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = None) -> Problem | None:
-    """Whether both give the same numbers; a program that fails when it runs may do anything."""
+    """Whether both give the same numbers, or fail alike."""
     static, given = _inputs(before)
-    if isinstance(_outcome(lambda: engines.run(static, given, run_options.RunOptions(engine="reference"))), str):
-        return None
+    options = run_options.RunOptions(engine="reference")
+    want = _outcome(lambda: engines.run(static, given, options))
+    if isinstance(want, str):
+        sizes = compare.small_sizes(before, {})
+        got = _outcome(lambda: engines.run(after, list(given.values()), replace(options, bindings=sizes)))
+        return _unlike_failures(want, got, "before", "after")
     try:
         found = compare.check(before, after, runs=1, constants=known)
     except _REFUSALS as error:

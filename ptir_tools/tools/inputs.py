@@ -18,7 +18,7 @@ from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kin
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.types import MemRefType, ScalarType, TensorType, Type, memref
+from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, signature
@@ -70,7 +70,7 @@ class Inputs:
         static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]
         require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in ready), self.limits)
         for position, p in enumerate(static):
-            if p.name in wanted and p.name not in ready and (wanted[p.name] != "random" or isinstance(p.type, MemRefType)):
+            if p.name in wanted and p.name not in ready and (wanted[p.name] != "random" or is_memory(p.type)):
                 ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
         if "random" in wanted.values():
             drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits)
@@ -82,9 +82,10 @@ class Inputs:
         if (text := (self.shapes or {}).get(port.name)) is None:
             return t
         extents = tuple(int(n) for n in text.split(",") if n.strip().isdecimal())
-        if not isinstance(t, MemRefType) or len(extents) != len(t.shape) or text.count(",") != len(extents) - 1:
+        whole = text.count(",") == len(extents) - 1
+        if not (whole and isinstance(t, ShapedType) and t.is_memory and len(extents) == len(t.shape)):
             raise UsageError(f"--shape {port.name}={text} does not fit {port.text}")
-        made = memref(t.dtype, extents, t.space, t.layout, t.strides, t.offset)
+        made = t.with_shape(extents)
         require_shape(port, extents)
         return made
 
@@ -188,7 +189,7 @@ def _dtype_named(name: str) -> DType | None:
 
 def dtype_of(t: Type) -> DType:
     """The element type of a port. Raises UsageError for a type that cannot be given from outside."""
-    if not isinstance(t, (TensorType, ScalarType, MemRefType)):
+    if not isinstance(t, NumericType):
         raise UsageError(f"a value of type {t} cannot be given")
     return t.dtype
 
@@ -196,7 +197,7 @@ def dtype_of(t: Type) -> DType:
 def shape_of(port: Port) -> tuple[int, ...]:
     """The shape of a port. Raises Violation("UnboundSymbol") when an extent is no number."""
     t = port.type
-    if not isinstance(t, (TensorType, MemRefType)):
+    if not isinstance(t, ShapedType):
         return ()
     if left := [str(d) for d in t.shape if not isinstance(d, int)]:
         message = f"input `{port.name}` has no number for {', '.join(left)}"
@@ -207,7 +208,7 @@ def shape_of(port: Port) -> tuple[int, ...]:
 
 def require_shape(port: Port, shape: tuple[int, ...]) -> None:
     """Raise UsageError when an array of `shape` cannot be `port`. A symbol takes any extent."""
-    wanted = port.type.shape if isinstance(port.type, (TensorType, MemRefType)) else ()
+    wanted = port.type.shape if isinstance(port.type, ShapedType) else ()
     if len(wanted) != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(wanted, shape, strict=True)):
         raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(shape)}")
 

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 from ptir_oracle import BITS, COMPLEX, INTEGERS, NAME, NUMPY, wrap
 
-from oracles.by_hand import each, fold, means, name_of, numbers, plus, quotient
-from oracles.check import Want, default_accum, wide
+from oracles.by_hand import each, fold, larger, means, name_of, numbers, plus, quotient, smaller, start_of
+from oracles.check import DIGITS, Want, default_accum, wide
 
 CURVES: dict[str, Callable[..., Any]] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
@@ -219,3 +219,192 @@ def argmin(x: np.ndarray, *, axis: int, keepdims: bool = False, output_dtype: An
         row = rows[at].tolist()
         out[at] = min(range(len(row)), key=lambda i: (row[i] == row[i], row[i] if row[i] == row[i] else 0, i))
     return np.expand_dims(out, axis) if keepdims else out
+
+
+# ---- special functions
+
+
+def _bisected(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a rising function becomes positive, by halving."""
+    while (mid := (low + high) / 2) not in (low, high):
+        low, high = (low, mid) if function(mid) > 0 else (mid, high)
+    return low
+
+
+def _erf_inv(x: float) -> float:
+    if not abs(x) < 1:
+        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
+    if abs(x) < 1e-8:
+        return x * math.sqrt(math.pi) / 2
+    size = abs(x)
+    return math.copysign(_bisected(lambda y: math.erf(y) - size if size < 0.5 else (1 - size) - math.erfc(y), 0.0, 6.0), x)
+
+
+def _stirling(x: Any) -> tuple[Any, Any]:
+    """lgamma and digamma of a positive number, shifted up by 40, in the widest float."""
+    y, logs, sums = np.longdouble(x) + 40, np.longdouble(0), np.longdouble(0)
+    for k in range(40):
+        logs, sums = logs + np.log(np.longdouble(x) + k), sums + 1 / (np.longdouble(x) + k)
+    inverse = 1 / (y * y)
+    half_log = np.log(2 * np.pi * np.longdouble(1)) / 2
+    gamma = (y - 0.5) * np.log(y) - y + half_log + (1 / np.longdouble(12) - inverse / 360 + inverse * inverse / 1260) / y
+    psi = np.log(y) - 0.5 / y - inverse / 12 + inverse * inverse / 120 - inverse * inverse * inverse / 252
+    return gamma - logs, psi - sums
+
+
+def _gamma(which: int) -> Callable[[float], float]:
+    def value(x: float) -> float:
+        if x != x or x == math.inf:
+            return x
+        if x == -math.inf:
+            return (math.inf, math.nan)[which]
+        if x <= 0 and x == math.floor(x):
+            return (math.inf, math.nan)[which]
+        if x > 0:
+            return float(_stirling(x)[which])
+        turn = np.longdouble(x - round(x)) * np.arccos(np.longdouble(-1))
+        reflected = _stirling(1 - np.longdouble(x))[which]
+        pi = np.arccos(np.longdouble(-1))
+        return float(np.log(pi / abs(np.sin(turn))) - reflected if which == 0 else reflected - pi / np.tan(turn))
+
+    return value
+
+
+def _special(function: Callable[[float], float], least: float) -> Callable[..., Any]:
+    def meaning(x: np.ndarray) -> Want:
+        value = each(function, wide(x)).astype(np.float64)
+        return Want(value, NAME[x.dtype], 64, np.abs(value) + least)
+
+    return meaning
+
+
+means("erf_inv")(_special(_erf_inv, 0.0))
+means("lgamma")(_special(_gamma(0), 1.0))
+means("digamma")(_special(_gamma(1), 1.0))
+
+
+def _table(dtype: str) -> list[int]:
+    """The bits of all finite numbers and infinities of a narrow dtype, from small to large; -0.0 is left out."""
+    bits = list(range(1 << BITS[dtype]))
+    with np.errstate(invalid="ignore"):  # signaling NaNs
+        values = from_bits(bits, dtype, len(bits)).astype(np.float64)
+    keep = [b for b in bits if values[b] == values[b] and not (values[b] == 0 and b)]
+    return sorted(keep, key=lambda b: values[b])
+
+
+@means("nextafter")
+def nextafter(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The neighbour in the table of all numbers; f32 and f64 by math."""
+    dtype = NAME[x.dtype]
+    if BITS[dtype] > 16:
+        return np.array([np.nextafter(a, b) for a, b in zip(x.reshape(-1), y.reshape(-1), strict=True)], x.dtype).reshape(x.shape)
+    table = _table(dtype)
+    zero = 0
+    found = []
+    for a, b, bits, target in zip(wide(x).reshape(-1), wide(y).reshape(-1), bits_of(x), bits_of(y), strict=True):
+        if a != a or b != b:
+            found.append(bits_of(np.array([np.nan], NUMPY[dtype]))[0])
+        elif a == b:
+            found.append(target)
+        else:
+            at = table.index(zero if a == 0 else bits) + (1 if b > a else -1)
+            least = table[at]
+            found.append(least | 1 << BITS[dtype] - 1 if least == 0 and a < 0 else least)
+    return from_bits(found, dtype, x.shape)
+
+
+@means("reduce_precision")
+def reduce_precision(x: np.ndarray, *, exponent_bits: int, mantissa_bits: int) -> Want:
+    """By fractions: the nearest of so many digits, ties to even, then the range."""
+    dtype = NAME[x.dtype]
+    digits = DIGITS[dtype]
+    own = BITS[dtype] - digits
+    smallest = 2 - (1 << own - 1)  # the exponent of the smallest normal number of the dtype
+
+    def number(v: float) -> float:
+        if not math.isfinite(v) or v == 0:
+            return v
+        exponent = max(math.frexp(v)[1] - 1, smallest)
+        unit = Fraction(2) ** (exponent - min(mantissa_bits, digits - 1))
+        whole = round(Fraction(v) / unit)
+        if mantissa_bits == 0 and Fraction(abs(v)) == unit * Fraction(3, 2):  # the even one of two powers of two, by its bits
+            whole = 2 if (exponent - smallest + 1) % 2 else 1
+        near = float(whole * unit) if abs(v) < 1e308 else v
+        if exponent_bits < own and near:
+            most = (1 << exponent_bits - 1) - 1
+            at = math.frexp(near)[1] - 1
+            near = math.inf if at > most else 0.0 if at < 1 - most else abs(near)
+        return math.copysign(near, v)
+
+    return Want(each(number, wide(x)).astype(np.float64), dtype)
+
+
+# ---- complex numbers
+
+
+def _part(which: int) -> Callable[..., Any]:
+    def meaning(x: np.ndarray) -> np.ndarray:
+        element = np.float32 if NAME[x.dtype] == "cf32" else np.float64
+        return np.ascontiguousarray(x).reshape(-1).view(element)[which::2].reshape(x.shape)
+
+    return meaning
+
+
+means("real")(_part(0))
+means("imag")(_part(1))
+
+
+@means("complex")
+def complex_(re: np.ndarray, im: np.ndarray) -> np.ndarray:
+    """A pair in memory."""
+    pairs = np.stack([re.reshape(-1), im.reshape(-1)], -1)
+    return np.ascontiguousarray(pairs).view(np.complex64 if re.dtype == np.float32 else np.complex128).reshape(re.shape)
+
+
+# ---- along an axis
+
+
+def _running(kind: str) -> Callable[..., Any]:
+    steps: dict[str, Callable[[Any, Any], Any]] = {"sum": plus, "prod": lambda a, b: a * b, "max": larger, "min": smaller}
+    step = steps[kind]
+
+    def meaning(x: np.ndarray, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Want:
+        dtype = NAME[x.dtype]
+        start = 1 if kind == "prod" else start_of(kind, dtype)
+        rows, sizes = np.moveaxis(numbers(x), axis, -1), np.moveaxis(each(abs, numbers(x)), axis, -1)
+        out, scale = np.empty(rows.shape, object), np.empty(rows.shape, object)
+        for at in np.ndindex(rows.shape):
+            k, n = at[-1], rows.shape[-1]
+            chosen = range(k + exclusive, n) if reverse else range(k + 1 - exclusive)
+            total, size = start, 0.0
+            for i in reversed(chosen) if reverse else chosen:
+                total = rows[(*at[:-1], i)] if total is start and kind in ("max", "min") else step(total, rows[(*at[:-1], i)])
+                size = size + float(sizes[(*at[:-1], i)]) if kind == "sum" else 0.0
+            out[at], scale[at] = total, size
+        value = np.moveaxis(out, -1, axis)
+        if dtype in INTEGERS:
+            return Want(value, dtype)
+        value = value.astype(np.complex128 if dtype in COMPLEX else np.float64)
+        spread = np.abs(value) if kind == "prod" else np.moveaxis(scale, -1, axis).astype(np.float64)
+        return Want(value, dtype, 0 if kind in ("max", "min") else x.shape[axis] + 1, spread)
+
+    return meaning
+
+
+for _kind in ("sum", "prod", "max", "min"):
+    means(f"cum{_kind}")(_running(_kind))
+
+
+@means("sort")
+def sort(xs: list[np.ndarray], *, axis: int = -1, keys: int = 1, descending: bool = False) -> Any:
+    """Row by row, by Python's stable sort; a NaN is above all."""
+    moved = [np.moveaxis(x, axis, -1) for x in xs]
+    known = [np.moveaxis(x.astype(object) if x.dtype == np.bool_ else wide(x), axis, -1) for x in xs[:keys]]
+    out = [np.empty_like(m) for m in moved]
+    for at in np.ndindex(moved[0].shape[:-1]):
+        rows = [[(v != v, 0 if v != v else v) for v in key[at].tolist()] for key in known]
+        order = sorted(range(moved[0].shape[-1]), key=lambda i: [row[i] for row in rows], reverse=descending)
+        for o, m in zip(out, moved, strict=True):
+            o[at] = m[at][order]
+    found = tuple(np.moveaxis(o, -1, axis) for o in out)
+    return found if len(found) > 1 else found[0]

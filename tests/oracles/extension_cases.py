@@ -6,6 +6,7 @@ import numpy as np
 from ptir_oracle import BITS, DTYPES, FLOATS, INTEGERS, NUMPY, sample
 
 from oracles.cases import SHAPES, Drawn, draws, located, nonzero, others, plain, two
+from oracles.movement_cases import added
 
 
 @draws("sin cos tan asin acos atan sinh cosh asinh acosh atanh log1p expm1 cbrt")
@@ -116,3 +117,83 @@ def combined(dtype: str) -> Drawn:
 
 
 draws("argmin")(located)
+
+
+@draws("erf_inv")
+def inverted(dtype: str) -> Drawn:
+    """Numbers within [-1, 1], at its ends and beyond."""
+    for shape in SHAPES:
+        yield (np.asarray(plain(dtype, shape) / np.asarray(8, NUMPY[dtype]), NUMPY[dtype]),), {}
+    yield (np.array([-1, 1, 0, -0.0, 0.5, -0.5, 1.5, np.nan, 0.99, 1e-3], NUMPY[dtype]),), {}
+    yield (np.linspace(-1, 1, 201).astype(NUMPY[dtype]),), {}
+    yield ((1 - np.exp2(-np.arange(1.0, 53))).astype(NUMPY[dtype]),), {}
+
+
+@draws("lgamma digamma")
+def factorial(dtype: str) -> Drawn:
+    """Positive numbers, negative ones, whole ones."""
+    for shape in SHAPES:
+        yield (sample(dtype, shape),), {}
+    yield (np.arange(-6, 7).astype(NUMPY[dtype]),), {}
+    yield ((np.arange(-40, 80) / 8 + 1 / 16).astype(NUMPY[dtype]),), {}
+    yield (np.array([100, 12.5, 1e-2, 448], NUMPY[dtype]),), {}
+
+
+@draws("nextafter")
+def stepped_to(dtype: str) -> Drawn:
+    """To larger, smaller and equal numbers, from 0 and over powers of two."""
+    for shape in SHAPES:
+        yield (sample(dtype, shape), others(dtype, shape)), {}
+    x = np.array([0, -0.0, 0, 1, 1, -1, -1, 0.5, 448, -448, 3, np.nan, 3, 0.0, -0.0], NUMPY[dtype])
+    y = np.array([1, 1, -1, 0, 2, 0, -2, 0, 0, -448, 3, 1, np.nan, -0.0, 0.0], NUMPY[dtype])
+    yield (x, y), {}
+
+
+@draws("reduce_precision")
+def coarser(dtype: str) -> Drawn:
+    """Fewer digits, a smaller range, both, and no less than there is."""
+    for exponent_bits, mantissa_bits in ((5, 10), (8, 7), (4, 3), (2, 1), (11, 52), (8, 0), (3, 52), (5, 2)):
+        attrs = {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits}
+        yield (sample(dtype, (40,)),), attrs
+        with np.errstate(over="ignore"):
+            wide = plain("f64", (6, 7)) * np.exp2(np.arange(-21.0, 21)).reshape(6, 7)
+            yield (wide.astype(NUMPY[dtype]),), attrs
+
+
+draws("real imag")(turned)
+draws("complex")(two)
+
+
+@draws("cumsum cumprod cummax cummin")
+def running(dtype: str) -> Drawn:
+    """From either end, with the element or without."""
+    for k, shape in enumerate(s for s in SHAPES if s and s != (3, 1031)):
+        axis = k % len(shape)
+        yield (plain(dtype, shape),), {"axis": axis}
+        yield (plain(dtype, shape, 1),), {"axis": axis - len(shape), "exclusive": True}
+        yield (plain(dtype, shape, 2),), {"axis": axis, "reverse": True}
+        yield (plain(dtype, shape),), {"axis": axis, "exclusive": True, "reverse": True}
+    yield (plain(dtype, (5, 40)),), {"axis": 1}
+
+
+@draws("sort")
+def sorted_along(dtype: str) -> Drawn:
+    """One key, a key that carries others, two keys with ties."""
+    for k, shape in enumerate(s for s in SHAPES if s):
+        axis = k % len(shape)
+        x, count = sample(dtype, shape), int(np.prod(shape))
+        places = np.arange(count, dtype=np.int32).reshape(shape)
+        yield ([x],), {"axis": axis, "descending": k % 2 == 1}
+        yield ([x, places],), {"axis": axis - len(shape)}
+        yield ([x, places],), {"axis": axis, "descending": True}
+        ties = (places % 3).astype(np.int8)
+        yield ([ties, x, places],), {"axis": axis, "keys": 2, "descending": k % 2 == 0}
+
+
+@draws("scatter")
+def placed(dtype: str) -> Drawn:
+    """As `scatter_add`, and with indices outside that are dropped."""
+    for (x, at, updates), attrs in added(dtype):
+        yield (x, at, updates), attrs
+        outside = np.where(np.arange(at.size).reshape(at.shape) % 2 == 0, at - 2, at + 1).astype(at.dtype)
+        yield (x, outside, updates), {**attrs, "drop": True}

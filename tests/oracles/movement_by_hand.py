@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -159,23 +160,43 @@ def gather(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
     return filled(indices.shape, x.dtype, lambda at: x[replaced(at, axis, int(indices[at]))])
 
 
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": plus, "mul": operator.mul, "max": larger, "min": smaller,
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+}  # fmt: skip
+
+
+def inside(at: Place, shape: Any) -> bool:
+    """Whether a place is one of a tensor of that shape."""
+    return all(0 <= k < n for k, n in zip(at, shape, strict=True))
+
+
 def written(x: np.ndarray, updates: np.ndarray, places: Iterator[Place], kind: str) -> Any:
     """Updates combined into `x`, in row-major order."""
     if kind == "replace":
-        out = x.copy()
+        out = np.array(x)
         for to, at in zip(places, np.ndindex(updates.shape), strict=True):
-            out[to] = updates[at]
+            if inside(to, x.shape):
+                out[to] = updates[at]
         return out
-    step = {"add": plus, "max": larger, "min": smaller}[kind]
+    step = STEPS[kind]
     total, news, dtype = numbers(x), numbers(updates), NAME[x.dtype]
     scale, count = each(abs, total), np.ones(x.shape)
     for to, at in zip(places, np.ndindex(updates.shape), strict=True):
+        if not inside(to, x.shape):
+            continue
         total[to] = step(total[to], news[at])
         scale[to], count[to] = scale[to] + abs(news[at]), count[to] + 1
     if dtype in INTEGERS:
         return Want(total, dtype)
+    if dtype == "i1":
+        return total.astype(np.bool_)
+    if kind == "mul":
+        scale = each(abs, total)
     value = total.astype(np.complex128 if dtype in COMPLEX else np.float64)
-    return Want(value, dtype, count.max(initial=0) if kind == "add" else 0, scale.astype(np.float64), default_accum(dtype))
+    return Want(
+        value, dtype, count.max(initial=0) if kind in ("add", "mul") else 0, scale.astype(np.float64), default_accum(dtype)
+    )
 
 
 @means("scatter_reduce")
@@ -185,7 +206,7 @@ def scatter_reduce(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, a
     return written(x, updates, places, reduce)
 
 
-@means("scatter_add")
+@means("scatter_add scatter")
 def scatter_add(
     x: np.ndarray,
     indices: np.ndarray,
@@ -195,6 +216,8 @@ def scatter_add(
     inserted_window_dims: Any,
     scatter_dims_to_operand_dims: Any,
     index_vector_dim: int | None = None,
+    reduce: str = "add",
+    drop: bool = False,
 ) -> Any:
     """XLA's text: the update scatter index picks an index vector, which is spread over the operand's axes, and the window
     index is added to it where no axis was inserted."""
@@ -212,7 +235,7 @@ def scatter_add(
             full[axis] += k
         return tuple(full)
 
-    return written(x, updates, map(place, np.ndindex(updates.shape)), "add")
+    return written(x, updates, map(place, np.ndindex(updates.shape)), reduce)
 
 
 @means("extract_patches")

@@ -38,6 +38,12 @@ _DTYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pow reduce_prod", NUMERIC),
     ("rem mod bitcast argmin", REAL),
     ("bitwise_and bitwise_or bitwise_xor bitwise_not reduce_and reduce_or reduce_xor", ("i1", *INTEGERS)),
+    ("erf_inv lgamma digamma nextafter reduce_precision", FLOATS),
+    ("real imag", COMPLEX),
+    ("complex", ("f32", "f64")),
+    ("cumsum cumprod", NUMERIC),
+    ("cummax cummin", REAL),
+    ("sort", ("i1", *REAL)),
     ("shift_left shift_right_logical shift_right_arithmetic popcount count_leading_zeros", INTEGERS),
 )
 _KINDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -48,6 +54,10 @@ _KINDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("reduce_window", "reduce", "max min", REAL),
     ("segment_reduce", "kind", "sum", NUMERIC),
     ("segment_reduce", "kind", "max", REAL),
+    ("scatter", "reduce", "replace", ALL),
+    ("scatter", "reduce", "add mul", NUMERIC),
+    ("scatter", "reduce", "max min", REAL),
+    ("scatter", "reduce", "and or xor", ("i1", *INTEGERS)),
 )
 
 ROWS = [

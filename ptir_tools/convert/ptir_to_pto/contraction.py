@@ -12,7 +12,8 @@ from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import TensorType, Type, tile
+from ptir_tools.core.types import TensorType, Type
+from ptir_tools.dialects.pto.types import tile
 
 BEFORE = "a product of computed values needs memory between"
 

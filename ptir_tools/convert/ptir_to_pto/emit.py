@@ -18,8 +18,8 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 
 
 class KernelEmit(Emit[BlockValue]):

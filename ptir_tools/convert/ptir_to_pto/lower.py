@@ -14,8 +14,9 @@ from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, DType
 from ptir_tools.core.ir import Literal, Op, Operand
-from ptir_tools.core.types import tensor, tile
+from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.types import tile
 
 TileRule = Callable[..., BlockValue]
 

@@ -15,10 +15,11 @@ from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.types import MemRefType, TensorType, TileType, scalar, tile
+from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT
+from ptir_tools.dialects.pto.types import MemRefType, TileType, scalar, tile
 
 if TYPE_CHECKING:
     from ptir_tools.convert.ptir_to_pto.emit import KernelEmit

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from ptir_tools.convert.ptir_to_pto.kernel import element
 from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, DType
 from ptir_tools.core.ir import Literal, Value
-from ptir_tools.core.types import TensorType, Type, memref, scalar, tensor
+from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.literals import integer
+from ptir_tools.dialects.pto.types import memref, scalar
 
 # Where a target does not compute in elements of one type: those that hold every value of it, and round or wrap to the same.
 _WIDER = {F16: (F32,), BF16: (F32,), SI8: (SI16, SI32), UI8: (SI16, SI32), SI16: (SI32,), UI16: (SI32,)}

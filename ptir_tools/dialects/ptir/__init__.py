@@ -20,18 +20,6 @@ def _is_text(text: str, start: int) -> bool:
     return header is not None and header["open"] is not None
 
 
-_MLIR = re.compile(r'module\b|func\.func\b|"?builtin\.module\b|!\w+\s*=|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
-_OPS = re.compile(r'(?:^|[\s"(={])(?:(pto)|stablehlo|chlo)\.\w|(!pto|memref<|tile<)|tensor<')
-
-
-def _is_stablehlo(text: str, start: int) -> bool:
-    """MLIR whose first op is one of StableHLO, or which has tensors before it has anything of PTO."""
-    if _MLIR.match(text, start) is None:
-        return False
-    first = _OPS.search(text, start, start + _LOOKED_AT)
-    return first is not None and first[1] is None and first[2] is None
-
-
 DIALECT = Dialect(
     name="ptir",
     specification="PTIR backend contract (https://github.com/Lallapallooza/gpt.rs)",
@@ -46,7 +34,13 @@ DIALECT = Dialect(
         ),
         FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
         FormatEntry(
-            "stablehlo", "ptir_tools.bridges.stablehlo.reader", suffix=".mlir", begins=_is_stablehlo
+            "onnx", "ptir_tools.bridges.onnx.format", suffix=".onnx", binary=late("ptir_tools.dialects.foreign", "is_onnx")
+        ),
+        FormatEntry(
+            "stablehlo",
+            "ptir_tools.bridges.stablehlo.reader",
+            suffix=".mlir",
+            begins=late("ptir_tools.dialects.foreign", "is_stablehlo"),
         ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),

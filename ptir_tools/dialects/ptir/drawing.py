@@ -139,6 +139,14 @@ def segmented(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, indices(g, (rows,), [segments])], {"num_segments": segments})
 
 
+def sorted_together(g: Growing, defn: OpDef) -> Draft | None:
+    """One to three operands of one shape, the key first."""
+    x = some(g)
+    t = g.type(x)
+    others = [g.of_type(t.with_dtype(g.one(g.dtypes))) for _ in range(g.number(0, 2))]
+    return Draft([[x, *others]], {"axis": axis(g, t.rank)})
+
+
 def sizes_of(g: Growing, t: TensorType) -> tuple[int, ...]:
     """Extents of a window that fits."""
     return tuple(g.number(min(1, least(d)), least(d)) for d in t.shape)

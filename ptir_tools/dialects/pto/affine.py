@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ptir_tools.core.dtypes import Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import INDEX_TYPE
+from ptir_tools.dialects.pto.types import INDEX_TYPE
 
 DEPTH = 64  # how far definitions are followed
 _WIDE = 1 << 63

@@ -10,12 +10,12 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Arena, Options, SpaceBuffer
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
-from ptir_tools.core.types import MemRefType, TileType, Type, tensor
+from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
 from ptir_tools.dialects.pto.ops.control import LOOPS, carried
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
 # Ops whose result may not lie over an operand, although they work element by element (facts 5, the fourth gate).
 _APART = frozenset(f"tile.{name}" for name in ("ands", "ors", "xors", "fmod", "fmods", "recip", "rsqrt"))

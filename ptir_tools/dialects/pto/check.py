@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics, Violation, operand, operands, require, result
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Program, collector_paused
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.verify import compatible
 from ptir_tools.dialects.pto import capacity, hazards, info, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
@@ -43,7 +42,7 @@ def calls(program: Program, diagnostics: Diagnostics) -> None:
                 graph.setdefault(function.name, set()).add(op.attr("callee"))
                 require(not _reaches(graph, op.attr("callee"), function.name), "RecursiveCall", f"@{function.name} calls itself")
             except Violation as violation:
-                diagnostics.violation(violation, op.loc)
+                diagnostics.violation(violation, op.loc, op)
 
 
 def _call(op: Op, callee: Function | None) -> None:
@@ -53,10 +52,10 @@ def _call(op: Op, callee: Function | None) -> None:
     given, taken = [operand_type(x) for x in op.operands], op.attr("to")
     for what, mine, theirs in (("arguments", given, takes), ("results", taken, gives)):
         same = len(mine) == len(theirs)
-        require(same, "TypeMismatch", f"@{callee.name} has {len(theirs)} {what}, the call {len(mine)}")
+        require(same, "TypeMismatch", f"@{callee.name} has {len(theirs)} {what}, the call {len(mine)}", at=operands())
         for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
             wrong = f"{what}[{i}] is {type_text(a)}, @{callee.name} has {type_text(b)}"
-            require(compatible(b, a), "TypeMismatch", wrong)
+            require(b.accepts(a), "TypeMismatch", wrong, at=operand(i) if what == "arguments" else result(i))
 
 
 def _reaches(graph: dict[str, set[str]], start: str, goal: str) -> bool:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import MemRefType, TileType
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
 Tiles = dict[Value, TileType]
 

@@ -16,11 +16,11 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Function, Program, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import UNKNOWN, MemRefType, ScalarType, TileType
+from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.targets import target_of
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.core.opdef import ASYNC
-from ptir_tools.core.types import EventType
 from ptir_tools.dialects.pto.pipes import pipe_of
+from ptir_tools.dialects.pto.types import EventType
 
 Pair = tuple[str, str]
 

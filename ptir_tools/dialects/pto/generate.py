@@ -18,23 +18,22 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, SEGMENTS, OpDef, create
-from ptir_tools.core.types import (
+from ptir_tools.core.types import Type, tensor
+from ptir_tools.dialects.pto import DIALECT, info
+from ptir_tools.dialects.pto.info import tile_bytes
+from ptir_tools.dialects.pto.pipes import is_tile_op, producers
+from ptir_tools.dialects.pto.text.literals import integer
+from ptir_tools.dialects.pto.types import (
     INDEX_TYPE,
     EventType,
     MemRefType,
     ScalarType,
     TileType,
-    Type,
     event,
     memref,
     scalar,
-    tensor,
     tile,
 )
-from ptir_tools.dialects.pto import DIALECT, info
-from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.pipes import is_tile_op, producers
-from ptir_tools.dialects.pto.text.literals import integer
 
 DTYPES = (F32, F16, BF16, SI8, SI16, SI32, UI8, UI16, UI32, UI64, FP8_E4M3, FP8_E5M2)
 SIDES = (1, 8, 16, 32, 64)

@@ -18,7 +18,6 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Op, Operand, Program, Value
-from ptir_tools.core.types import EventType, TileType
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
@@ -26,6 +25,7 @@ from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.traces import Role, Walk
+from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
 Clock = tuple[Number, ...]

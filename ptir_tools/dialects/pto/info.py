@@ -6,8 +6,8 @@ from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value
-from ptir_tools.core.types import TileType, tile
 from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
+from ptir_tools.dialects.pto.types import TileType, tile
 
 # Where the result of an op is; everything else computes in Vec.
 _RESULTS = {

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics, Violation, operand, require
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TileType
 from ptir_tools.dialects.pto import constraints
 from ptir_tools.dialects.pto.info import box_of, extents, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import TileType, type_text
 
 Tiles = dict[Value, TileType]
 _MATMUL = ("tile.matmul", "tile.matmul.acc", "tile.matmul.bias")
@@ -37,7 +36,7 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
                         check_tile(tiles[v], target)
                 legal.add(signature)
         except Violation as violation:
-            diagnostics.violation(violation, op.loc)
+            diagnostics.violation(violation, op.loc, op)
 
 
 # Element types
@@ -96,7 +95,7 @@ def _locations(op: Op, tiles: Tiles, target: Target) -> None:
         wants = {"tile.matmul": (), "tile.matmul.acc": ("Acc",), "tile.matmul.bias": ()}[short]
         places = (*wants, "Left", "Right", *(("Bias",) if short == "tile.matmul.bias" else ()))
         for i, (t, place) in enumerate(zip(operands, places, strict=True)):
-            require(t.loc == place, "InvalidLocation", f"operand {i} must be loc={place}, is {t.loc}")
+            require(t.loc == place, "InvalidLocation", f"operand {i} must be loc={place}, is {t.loc}", at=operand(i))
         return
     if short == "tile.load":
         loc = results[0].loc

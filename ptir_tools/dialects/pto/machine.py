@@ -25,12 +25,12 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE
-from ptir_tools.core.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,9 @@ from math import isqrt
 from ptir_tools.core.facts import Asked, Asks, Need, ShapeOf
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import MemRefType, Shape, TileType
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto import affine, rules
+from ptir_tools.dialects.pto.types import MemRefType, TileType
 
 Pairs = Iterator[tuple[Operand, Need]]
 TRIPS = 8  # of a loop whose bound nothing else limits

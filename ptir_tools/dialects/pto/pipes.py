@@ -6,7 +6,8 @@ from functools import cache
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.opdef import ASYNC, OPS, OpDef, operand_type
-from ptir_tools.core.types import TileType, Type
+from ptir_tools.core.types import Type
+from ptir_tools.dialects.pto.types import TileType
 
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 

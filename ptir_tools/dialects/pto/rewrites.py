@@ -15,8 +15,9 @@ from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Op, Operand, Region
 from ptir_tools.core.opdef import PURE
-from ptir_tools.core.types import ScalarType, tensor
+from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.types import ScalarType
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
 
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Place, Violation, attribute, nearest, operand, require, result
+from ptir_tools.core.diagnostics import group as members
 from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.opdef import SEGMENTS, OpDef, operand_type
-from ptir_tools.core.types import (
-    UNKNOWN,
-    EventType,
-    MemRefType,
-    ScalarType,
-    Shape,
-    TensorType,
-    TileType,
-    Type,
-)  # fmt: skip
-from ptir_tools.core.verify import same_extents
+from ptir_tools.core.types import UNKNOWN, Shape, TensorType, Type, same_extents
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.pipes import producers
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, tile, type_text
 
 Types = tuple[Type, ...]
 EVENT_IDS = 8  # per ordered pair of pipes
@@ -35,31 +26,46 @@ def is_index(t: Type) -> bool:
     return isinstance(t, (ScalarType, TensorType)) and t.dtype is INDEX and not getattr(t, "shape", ())
 
 
+def place(what: str) -> Place:
+    """The piece of an op's text that a message calls so: `operand 1`, `the result`, or the name of a group."""
+    kind, _, number = what.partition(" ")
+    if kind == "operand" and number.isdecimal():
+        return operand(int(number))
+    return result() if kind == "the" else members("steps" if what == "strides" else what)
+
+
 def need_indices(what: str, types: Types, count: int) -> None:
     """`count` operands of type index."""
-    require(len(types) == count, "RankMismatch", f"{what} has {len(types)} entries for rank {count}")
+    entries = "1 entry" if len(types) == 1 else f"{len(types)} entries"
+    require(len(types) == count, "RankMismatch", f"{what} has {entries} for rank {count}", at=place(what))
     for i, t in enumerate(types):
-        require(is_index(t), "TypeMismatch", f"{what}[{i}] is {type_text(t)}, expected index")
+        require(is_index(t), "TypeMismatch", f"{what}[{i}] is {type_text(t)}, expected index", at=place(what))
 
 
 def need_tile(what: str, t: Type) -> TileType:
     """`t` as a tile type."""
     if not isinstance(t, TileType):
-        raise Violation("TypeMismatch", f"{what} is {type_text(t)}, expected a tile")
+        raise Violation("TypeMismatch", f"{what} is {type_text(t)}, expected a tile", at=place(what))
     return t
 
 
 def need_memref(what: str, t: Type) -> MemRefType:
     """`t` as a memref type."""
     if not isinstance(t, MemRefType):
-        raise Violation("TypeMismatch", f"{what} is {type_text(t)}, expected a memref")
+        raise Violation("TypeMismatch", f"{what} is {type_text(t)}, expected a memref", at=place(what))
     return t
 
 
 def need_scalar(what: str, t: Type, dtype: DType) -> None:
     """`t` is the scalar type `dtype`; no promotion."""
     wrong = f"{what} is {type_text(t)}, expected {type_text_of(dtype)}"
-    require(isinstance(t, ScalarType) and t.dtype is dtype, "TypeMismatch", wrong, help="there is no implicit conversion")
+    require(
+        isinstance(t, ScalarType) and t.dtype is dtype,
+        "TypeMismatch",
+        wrong,
+        help="there is no implicit conversion",
+        at=place(what),
+    )
 
 
 def type_text_of(dtype: DType) -> str:
@@ -69,41 +75,56 @@ def type_text_of(dtype: DType) -> str:
 
 def same_shape(what: str, a: TileType, b: TileType) -> None:
     """Rank and shape of `a` equal those of `b`, the op's type."""
-    require(
-        a.rank == b.rank, "RankMismatch", f"{what} is {type_text(a)}, of rank {a.rank}; expected rank {b.rank} as {type_text(b)}"
-    )
+    message = f"{what} is {type_text(a)}, of rank {a.rank}; expected rank {b.rank} as {type_text(b)}"
+    require(a.rank == b.rank, "RankMismatch", message, at=place(what))
     equal = same_extents(a.shape, b.shape)
-    require(equal, "ShapeMismatch", f"{what} is {type_text(a)}; expected the shape of {type_text(b)}")
+    require(equal, "ShapeMismatch", f"{what} is {type_text(a)}; expected the shape of {type_text(b)}", at=place(what))
 
 
 def same_dtype(what: str, a: TileType, b: TileType) -> None:
     """The element types are equal."""
-    require(a.dtype is b.dtype, "TypeMismatch", f"{what} is {type_text(a)}; expected elements of {type_text_of(b.dtype)}")
+    message = f"{what} is {type_text(a)}; expected elements of {type_text_of(b.dtype)}"
+    require(a.dtype is b.dtype, "TypeMismatch", message, at=place(what))
 
 
-def same_tiles(to: TileType, *tiles: Type) -> None:
-    """Every operand is a tile of the rank, shape and element type of `to`."""
-    for i, t in enumerate(tiles):
-        what = f"operand {i}"
-        found = need_tile(what, t)
-        same_shape(what, found, to)
-        same_dtype(what, found, to)
+def one_of(name: str, value: str, known: Iterable[str]) -> None:
+    """The attribute `name` has one of the known values."""
+    if value not in known:
+        meant, listed = nearest(value, known), ", ".join(known)
+        at = value if meant else attribute(name)
+        raise Violation("TypeMismatch", f"{name} is {value}, expected one of {listed}", at=at, instead=meant)
+
+
+def same_tiles(to: TileType, *tiles: Type, first: int = 0) -> None:
+    """Every operand from number `first` on is a tile of the rank, shape and element type of `to`. Where several agree with one
+    another, `to` is wrong."""
+    found = [need_tile(f"operand {i}", t) for i, t in enumerate(tiles, first)]
+    kinds = {(t.dtype, t.shape) for t in found}
+    if len(found) > 1 and len(kinds) == 1 and not (found[0].dtype is to.dtype and same_extents(found[0].shape, to.shape)):
+        have = found[0]
+        meant = type_text(tile(have.dtype, have.shape, to.loc, to.layout, to.valid))
+        code = "RankMismatch" if have.rank != to.rank else "TypeMismatch" if have.dtype is not to.dtype else "ShapeMismatch"
+        message = f"the operands are {type_text(have)}, the op's type is {type_text(to)}"
+        raise Violation(code, message, at=result(), instead=meant, was=type_text(to))
+    for i, t in enumerate(found, first):
+        same_shape(f"operand {i}", t, to)
+        same_dtype(f"operand {i}", t, to)
 
 
 def rank_two(what: str, t: TileType) -> None:
     """The tile has rank 2."""
-    require(t.rank == 2, "RankMismatch", f"{what} is {type_text(t)}, of rank {t.rank}; expected rank 2")
+    require(t.rank == 2, "RankMismatch", f"{what} is {type_text(t)}, of rank {t.rank}; expected rank 2", at=place(what))
 
 
 def at_loc(what: str, t: TileType, *locs: str) -> None:
     """The tile is in one of `locs`, as far as its type says."""
     expected = " or ".join(locs)
-    require(t.loc is None or t.loc in locs, "InvalidLocation", f"{what} must be loc={expected}, is {t.loc}")
+    require(t.loc is None or t.loc in locs, "InvalidLocation", f"{what} must be loc={expected}, is {t.loc}", at=place(what))
 
 
-def same_extent(what: str, a: Any, b: Any) -> None:
+def same_extent(what: str, a: Any, b: Any, at: Place | None = None) -> None:
     """Two extents are equal; an unknown one fits any."""
-    require(a == b or UNKNOWN in (a, b), "ShapeMismatch", f"{what}: {a} and {b} differ")
+    require(a == b or UNKNOWN in (a, b), "ShapeMismatch", f"{what}: {a} and {b} differ", at=at)
 
 
 # The clauses that all tile ops share
@@ -176,8 +197,9 @@ def check_event(event: EventType, producers: tuple[str, ...]) -> None:
         require(good, "EventIdsExhausted", f"eid is {event.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")
     if event.producer is not None and event.producer not in producers:
         message = f"the event's producer is {event.producer}, the op is {producers[0]}"
-        hint = f"write #pto.op<{producers[0]}>"
-        raise Violation("EventProducerMismatch", message, help=hint, at=f"#pto.op<{event.producer}>")
+        meant = f"#pto.op<{producers[0]}>"
+        help = f"write {meant}"
+        raise Violation("EventProducerMismatch", message, help=help, at=f"#pto.op<{event.producer}>", instead=meant)
 
 
 def check_declared(t: TileType) -> None:

@@ -9,8 +9,8 @@ from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import TileType
 from ptir_tools.dialects.pto.clocks import Clock
+from ptir_tools.dialects.pto.types import TileType
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,11 +21,12 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import EventType, MemRefType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Number
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.windows import Access, access_of, accessed, composed, on_chip, whole
 
 DEPTH = 16  # calls within calls

@@ -1,169 +1,140 @@
-"""Types of PTO, from text and to text (seed section 2; facts 1.1)."""
+"""Types of PTO and their text (PTO IR, section 2). `text.types` reads them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
-from typing import Any
 
-from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.limits import integer
+from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.types import (
     UNKNOWN,
     Dim,
-    EventType,
-    MemRefType,
-    ScalarType,
+    NumericType,
     Shape,
+    ShapedType,
     TensorType,
-    TileType,
     Type,
-    event,
-    memref,
-    scalar,
-    tensor,
-    tile,
-)  # fmt: skip
+    agree,
+    dims_text,
+    interned,
+    same_extents,
+)
 from ptir_tools.dialects.pto import names
-from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
-
-_PLACEHOLDER = re.compile(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
-_PARTS = {"loc": names.loc_of, "layout": names.layout_of, "space": names.space_of}
-_CHOICES = {"loc": names.LOCS, "layout": names.LAYOUTS, "space": names.SPACES}
 
 
-class TypeSyntaxError(Violation):
-    """A type that cannot be read; `offset` is where in its text."""
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
+class ScalarType(NumericType):
+    """One number: `index` or an element type."""
 
-    def __init__(self, message: str, offset: int, help: str | None = None) -> None:
-        super().__init__("ParseError", message, help=help)
-        self.offset = offset
-
-
-@cache
-def parse_type(text: str) -> Type:
-    """The type that `text` spells. Raises TypeSyntaxError."""
-    if (dtype := names.DTYPES.get(text)) is not None:
-        return scalar(dtype)
-    if (found := _PLACEHOLDER.search(text)) is not None:
-        message = f"`{text}` is a placeholder of the documentation, not a type"
-        raise TypeSyntaxError(message, found.start(), "write every extent as a number or `?`, and leave nothing out")
-    try:
-        return _build(_parser().parse(text, "type").children[0])
-    except Refused:
-        error: Any = grammars.refused("pto", text, "type")
-        at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
-        raise TypeSyntaxError(f"`{text}` is not a type of PTO", at, "such as tile<32x32xf32> or pto.memref<64x64xf16>") from None
+    def __str__(self) -> str:
+        return str(self.dtype)
 
 
-@cache
-def _parser() -> Parser:
-    return grammars.parser("pto", Nodes())
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
+class TileType(ShapedType):
+    """An on-chip tile. `loc`, `layout` and `valid` are None where the program leaves them to inference."""
+
+    loc: str | None = None
+    layout: str | None = None
+    valid: Shape | None = None
+
+    def __str__(self) -> str:
+        info = [f"loc={self.loc}"] * bool(self.loc) + [f"layout={self.layout}"] * bool(self.layout)
+        if self.valid is not None:
+            info.append(f"valid=[{', '.join(map(str, self.valid))}]")
+        return f"tile<{dims_text(self.shape)}x{self.dtype}{', ' * bool(info)}{', '.join(info)}>"
+
+    def with_shape(self, shape: Iterable[Dim]) -> TileType:
+        return tile(self.dtype, shape, self.loc, self.layout, self.valid)
+
+    def agrees(self, other: Type) -> bool:
+        if not isinstance(other, TileType) or not ShapedType.agrees(self, other):
+            return False
+        return all(agree(getattr(self, part), getattr(other, part)) for part in ("loc", "layout", "valid"))
 
 
-def _build(tree: Node) -> Type:
-    made: Type = _BUILDERS[tree.data](tree.children)
-    return made
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
+class MemRefType(ShapedType):
+    """A view of memory. `strides` None is row-major; an UNKNOWN stride or offset is `?`."""
+
+    space: str | None = None
+    layout: str | None = None
+    strides: Shape | None = None
+    offset: Dim | None = None
+
+    def __str__(self) -> str:
+        strided = "" if self.strides is None else f", strided<{list(self.strides)}, offset: {self.offset}>"
+        return f"memref<{dims_text(self.shape)}x{self.dtype}{strided}>"
+
+    @property
+    def is_memory(self) -> bool:
+        return True
+
+    def with_shape(self, shape: Iterable[Dim]) -> MemRefType:
+        return memref(self.dtype, shape, self.space, self.layout, self.strides, self.offset)
+
+    def agrees(self, other: Type) -> bool:
+        if not isinstance(other, MemRefType) or not ShapedType.agrees(self, other):
+            return False
+        return agree(self.space, other.space) and same_strides(self, other)
 
 
-def _shape(token: Any) -> tuple[Any, Shape]:
-    parts = re.sub(r"\s+", "", token).split("x")
-    dims = list(takewhile(lambda d: d.isdecimal() or d == "?", parts))
-    element = "x".join(parts[len(dims) :])  # there may be an x in its name
-    if element not in names.DTYPES:
-        known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
-        raise TypeSyntaxError(f"`{element}` is not an element type", token.start_pos, f"one of {known}")
-    return names.DTYPES[element], tuple(UNKNOWN if d == "?" else integer(d) for d in dims)
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
+class EventType(Type):
+    """A token that says that the producing op is done."""
+
+    producer: str | None = None
+    scope: str | None = None
+    eid: int | None = None
+
+    def __str__(self) -> str:
+        return f"event<{self.producer}>"
+
+    def agrees(self, other: Type) -> bool:
+        return isinstance(other, EventType) and agree(self.producer, other.producer)
 
 
-def _positive(token: Any, shape: Shape) -> Shape:
-    if any(isinstance(d, int) and d <= 0 for d in shape) or not shape:
-        raise TypeSyntaxError("a tile or memref has one extent at least, all of them positive", token.start_pos)
-    return shape
+def same_strides(a: MemRefType, b: MemRefType) -> bool:
+    """Whether two views have the same strides and offset, as far as both say."""
+    strides = a.strides is None or b.strides is None or same_extents(a.strides, b.strides)
+    return strides and (agree(a.offset, b.offset) or UNKNOWN in (a.offset, b.offset))
 
 
-def _dim(token: Any) -> Dim:
-    return UNKNOWN if token == "?" else integer(token)
+def scalar(dtype: DType) -> ScalarType:
+    """The scalar type of `dtype`."""
+    return interned(ScalarType, dtype)
 
 
-def _pairs(children: Iterable[Any], allowed: tuple[str, ...]) -> dict[str, Any]:
-    """The `key = value` parts of a type, checked and in canonical spelling."""
-    found: dict[str, Any] = {}
-    for pair in children:
-        key, value = pair.children
-        if key not in allowed or key in found:
-            what = "given twice" if key in found else f"unknown here (known: {', '.join(allowed)})"
-            raise TypeSyntaxError(f"`{key}` is {what}", key.start_pos)
-        found[str(key)] = _value(str(key), value)
-    return found
+def tile(
+    dtype: DType,
+    shape: Iterable[Dim],
+    loc: str | None = None,
+    layout: str | None = None,
+    valid: Iterable[Dim] | None = None,
+) -> TileType:
+    """The tile type with these parts."""
+    return interned(TileType, dtype, tuple(shape), loc, layout, None if valid is None else tuple(valid))
 
 
-def _value(key: str, value: Any) -> Any:
-    if key == "valid":
-        if not isinstance(value, Node):
-            raise TypeSyntaxError("`valid` is a list such as [16, 32]", value.start_pos)
-        return tuple(map(_dim, value.children))
-    if isinstance(value, Node):
-        raise TypeSyntaxError(f"`{key}` is not a list", 0)
-    text = names.inner(value)
-    if key == "eid":
-        if not text.isdecimal():
-            raise TypeSyntaxError("`eid` is a number", value.start_pos)
-        return integer(text)
-    canonical = _PARTS[key](text) if key in _PARTS else text
-    if key == "scope" and canonical not in names.SCOPES:
-        canonical = None
-    if canonical is None:
-        choices = ", ".join(_CHOICES.get(key, names.SCOPES))
-        raise TypeSyntaxError(f"`{text}` is not a {key}", value.start_pos, f"one of {choices}")
-    return canonical
+def memref(
+    dtype: DType,
+    shape: Iterable[Dim],
+    space: str | None = None,
+    layout: str | None = None,
+    strides: Iterable[Dim] | None = None,
+    offset: Dim | None = None,
+) -> MemRefType:
+    """The memref type with these parts."""
+    return interned(MemRefType, dtype, tuple(shape), space, layout, None if strides is None else tuple(strides), offset)
 
 
-def _tile(children: list[Any]) -> Type:
-    dtype, shape = _shape(children[1])
-    pairs = (c for c in children[2:] if isinstance(c, Node))
-    return tile(dtype, _positive(children[1], shape), **_pairs(pairs, ("loc", "layout", "valid")))
+def event(producer: str | None = None, scope: str | None = None, eid: int | None = None) -> EventType:
+    """The event type with these parts."""
+    return interned(EventType, producer, scope, eid)
 
 
-def _memref(children: list[Any]) -> Type:
-    dtype, shape = _shape(children[1])
-    more: dict[str, Any] = {}
-    for c in children[2:]:
-        if isinstance(c, Node) and c.data == "strided":
-            more["strides"] = tuple(map(_dim, c.children[0].children))
-            more["offset"] = _dim(c.children[1]) if len(c.children) > 1 else 0
-        elif isinstance(c, Node):
-            more |= _pairs([c], ("space", "layout"))
-        else:
-            key = c.partition("<")[0].rpartition(".")[2]
-            if key not in ("space", "layout"):
-                raise TypeSyntaxError(f"`{c}` does not belong in a memref", c.start_pos)
-            more[key] = _value(key, c)
-    if "strides" in more and len(more["strides"]) != len(shape):
-        message = f"{len(more['strides'])} strides for {len(shape)} extents"
-        raise TypeSyntaxError(message, children[2].children[0].children[0].start_pos if more["strides"] else 0)
-    return memref(dtype, _positive(children[1], shape), **more)
-
-
-def _event(children: list[Any]) -> Type:
-    return event(**_pairs(children[1:], ("producer", "scope", "eid")))
-
-
-def _vector(children: list[Any]) -> Type:
-    return tensor(*_shape(children[0]))
-
-
-def _scalar(children: list[Any]) -> Type:
-    dtype, shape = _shape(children[0])
-    if shape:
-        raise TypeSyntaxError(f"`{children[0]}` is not a type of PTO", 0, "write tile<…> round a shape")
-    return scalar(dtype)
-
-
-_BUILDERS = {"tile": _tile, "memref": _memref, "event": _event, "vector": _vector, "scalar": _scalar}
+INDEX_TYPE = scalar(INDEX)
 
 
 # To text

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import gcd
 
 from ptir_tools.core.ir import Function, Op, Value
-from ptir_tools.core.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import memory_of, window
 from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 
 Known = Mapping[Value, Linear]
 _ORIGIN = number(0)

@@ -69,7 +69,7 @@ class _Legalizer:
 
     def reject(self, op: Op, violation: Violation) -> None:
         """Report the op and take it out; its result is poison, so that its users stay silent."""
-        self.diagnostics.violation(violation, op.loc)
+        self.diagnostics.violation(violation, op.loc, op)
         op.result.type = POISON
         op.result.op = None
         self.function.params.append(op.result)
@@ -112,7 +112,7 @@ class _Legalizer:
                 op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
             except Violation:  # one report for one node
                 raise unknown from None
-            self.diagnostics.violation(unknown, op.loc)
+            self.diagnostics.violation(unknown, op.loc, op)
         elif op.result.type is UNTYPED:
             self.diagnostics.note("PoolMacro", "POOL is not in the vocabulary; it is read as a VIEW", op.loc)
 
@@ -167,7 +167,7 @@ class _Legalizer:
             message = f"the operands of {op.defn.short} have different dtypes; there are no implicit casts"
             faults.insert(0, Violation("DtypeMismatch", message, help="CAST one of them first"))
         for fault in faults[:-1]:
-            self.diagnostics.violation(fault, op.loc)
+            self.diagnostics.violation(fault, op.loc, op)
         raise faults[-1]
 
     def plan(self, op: Op, shapes: list[Shape]) -> tuple[Shape, dict[int, tuple[int, ...] | None]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import narrow, widen
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, attribute, operand, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op
@@ -35,14 +35,16 @@ def broadcast(a: Extents, b: Extents, what: str = "") -> Extents:
     for i, (m, n) in enumerate(zip(left, right, strict=True)):
         if m != n and 1 not in (m, n):
             message = f"Broadcasting failed at dimension {i}: {what}{list(a)} and {list(b)} have extents {m} and {n} there"
-            raise Violation("E3001", message, help="extents must be equal, or one of them 1; add axes with ExpandDims or Reshape")
+            help = "extents must be equal, or one of them 1; add axes with ExpandDims or Reshape"
+            raise Violation("E3001", message, help=help, at=operand(1))
     return tuple(n if m == 1 else m for m, n in zip(left, right, strict=True))
 
 
 def same_dtype(a: TensorType, b: TensorType) -> None:
     """E2004: both operands have one dtype. MIND has no conversion, implicit or explicit."""
     message = f"Dtype mismatch: the operands are {type_text(a)} and {type_text(b)}"
-    require(a.dtype is b.dtype, "E2004", message, help="MIND converts nothing implicitly: declare both with one dtype")
+    help = "MIND converts nothing implicitly: declare both with one dtype"
+    require(a.dtype is b.dtype, "E2004", message, help=help, at=operand(1))
 
 
 def float_only(op: str, x: TensorType) -> None:
@@ -52,16 +54,16 @@ def float_only(op: str, x: TensorType) -> None:
 
 def in_range(axes: Iterable[int], low: int, high: int, x: TensorType) -> None:
     """E3004: every axis lies in [low, high)."""
-    for a in axes:
+    for i, a in enumerate(axes):
         message = f"axis {a} is out of range [{low}, {high}) for {type_text(x)}"
-        require(low <= a < high, "E3004", message, at="axes")
+        require(low <= a < high, "E3004", message, at=attribute("axes", i))
 
 
 def distinct(axes: Iterable[int], x: TensorType) -> None:
     """E3005: no axis twice."""
     seen: set[int] = set()
-    for a in axes:
-        require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice", at="axes")
+    for i, a in enumerate(axes):
+        require(a not in seen, "E3005", f"axis {a} of {type_text(x)} is given twice", at=attribute("axes", i))
         seen.add(a)
 
 

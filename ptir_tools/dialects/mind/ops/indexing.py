@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.facts import indices
 from ptir_tools.core.lazy import lazy
@@ -55,8 +55,10 @@ def sliced(input: TensorType, *, starts: tuple[int, ...], ends: tuple[int, ...],
 
 def gathered(input: TensorType, indices: TensorType) -> TensorType:
     """E4011: the indices are i32 or i64. E3002: the input has an axis to index."""
-    require(indices.dtype in (SI32, SI64), "E4011", f"the indices of Gather are {type_text(indices)}, not i32 or i64")
-    require(input.rank, "E3002", f"Gather indexes the first axis of its input, {type_text(input)} has none")
+    require(
+        indices.dtype in (SI32, SI64), "E4011", f"the indices of Gather are {type_text(indices)}, not i32 or i64", at=operand(1)
+    )
+    require(input.rank, "E3002", f"Gather indexes the first axis of its input, {type_text(input)} has none", at=operand(0))
     return input.with_shape(indices.shape + input.shape[1:])
 
 

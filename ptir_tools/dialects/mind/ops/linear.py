@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
@@ -27,14 +27,20 @@ Padding = str | Pairs  # "Valid", "Same", or ((top, bottom), (left, right))
 
 def inner(op: str, lhs: TensorType, rhs: TensorType, k: int, n: int) -> None:
     """E3003: the contracted extents are equal."""
-    require(k == n, "E3003", f"{op} contracts extents {k} and {n}: {type_text(lhs)} and {type_text(rhs)}")
+    if k != n:
+        message, labels = (
+            f"{op} contracts extents {k} and {n}: {type_text(lhs)} and {type_text(rhs)}",
+            [(operand(0), f"is {type_text(lhs)}")],
+        )
+        raise Violation("E3003", message, at=operand(1), labels=labels)
 
 
 def multiplied(lhs: TensorType, rhs: TensorType) -> TensorType:
     """E2004: one dtype. E3002: ranks of at least 2. E3003: lhs.shape[-1] == rhs.shape[-2]. E3001: the batches broadcast."""
     same_dtype(lhs, rhs)
-    for t in (lhs, rhs):
-        require(t.rank >= 2, "E3002", f"MatMul needs operands of rank 2 or more, got {type_text(t)}", help="Dot takes rank 1 too")
+    for i, t in enumerate((lhs, rhs)):
+        message = f"MatMul needs operands of rank 2 or more, got {type_text(t)}"
+        require(t.rank >= 2, "E3002", message, help="Dot takes rank 1 too", at=operand(i))
     a, b = lhs.static_shape, rhs.static_shape
     inner("MatMul", lhs, rhs, a[-1], b[-2])
     return lhs.with_shape((*broadcast(a[:-2], b[:-2], "the batches "), a[-2], b[-1]))
@@ -43,8 +49,9 @@ def multiplied(lhs: TensorType, rhs: TensorType) -> TensorType:
 def dotted(lhs: TensorType, rhs: TensorType) -> TensorType:
     """E2004: one dtype. E3002: ranks 1 or 2. E3003: the inner extents are equal."""
     same_dtype(lhs, rhs)
-    for t in (lhs, rhs):
-        require(t.rank in (1, 2), "E3002", f"Dot needs operands of rank 1 or 2, got {type_text(t)}", help="MatMul takes batches")
+    for i, t in enumerate((lhs, rhs)):
+        message = f"Dot needs operands of rank 1 or 2, got {type_text(t)}"
+        require(t.rank in (1, 2), "E3002", message, help="MatMul takes batches", at=operand(i))
     a, b = lhs.static_shape, rhs.static_shape
     inner("Dot", lhs, rhs, a[-1], b[0])
     return lhs.with_shape(a[:-1] + b[1:])
@@ -79,15 +86,14 @@ def convolved(input: TensorType, filter: TensorType, *, strides: tuple[int, ...]
     require(fits, "E4010", f"Conv2d needs two positive strides, got {list(strides)}", at="strides")
     require(padding_fits(padding), "E4012", "padding must be Valid, Same or Custom([[top, bottom], [left, right]])", at="padding")
     same_dtype(input, filter)
-    for t in (input, filter):
-        require(t.rank == 4, "E3002", f"Conv2d needs operands of rank 4, got {type_text(t)}")
+    for i, t in enumerate((input, filter)):
+        require(t.rank == 4, "E3002", f"Conv2d needs operands of rank 4, got {type_text(t)}", at=operand(i))
     x, f = input.static_shape, filter.static_shape
-    require(
-        x[3] == f[2], "E4009", f"the input {type_text(input)} has {x[3]} channels, the filter {type_text(filter)} takes {f[2]}"
-    )
+    message = f"the input {type_text(input)} has {x[3]} channels, the filter {type_text(filter)} takes {f[2]}"
+    require(x[3] == f[2], "E4009", message, at=operand(1))
     spans = [x[i + 1] + sum(p) - f[i] for i, p in enumerate(pads(x, f, strides, padding))]
     message = f"the window {list(f[:2])} does not fit into the padded input {type_text(input)}"
-    require(min(spans) >= 0, "E3006", message)
+    require(min(spans) >= 0, "E3006", message, at=operand(1))
     return input.with_shape((x[0], spans[0] // strides[0] + 1, spans[1] // strides[1] + 1, f[3]))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.source import Span
+from ptir_tools.core.diagnostics import Diagnostics, Violation, attribute
+from ptir_tools.core.places import find
+from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import (
@@ -72,9 +73,19 @@ def fill(
         try:
             filled.append(_value(opcode, key, given, declared))
         except Violation as violation:
-            at = violation.at if violation.at in given else key
-            diagnostics.error(violation.code, violation.message, given[at][1])
+            at = str(violation.at) if violation.at in given else key
+            line = _line(diagnostics.source, given[at][1])
+            place = None if line is None or diagnostics.source is None else find(diagnostics.source, line, attribute(at))
+            diagnostics.error(violation.code, violation.message, place or given[at][1])
     return tuple(filled) if len(filled) == len(wanted) else None
+
+
+def _line(source: Source | None, span: Span) -> Span | None:
+    """The rest of the line from `span` on."""
+    if source is None:
+        return None
+    end = source.text.find("\n", span.start)
+    return Span(span.start, len(source.text) if end < 0 else end)
 
 
 def _value(opcode: str, key: str, given: Given, declared: TensorType | None) -> Any:

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Violation, did_you_mean, near_names, nearest
 from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, Program, Value
@@ -39,6 +38,11 @@ from ptir_tools.dialects.mind.types import DTYPES
 
 CODES = DIALECT.codes
 
+# What other systems call dtypes.
+_DTYPES_MEANT = {
+    "float": "f32", "float32": "f32", "fp32": "f32", "double": "f64", "float64": "f64", "fp64": "f64", "int": "i32",
+    "int32": "i32", "si32": "i32", "int64": "i64", "si64": "i64", "long": "i64",
+}  # fmt: skip
 _MEANT = re.compile(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
 _SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
 _STAND_IN = Literal(tensor(SI64), bytes(8))
@@ -168,7 +172,8 @@ class Reader:
         line.value = value = Value(plan.type, name)
         value.op = Op(plan.defn, operands, plan.attrs, (value,), (), line.loc)
         self.function.body.append(value.op)
-        values[name] = (value, line.loc)
+        start = line.loc >> LENGTH_BITS
+        values[name] = (value, start << LENGTH_BITS | (len(name) + 1))
         self.index += 1
         return True
 
@@ -212,7 +217,10 @@ class Reader:
         line.value = Value(POISON, statement.id.text) if target is None else target
         if (known := self.scope.values.get(statement.id.text)) is not None:
             self.diagnostics.error(
-                CODES.redefined, f"%{statement.id.text} is defined twice", line.loc, labels=[(known[1], "first defined here")]
+                CODES.redefined,
+                f"%{statement.id.text} is defined twice",
+                statement.id.span,
+                labels=[(known[1], "first defined here")],
             )
         elif target is not None:
             self.scope.values[statement.id.text] = (target, line.loc)
@@ -227,7 +235,9 @@ class Reader:
         for i, name in enumerate(statement.ids):
             if (value := self.scope.lookup(name.text)) is None:
                 if self.unknown(name.text):
-                    self.diagnostics.error("E4003", f"output {i} is %{name.text}, which is not defined", name.span)
+                    near = [f"%{known}" for known in near_names(name.text, self.scope.values)]
+                    message, instead = f"output {i} is %{name.text}, which is not defined", near[0] if len(near) == 1 else None
+                    self.diagnostics.error("E4003", message, name.span, help=did_you_mean(near), instead=instead)
                 value = self.stand_in(Value(POISON, name.text), line.loc)
             self.function.results.append(value)
 
@@ -253,7 +263,7 @@ class Reader:
             value.type = declared or UNTYPED
             value.op = Op(defn, tuple(x for x in operands if x is not None), attrs, (value,), (), line.loc)
             self.function.body.append(value.op)
-        self.scope.define(value, line.loc)
+        self.scope.define(value, pack(*statement.id.span))
 
     def stand_in(self, value: Value, loc: Loc) -> Value:
         """Give a value in error a definition, so that its users know it and stay silent."""
@@ -285,9 +295,10 @@ class Reader:
             name = str(given)
         elif name in OPCODES or name == "Input":
             return name
-        near = get_close_matches(name, [*OPCODES, "Input"], n=1)
-        help = "Core v1 has Add, Sub and Mul" if name == "Div" else f"did you mean `{near[0]}`?" if near else None
-        self.diagnostics.error(CODES.unknown_op, f"`{name}` is not an operation of Core v1", statement.opcode.span, help=help)
+        meant = None if name == "Div" else nearest(name, [*OPCODES, "Input"])
+        help = "Core v1 has Add, Sub and Mul" if name == "Div" else None if meant else "`ptir ops` lists the operations"
+        message, at = f"`{name}` is not an operation of Core v1", statement.opcode.span
+        self.diagnostics.error(CODES.unknown_op, message, at, help=help, instead=meant)
         return None
 
     def use(self, name: Name, user: str) -> Value | None:
@@ -300,7 +311,9 @@ class Reader:
             self.diagnostics.error(CODES.undefined, message, name.span, labels=[(later, "defined here")])
         else:
             message = f"instruction {self.index} ({user}) uses %{name.text}, which is not defined"
-            self.diagnostics.error(CODES.undefined, message, name.span)
+            near = [f"%{known}" for known in near_names(name.text, self.scope.values)]
+            instead = near[0] if len(near) == 1 else None
+            self.diagnostics.error(CODES.undefined, message, name.span, help=did_you_mean(near), instead=instead)
         return None
 
     def unknown(self, name: str) -> bool:
@@ -317,7 +330,11 @@ class Reader:
         is_input = opcode == "Input"
         if (dtype := DTYPES.get(text.dtype.text)) is None:
             message = f"unknown dtype `{text.dtype.text}`; MIND has {', '.join(DTYPES)}"
-            self.diagnostics.error("E4004" if is_input else "E2005", message, text.dtype.span)
+            code, meant = (
+                "E4004" if is_input else "E2005",
+                _DTYPES_MEANT.get(text.dtype.text.lower()) or nearest(text.dtype.text, DTYPES),
+            )
+            self.diagnostics.error(code, message, text.dtype.span, instead=meant)
             return None
         symbolic = next((d for d in text.extents if isinstance(d, str)), None)
         if symbolic is not None:
@@ -353,7 +370,7 @@ class Reader:
             )
         line.value = value = Value(declared or POISON, statement.id.text)
         self.function.params.append(value)
-        self.scope.define(value, line.loc)
+        self.scope.define(value, pack(*statement.id.span))
 
     def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Any, ...] | None:
         """The attributes in declaration order, or None after reporting what is wrong with them."""
@@ -367,6 +384,10 @@ class Reader:
             return given
         unknown = [k for k in given if k not in keys(opcode)]
         for k in unknown:
-            self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", given[k][1])
+            message, meant = (
+                f"{opcode} has no attribute `{k}`; it is kept",
+                nearest(k, [n for n in keys(opcode) if n not in given]),
+            )
+            self.diagnostics.warning("UnknownAttribute", message, given[k][1], instead=meant)
         self.extra[statement.id.text] = tuple((k, given[k][0]) for k in unknown)
         return given

@@ -9,7 +9,7 @@ from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Span
 from ptir_tools.dialects.mind.text.statements import (
@@ -86,7 +86,45 @@ def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
     if grammars.is_character(error):
         _bad_character(code, error.pos_in_stream or 0, start, diagnostics)  # type: ignore[attr-defined]
     else:
-        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
+        if not _mistake(code, start, diagnostics):
+            fix = _missing(error, start)
+            grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code), fix=fix)
+
+
+# What people write in other ways: a whole line, the message, the group to point at, and what to write instead of it.
+_MISTAKES = [
+    (r"(%\w+\s*=\s*\w+)(\s*\{[^}]*\})(\s*)(\([^()]*\))([\s\S]*)", "operands come before attributes", 4, 2, "{3}{4}{2}"),
+    (r"(%\w+\s*=\s*\w+\s*(?:\([^()]*\))?\s*(?:\{[^}]*\})?\s*)(->)(\s*[Tt]ensor\b[\s\S]*)", "a type follows `:`", 2, 2, ":"),
+    (r"(%\w+\s*=\s*\w+\s*)(%\w+(?:\s*,\s*%\w+)*)(\s*(?:[{:][\s\S]*)?)", "operands are written in parentheses", 2, 2, "({2})"),
+    (r"(return)(\s+)(%\w+(?:\s*,\s*%\w+)*)()()", "a module ends with `outputs:`", 1, 1, "outputs:"),
+    (r"(output)(\s*:[\s\S]*)()()()", "a module ends with `outputs:`", 1, 1, "outputs"),
+    (r"(outputs)()(\s+%[\s\S]*)()()", "`:` is missing after `outputs`", 1, 2, ":"),
+    (r"([\s\S]*[^;\s])(\s*;)()()()", "statements need no semicolon", 2, 2, ""),
+    (r"()(//)([\s\S]*)()()", "a comment begins with #", 2, 2, "#"),
+]
+
+
+def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
+    """Report what people write in other ways, with its edit; False when it is something else."""
+    for pattern, message, shown, first, instead in _MISTAKES:
+        if (found := re.fullmatch(pattern, code)) is None:
+            continue
+        pieces = ["", *(found[i + 1] or "" for i in range(found.re.groups))]
+        last = max(first, shown)
+        edit = Fix(Span(start + found.start(first), start + found.end(last)), instead.format(*pieces))
+        at = Span(start + found.start(shown), start + found.end(shown))
+        help = f"write `{edit.text.strip()}`" if edit.text.strip() else "drop it"
+        diagnostics.error(SYNTAX, message, at, help=help, fix=edit)
+        return True
+    return False
+
+
+def _missing(error: Any, start: int) -> Fix | None:
+    """The closing bracket that the grammar waits for where a type ends."""
+    token, accepted = getattr(error, "token", None), getattr(error, "accepts", None) or ()
+    closes = token is not None and token.type == "MORETHAN" and "RSQB" in accepted
+    at = start + (token.start_pos or 0) if closes else 0
+    return Fix(Span(at, at), "]") if closes else None
 
 
 def _depth(code: str) -> int:

@@ -46,7 +46,7 @@ class TensorMethods:
         """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
 
     def atan2(self, x: Tensor | Number) -> Tensor:
-        """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension."""
+        """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
 
     def atanh(self) -> Tensor:
         """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
@@ -99,6 +99,9 @@ class TensorMethods:
     def compare_ne(self, y: Tensor | Number) -> Tensor:
         """Whether `x != y`, element by element; true when either is NaN."""
 
+    def complex(self, im: Tensor | Number) -> Tensor:
+        """The complex number of two parts: cf32 of f32, cf64 of f64. Extension."""
+
     def cos(self) -> Tensor:
         """The cosine of an angle in radians; NaN of an infinity. Extension."""
 
@@ -107,6 +110,18 @@ class TensorMethods:
 
     def count_leading_zeros(self) -> Tensor:
         """How many bits are above the highest one that is set; the width for 0. Extension."""
+
+    def cummax(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+
+    def cummin(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+
+    def cumprod(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The product of the elements up to each, as `cumsum` is their sum. Extension."""
+
+    def cumsum(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The sum of the elements up to each, along `axis`. Extension."""
 
     def dequantize(
         self,
@@ -117,6 +132,9 @@ class TensorMethods:
         zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """An integer tensor as floats of `output_dtype` (f32)."""
+
+    def digamma(self) -> Tensor:
+        """The derivative of `lgamma`; NaN at 0 and negative integers. Extension."""
 
     def div(self, y: Tensor | Number) -> Tensor:
         """The quotient of the elements: floats by IEEE, integers toward zero."""
@@ -143,6 +161,9 @@ class TensorMethods:
     def erf(self) -> Tensor:
         """The Gauss error function."""
 
+    def erf_inv(self) -> Tensor:
+        """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension."""
+
     def exp(self) -> Tensor:
         """e to the power of each element."""
 
@@ -166,11 +187,17 @@ class TensorMethods:
     def gather(self, indices: Tensor, axis: int) -> Tensor:
         """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
 
+    def imag(self) -> Tensor:
+        """The imaginary part. Extension."""
+
     def is_finite(self) -> Tensor:
         """Whether an element is neither infinite nor NaN. Extension."""
 
     def layer_norm(self, gamma: Tensor, beta: Tensor, epsilon: float, *, feature_axis: int = ...) -> Tensor:
         """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance."""
+
+    def lgamma(self) -> Tensor:
+        """The logarithm of the magnitude of the gamma function; infinite at 0 and negative integers. Extension."""
 
     def log(self) -> Tensor:
         """The natural logarithm: -inf at zero, NaN for negative reals."""
@@ -193,6 +220,9 @@ class TensorMethods:
     def neg(self) -> Tensor:
         """Negate each element. The lowest integer wraps to itself."""
 
+    def nextafter(self, y: Tensor | Number) -> Tensor:
+        """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension."""
+
     def pad(self, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...) -> Tensor:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
 
@@ -211,6 +241,9 @@ class TensorMethods:
         zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """A float tensor as `output_dtype`."""
+
+    def real(self) -> Tensor:
+        """The real part. Extension."""
 
     def reciprocal(self) -> Tensor:
         """One divided by each element."""
@@ -240,6 +273,9 @@ class TensorMethods:
 
     def reduce_or(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
         """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
+
+    def reduce_precision(self, exponent_bits: int, mantissa_bits: int) -> Tensor:
+        """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension."""
 
     def reduce_prod(
         self,
@@ -303,6 +339,20 @@ class TensorMethods:
 
     def rsqrt(self) -> Tensor:
         """One divided by the square root: infinity at zero (of its sign), NaN for negative reals."""
+
+    def scatter(
+        self,
+        indices: Tensor,
+        updates: Tensor,
+        *,
+        update_window_dims: Iterable[int] = ...,
+        inserted_window_dims: Iterable[int] = ...,
+        scatter_dims_to_operand_dims: Iterable[int] = ...,
+        index_vector_dim: int | None = ...,
+        reduce: Literal["replace", "add", "mul", "max", "min", "and", "or", "xor"] = ...,
+        drop: bool = ...,
+    ) -> Tensor:
+        """`x` with windows of `updates` combined into it at indexed places, numbered as by `scatter_add`. Extension."""
 
     def scatter_add(
         self,
@@ -412,7 +462,7 @@ class BlockMethods:
         """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
 
     def atan2(self, y: Tensor | Number, x: Tensor | Number) -> Tensor:
-        """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension."""
+        """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
 
     def atanh(self, x: Tensor) -> Tensor:
         """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
@@ -465,6 +515,9 @@ class BlockMethods:
     def compare_ne(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """Whether `x != y`, element by element; true when either is NaN."""
 
+    def complex(self, re: Tensor | Number, im: Tensor | Number) -> Tensor:
+        """The complex number of two parts: cf32 of f32, cf64 of f64. Extension."""
+
     def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         """The tensors one after the other along `axis`."""
 
@@ -476,6 +529,18 @@ class BlockMethods:
 
     def count_leading_zeros(self, x: Tensor) -> Tensor:
         """How many bits are above the highest one that is set; the width for 0. Extension."""
+
+    def cummax(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+
+    def cummin(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+
+    def cumprod(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The product of the elements up to each, as `cumsum` is their sum. Extension."""
+
+    def cumsum(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+        """The sum of the elements up to each, along `axis`. Extension."""
 
     def custom_call(
         self, xs: Sequence[Tensor], target: str, *, attrs: Mapping[str, Any] = ..., types: Sequence[Type] | None = ...
@@ -492,6 +557,9 @@ class BlockMethods:
         zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """An integer tensor as floats of `output_dtype` (f32)."""
+
+    def digamma(self, x: Tensor) -> Tensor:
+        """The derivative of `lgamma`; NaN at 0 and negative integers. Extension."""
 
     def div(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The quotient of the elements: floats by IEEE, integers toward zero."""
@@ -519,6 +587,9 @@ class BlockMethods:
     def erf(self, x: Tensor) -> Tensor:
         """The Gauss error function."""
 
+    def erf_inv(self, x: Tensor) -> Tensor:
+        """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension."""
+
     def exp(self, x: Tensor) -> Tensor:
         """e to the power of each element."""
 
@@ -543,6 +614,9 @@ class BlockMethods:
     def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
         """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
 
+    def imag(self, x: Tensor) -> Tensor:
+        """The imaginary part. Extension."""
+
     def iota(self, shape: Iterable[Dim | str], dtype: str | DType, axis: int) -> Tensor:
         """Elements that count 0, 1, 2, … along `axis` and repeat along the others."""
 
@@ -551,6 +625,9 @@ class BlockMethods:
 
     def layer_norm(self, x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, *, feature_axis: int = ...) -> Tensor:
         """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance."""
+
+    def lgamma(self, x: Tensor) -> Tensor:
+        """The logarithm of the magnitude of the gamma function; infinite at 0 and negative integers. Extension."""
 
     def log(self, x: Tensor) -> Tensor:
         """The natural logarithm: -inf at zero, NaN for negative reals."""
@@ -573,6 +650,9 @@ class BlockMethods:
     def neg(self, x: Tensor) -> Tensor:
         """Negate each element. The lowest integer wraps to itself."""
 
+    def nextafter(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension."""
+
     def pad(
         self, x: Tensor, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...
     ) -> Tensor:
@@ -594,6 +674,9 @@ class BlockMethods:
         zero_points: Iterable[int] = ...,
     ) -> Tensor:
         """A float tensor as `output_dtype`."""
+
+    def real(self, x: Tensor) -> Tensor:
+        """The real part. Extension."""
 
     def reciprocal(self, x: Tensor) -> Tensor:
         """One divided by each element."""
@@ -625,6 +708,9 @@ class BlockMethods:
 
     def reduce_or(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
         """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
+
+    def reduce_precision(self, x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
+        """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension."""
 
     def reduce_prod(
         self,
@@ -699,6 +785,21 @@ class BlockMethods:
     def rsqrt(self, x: Tensor) -> Tensor:
         """One divided by the square root: infinity at zero (of its sign), NaN for negative reals."""
 
+    def scatter(
+        self,
+        x: Tensor,
+        indices: Tensor,
+        updates: Tensor,
+        *,
+        update_window_dims: Iterable[int] = ...,
+        inserted_window_dims: Iterable[int] = ...,
+        scatter_dims_to_operand_dims: Iterable[int] = ...,
+        index_vector_dim: int | None = ...,
+        reduce: Literal["replace", "add", "mul", "max", "min", "and", "or", "xor"] = ...,
+        drop: bool = ...,
+    ) -> Tensor:
+        """`x` with windows of `updates` combined into it at indexed places, numbered as by `scatter_add`. Extension."""
+
     def scatter_add(
         self,
         x: Tensor,
@@ -753,6 +854,9 @@ class BlockMethods:
 
     def slice(self, x: Tensor, starts: Iterable[int], sizes: Iterable[int]) -> Tensor:
         """The window of `sizes` elements from `starts`, with unit stride."""
+
+    def sort(self, xs: Sequence[Tensor], *, axis: int = ..., keys: int = ..., descending: bool = ...) -> Tensor:
+        """The operands with their elements along `axis` in the order of the first ones, `keys` of them; equal ones stay. Extension."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:
         """`x` itself: a barrier for automatic differentiation, which no default pass drops."""

@@ -17,7 +17,8 @@ from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
 _TARGET = re.compile(r"ptir\.(\w+)\.v1", re.ASCII)
 # How a custom call holds an attribute of a kind; one that is None is left out.
 _HELD = {
-    "int": "I64", "int | None": "I64", "bool": "Bool", "float": "F64", "str": "String", "DType": "String", "DType | None": "String",
+    "int": "I64", "int | None": "I64", "bool": "Bool", "float": "F64", "str": "String", "DType": "String",
+    "DType | None": "String",
     "tuple[int, ...]": "I64Array", "tuple[float, ...]": "F64Array", "tuple[bool, ...]": "BoolArray",
     **dict.fromkeys(ENUMERATIONS, "String"),
 }  # fmt: skip

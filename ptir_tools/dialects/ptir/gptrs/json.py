@@ -34,7 +34,8 @@ class _Reader:
 
     def malformed(self, bad: Malformed, path: JsonPath) -> None:
         span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
-        self.diagnostics.error(bad.code, bad.message, span, help=bad.help)
+        instead = None if bad.meant is None else f'"{bad.meant}"'
+        self.diagnostics.error(bad.code, bad.message, span, help=bad.help, instead=instead)
 
     def guarded(self, path: JsonPath, read: Callable[..., Any], *arguments: Any) -> Any:
         """What `read` gives, or None after reporting where it is malformed."""

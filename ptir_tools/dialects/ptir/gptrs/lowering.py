@@ -73,9 +73,9 @@ def with_calls(program: Program) -> Program:
     if not any(carries(op.defn) for b in program.blocks() for op in b.body):
         return program
     program = clone(program)
-    hints = [hint for f in program.functions for hint in f.hints]
-    for part in (*program.blocks(), *hints):
-        part.body[:] = [call_of(op) if carries(op.defn) else op for op in part.body]
+    hints = [hint.body for f in program.functions for hint in f.hints]
+    for body in (*(b.body for b in program.blocks()), *hints):
+        body[:] = [call_of(op) if carries(op.defn) else op for op in body]
     return program
 
 

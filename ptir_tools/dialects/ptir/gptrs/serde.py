@@ -7,29 +7,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
+from ptir_tools.core.diagnostics import nearest
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.opdef import REQUIRED, Attr, OpDef
 from ptir_tools.core.source import JsonPath
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
+from ptir_tools.dialects.jsonc import KEY
 from ptir_tools.dialects.ptir.gptrs import carried
 from ptir_tools.dialects.ptir.gptrs.kinds import DTYPE_OF, KIND, Kind, fields, ops
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text import literals
-from ptir_tools.dialects.ptir.text.spelling import nearest
 
 T = TypeVar("T")
 
 
 class Malformed(Exception):
-    """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place."""
+    """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place; `meant` is the string
+    that was meant to be there."""
 
-    def __init__(self, message: str, path: JsonPath = (), code: str = "SyntaxError", help: str | None = None) -> None:
+    def __init__(
+        self, message: str, path: JsonPath = (), code: str = "SyntaxError", help: str | None = None, meant: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.message, self.path, self.code, self.help = message, path, code, help
+        self.message, self.path, self.code, self.help, self.meant = message, path, code, help, meant
 
 
 @dataclass(slots=True)
@@ -115,7 +119,7 @@ def read_dtype(raw: Any) -> DType:
     found = DTYPE_OF.get(raw) if isinstance(raw, str) else None
     if found is None:
         meant = nearest(str(raw), DTYPE_OF)
-        _fail(f"there is no dtype `{raw}`", code="DTypeNotSupported", help=f"did you mean {meant}?" if meant else None)
+        _fail(f"there is no dtype `{raw}`", code="DTypeNotSupported", meant=meant)
     return found
 
 
@@ -145,8 +149,7 @@ def read_op(raw: Any) -> Payload:
     kind = KIND.get(variant)
     if kind is None:
         meant = nearest(variant, KIND)
-        help = f"did you mean {meant}?" if meant else None
-        _fail(f"there is no operation kind `{variant}`", variant, code="UnknownOp", help=help)
+        _fail(f"there is no operation kind `{variant}`", variant, KEY, code="UnknownOp", meant=meant)
     return inside(variant, _read_payload, kind, payload)
 
 
@@ -176,8 +179,7 @@ def _sub_kind(kind: Kind, payload: Any) -> str:
     found = kind.ops.get(sub) if isinstance(sub, str) else None
     if found is None:
         meant = nearest(str(sub), kind.ops)
-        help = f"did you mean {meant}?" if meant else None
-        _fail(f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})", *path, help=help, code="UnknownOp")
+        _fail(f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})", *path, meant=meant, code="UnknownOp")
     return found
 
 

@@ -14,7 +14,7 @@ The attributes of an op are the fields of gpt.rs's payload. An attribute's annot
 | `NewShape` | extents, of which one may be -1 (inferred) | `?N, -1` |
 | `Scalar` | `scalars.Scalar(kind, value)` | `0.0`, `signed(0)` |
 | `Literal` | `core.ir.Literal` | `dense<0.0>` |
-| `ScatterKind`, `WindowKind`, `SegmentKind` | one of the strings in `kinds.ENUMERATIONS` | `add` |
+| `ScatterKind`, `WindowKind`, `SegmentKind`, `UpdateKind` | one of the strings in `kinds.ENUMERATIONS` | `add` |
 | `Attrs` | `((key, (kind, value)), …)` sorted by key; kinds in `kinds.ATTR_KINDS`, arrays are tuples | `{on = true}` |
 
 A default is a value, or `core.opdef.Derived` when it follows from other attributes and operand types (`OpDef.fill`).
@@ -25,11 +25,11 @@ Regions are keyword parameters annotated `Region`: `true_region`, `false_region`
 # In the order in which the manual has them and random programs draw them.
 from ptir_tools.dialects.ptir.ops import compare, constants, control, join, window, linalg, shape, normalize, custom
 from ptir_tools.dialects.ptir.ops import elementwise, indexing, quantize, random, ranking, reduce, scatter
-from ptir_tools.dialects.ptir.ops import bits, functions, rounding
+from ptir_tools.dialects.ptir.ops import bits, complexes, cumulative, functions, rounding
 
 # isort: on
 
 __all__ = [
-    "bits", "compare", "constants", "control", "custom", "elementwise", "functions", "indexing", "join", "linalg", "normalize",
-    "quantize", "random", "ranking", "reduce", "rounding", "scatter", "shape", "window",
+    "bits", "compare", "complexes", "constants", "control", "cumulative", "custom", "elementwise", "functions", "indexing",
+    "join", "linalg", "normalize", "quantize", "random", "ranking", "reduce", "rounding", "scatter", "shape", "window",
 ]  # fmt: skip

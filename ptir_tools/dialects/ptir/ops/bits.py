@@ -1,4 +1,4 @@
-"""The bits of elements: extensions of the contract (docs/ptir.md, "Extension ops"). Integers are two's complement; i1 is one bit."""
+"""The bits of elements, extensions of the contract (docs/ptir.md, "Extension ops"): integers are two's complement, i1 one bit."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _zeros_above(x: Array, bits: int) -> Array:
         high = rest >> np.uint64(width) != 0
         found -= width * high
         rest = np.where(high, rest >> np.uint64(width), rest)
-    return found - (rest != 0)
+    return np.asarray(found - (rest != 0))
 
 
 @op("ptir.count_leading_zeros", infer=of_integers, traits=MAP, error=errors.discrete)

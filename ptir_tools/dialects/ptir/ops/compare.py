@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import I1, DType, lossless
 from ptir_tools.core.facts import NOTHING, Asked, Asks, InPlace, Kernel, Need, View, same
 from ptir_tools.core.ir import Op, Operand
@@ -152,9 +152,9 @@ def compare_ne(x: Array, y: Array, *, result: Result) -> Array:
 def chosen(pred: TensorType, on_true: TensorType, on_false: TensorType) -> TensorType:
     """An i1 predicate and two branches of one dtype, all of one shape; the result has the branches' type."""
     want(pred.dtype, BOOLEANS, "the predicate")
-    same_dtype(on_true, on_false)
-    same_shape(on_true, on_false)
-    same_shape(pred, on_true)
+    same_dtype(on_true, on_false, of=(1, 2))
+    same_shape(on_true, on_false, of=(1, 2))
+    same_shape(on_true, pred, of=(1, 0))
     return on_true
 
 
@@ -199,7 +199,7 @@ def select(pred: Array, on_true: Array, on_false: Array) -> Array:
 def converted(x: TensorType, *, dtype: DType) -> TensorType:
     """The shape of `x` with `dtype`; complex to real is refused."""
     drops = x.dtype.is_complex and not dtype.is_complex and dtype is not I1
-    require(not drops, "DTypeNotSupported", f"cast of {x.dtype} to {dtype} would drop the imaginary part")
+    require(not drops, "DTypeNotSupported", f"cast of {x.dtype} to {dtype} would drop the imaginary part", at=result())
     return x.with_dtype(dtype)
 
 

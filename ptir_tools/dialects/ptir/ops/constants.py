@@ -6,7 +6,7 @@ from struct import iter_unpack
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Literal, Op, Operand, Value
@@ -102,7 +102,8 @@ def nonzero_divisor(op: Op) -> None:
     """Raise Violation("IntegerDivideByZero") when the constant divisor of an integer `op` has a zero."""
     literal, t = constant_elements(op.operands[1]), operand_type(op.operands[1])
     if literal is not None and literal.type.dtype.is_integer and isinstance(t, TensorType) and 0 not in t.shape:
-        require(not has_zero(literal), "IntegerDivideByZero", f"the divisor is a constant of {literal.type.dtype} with a zero")
+        message = f"the divisor is a constant of {literal.type.dtype} with a zero"
+        require(not has_zero(literal), "IntegerDivideByZero", message, at=operand(1))
 
 
 def divisor_unknown(op: Op) -> bool:
@@ -135,4 +136,4 @@ def within(values: list[int], extent: int, code: str) -> None:
     """Raise Violation(`code`) when one of the constant indices is outside [0, extent)."""
     low, high = min(values, default=0), max(values, default=-1)
     worst = low if low < 0 else high
-    require(low >= 0 and high < extent, code, f"the constant index {worst} is outside [0, {extent})")
+    require(low >= 0 and high < extent, code, f"the constant index {worst} is outside [0, {extent})", at=operand(1))

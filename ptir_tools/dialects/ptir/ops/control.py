@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.facts import Branch, InPlace, Loop
 from ptir_tools.core.ir import Element, Op, Operand, Value
@@ -68,19 +68,26 @@ def result_operands(v: Value, count: int) -> list[Operand]:
 
 def signature(block: Block, inputs: Sequence[Type], role: str) -> None:
     """Raise Violation("RegionSignatureMismatch") unless the parameters of `block` have the types `inputs`."""
-    match([p.type for p in block.params], inputs, f"{role} ^{block.name}: parameter")
+    match([p.type for p in block.params], inputs, f"{role} ^{block.name}: parameter", block, params=True)
 
 
-def match(found: Sequence[Type], wanted: Sequence[Type], what: str) -> None:
-    """Raise Violation("RegionSignatureMismatch") unless the types are the same, naming the first that is not."""
-    require(len(found) == len(wanted), MISMATCH, f"{what}s: {len(wanted)} are wanted, there are {len(found)}")
+def match(found: Sequence[Type], wanted: Sequence[Type], what: str, block: Block, params: bool = False) -> None:
+    """Raise Violation("RegionSignatureMismatch") unless the types that `block` declares are the wanted ones, naming the first
+    that is not. They are its results, or with `params` its parameters."""
+    if len(found) != len(wanted):
+        message = f"{what}s: {len(wanted)} are wanted, there are {len(found)}"
+        raise Violation(MISMATCH, message, at=f"^{block.name}", labels=[(block.loc, "declared here")])
     for i, (have, want_) in enumerate(zip(found, wanted, strict=True)):
-        require(have is want_, MISMATCH, f"{what} {i} is {have}, wanted is {want_}")
+        if have is not want_:
+            labels = [(block.loc, f"{'parameter' if params else 'result'} {i} is {have}")]
+            raise Violation(MISMATCH, f"{what} {i} is {have}, wanted is {want_}", at=f"^{block.name}", labels=labels)
 
 
-def one_flag(types: Sequence[Type], role: str) -> None:
-    """Raise Violation("RegionSignatureMismatch") unless the first of `types` is an i1 scalar."""
-    require(types and types[0] is tensor(I1), MISMATCH, f"{role} returns an i1 scalar first, got {_text(types)}")
+def one_flag(block: Block, role: str) -> None:
+    """Raise Violation("RegionSignatureMismatch") unless the first result of `block` is an i1 scalar."""
+    types = block.result_types
+    good = types and types[0] is tensor(I1)
+    require(good, MISMATCH, f"{role} returns an i1 scalar first, got {_text(types)}", at=f"^{block.name}")
 
 
 def _text(types: Sequence[Type]) -> str:
@@ -89,13 +96,13 @@ def _text(types: Sequence[Type]) -> str:
 
 def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, false_region: Block) -> Type:
     """An i1 scalar; both regions take the other operands and return the same types."""
-    require(isinstance(pred, TensorType), "OperandTypeMismatch", f"the predicate is {pred}; a tensor is wanted")
+    require(isinstance(pred, TensorType), "OperandTypeMismatch", f"the predicate is {pred}; a tensor is wanted", at=operand(0))
     assert isinstance(pred, TensorType)
     want(pred.dtype, BOOLEANS, "the predicate")
-    require(pred.rank == 0, "OperandRankMismatch", f"the predicate is a scalar, got {pred}")
+    require(pred.rank == 0, "OperandRankMismatch", f"the predicate is a scalar, got {pred}", at=operand(0))
     signature(true_region, arguments, "true_region")
     signature(false_region, arguments, "false_region")
-    match(false_region.result_types, true_region.result_types, f"false_region ^{false_region.name}: result")
+    match(false_region.result_types, true_region.result_types, f"false_region ^{false_region.name}: result", false_region)
     return packed(true_region.result_types)
 
 
@@ -113,10 +120,10 @@ def cond(pred: Any, arguments: Many, *, true_region: Region, false_region: Regio
 def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -> Type:
     """`cond_region(carry) -> (i1, carry)`, `body_region(carry) -> carry`."""
     signature(cond_region, carry, "cond_region")
-    one_flag(cond_region.result_types, f"cond_region ^{cond_region.name}")
-    match(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carried value")
+    one_flag(cond_region, f"cond_region ^{cond_region.name}")
+    match(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carried value", cond_region)
     signature(body_region, carry, "body_region")
-    match(body_region.result_types, carry, f"body_region ^{body_region.name}: carried value")
+    match(body_region.result_types, carry, f"body_region ^{body_region.name}: carried value", body_region)
     return packed(carry)
 
 
@@ -178,7 +185,7 @@ def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: 
     returned = len(results) == carry_count + scan_output_count
     require(returned, MISMATCH, f"body_region ^{body_region.name} returns {len(results)} values, "
             f"carry_count and scan_output_count are {carry_count} and {scan_output_count}")  # fmt: skip
-    match(results[:carry_count], carries, f"body_region ^{body_region.name}: carried value")
+    match(results[:carry_count], carries, f"body_region ^{body_region.name}: carried value", body_region)
     stacked: list[Type] = list(carries)
     for t in results[carry_count:]:
         require(isinstance(t, TensorType), MISMATCH, f"body_region ^{body_region.name}: an output is a tensor, got {t}")

@@ -72,9 +72,9 @@ def of_float(x: TensorType) -> TensorType:
 
 def alike(*xs: TensorType) -> TensorType:
     """Operands of one dtype and shape; the result has their type."""
-    for x in xs[1:]:
-        same_dtype(xs[0], x)
-        same_shape(xs[0], x)
+    for i, x in enumerate(xs[1:], 1):
+        same_dtype(xs[0], x, of=(0, i))
+        same_shape(xs[0], x, of=(0, i))
     return xs[0]
 
 

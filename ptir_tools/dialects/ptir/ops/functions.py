@@ -12,6 +12,7 @@ from ptir_tools.core.facts import Algebra, InPlace
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops import special
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, of_float, of_inexact, of_numeric_pair
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, rule, want
@@ -154,7 +155,7 @@ def atan(x: Array, *, result: Result) -> Array:
     inplace=InPlace("float-ufunc", "arctan2"),
 )
 def atan2(y: Array, x: Array, *, result: Result) -> Array:
-    """The angle in [-pi, pi] from the positive x axis to the point (x, y); signed zeros tell the sides of the cut. Extension.
+    """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension.
 
     DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
     """
@@ -246,7 +247,7 @@ def _log1p(x: Array) -> Array:
     if x.dtype.kind != "c":
         return np.asarray(np.log1p(x))
     parts = 0.5 * np.log1p(x.real * (2 + x.real) + np.square(x.imag)), np.arctan2(x.imag, 1 + x.real)
-    return np.where(np.abs(x) < 0.5, parts[0] + 1j * parts[1], np.log(1 + x))
+    return np.asarray(np.where(np.abs(x) < 0.5, parts[0] + 1j * parts[1], np.log(1 + x)))
 
 
 @op(
@@ -302,7 +303,7 @@ def _pow(x: Array, y: Array) -> Array:
     if x.dtype.kind not in "iu":
         return np.asarray(np.power(x, y))
     inverse = np.where((x == 1) | ((x.astype(np.int64) == -1) & (y % 2 == 0)), 1, np.where(x.astype(np.int64) == -1, -1, 0))
-    return np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0)))
+    return np.asarray(np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0))))
 
 
 @op(
@@ -319,3 +320,59 @@ def power(x: Array, y: Array, *, result: Result) -> Array:
     DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
     """
     return compute(result, _pow, x, y)
+
+
+@op(
+    "ptir.erf_inv",
+    infer=of_float,
+    traits=MAP,
+    error=errors.pointwise(ulp=8),
+    algebra=Algebra(parity="odd", monotone="increasing"),
+)
+def erf_inv(x: Array, *, result: Result) -> Array:
+    """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, special.erf_inv, x)
+
+
+def may_be_pole(step: errors.Step) -> Any:
+    """Where an operand of `lgamma` or `digamma` may be 0 or a negative integer, or on another side of one."""
+    x, e = arrays.widen(step.operands[0]), step.error(0)
+    return (np.floor(x - e) != np.floor(x + e)) & (x - e <= 0)
+
+
+def may_turn(step: errors.Step) -> Any:
+    """Where an operand of `lgamma` may be on either side of a pole or of its lowest point."""
+    x, e = arrays.widen(step.operands[0]), step.error(0)
+    lowest = 1.4616321449683622
+    return may_be_pole(step) | (x - e < 0) | ((x - e < lowest) & (x + e > lowest))
+
+
+@op(
+    "ptir.lgamma",
+    infer=of_float,
+    traits=MAP,
+    error=errors.unless(may_turn, errors.pointwise(ulp=16, near=1.0)),
+)
+def lgamma(x: Array, *, result: Result) -> Array:
+    """The logarithm of the magnitude of the gamma function; infinite at 0 and negative integers. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, special.lgamma, x)
+
+
+@op(
+    "ptir.digamma",
+    infer=of_float,
+    traits=MAP,
+    error=errors.unless(may_be_pole, errors.pointwise(ulp=16, near=1.0)),
+)
+def digamma(x: Array, *, result: Result) -> Array:
+    """The derivative of `lgamma`; NaN at 0 and negative integers. Extension.
+
+    DTypeNotSupported: `x` is not a float.
+    """
+    return compute(result, special.digamma, x)

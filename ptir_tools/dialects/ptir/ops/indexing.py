@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Place, Violation, operand, require
+from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.facts import Asks, Extents, InPlace, Strides, View, indices, moved
 from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.lazy import lazy
@@ -52,8 +53,8 @@ def bounded(indices: Array, extent: int, code: str) -> Array:
 @rule
 def taken(x: TensorType, indices: TensorType) -> TensorType:
     """The shape of the indices, then that of `x` without its first axis."""
-    want(indices.dtype, INDICES, "the index operand")
-    require(x.rank >= 1, "OperandRankMismatch", f"take reads along axis 0, {x} has none")
+    want(indices.dtype, INDICES, "the index operand", at=operand(1))
+    require(x.rank >= 1, "OperandRankMismatch", f"take reads along axis 0, {x} has none", at=operand(0))
     return tensor(x.dtype, indices.shape + x.shape[1:])
 
 
@@ -130,12 +131,12 @@ def take(x: Array, indices: Array) -> Array:
 
 def along(x: TensorType, indices: TensorType, axis: int) -> int:
     """Indices of the rank of `x` and of its extents but along `axis`; the axis, normalized."""
-    want(indices.dtype, INDICES, "the index operand")
-    require(x.rank == indices.rank, "OperandRankMismatch", f"{x} and the indices {indices} differ in rank")
+    want(indices.dtype, INDICES, "the index operand", at=operand(1))
+    require(x.rank == indices.rank, "OperandRankMismatch", f"{x} and the indices {indices} differ in rank", at=operand(1))
     at = axis_of(axis, x.rank)
     for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if i != at:
-            agree(a, b, "OperandShapeMismatch", f"axis {i} of {x} and of the indices {indices} differs")
+            agree(a, b, "OperandShapeMismatch", f"axis {i} of {x} and of the indices {indices} differs", operand(1))
     return at
 
 
@@ -175,21 +176,21 @@ def gather(x: Array, indices: Array, *, axis: int) -> Array:
     return np.take_along_axis(x, wide, axis=axis)
 
 
-def started(x: TensorType, start: TensorType, sizes: tuple[int, ...]) -> None:
+def started(x: TensorType, start: TensorType, sizes: tuple[int, ...], at: Place) -> None:
     """`start` is a vector of one index per axis of `x`, and the window fits."""
-    want(start.dtype, INDICES, "the start operand")
-    require(start.rank == 1, "OperandRankMismatch", f"the start operand is a vector of {x.rank} indices, got {start}")
-    agree(start.shape[0], x.rank, "OperandShapeMismatch", f"one start per axis of {x} is wanted, got {start}")
+    want(start.dtype, INDICES, "the start operand", at)
+    require(start.rank == 1, "OperandRankMismatch", f"the start operand is a vector of {x.rank} indices, got {start}", at=at)
+    agree(start.shape[0], x.rank, "OperandShapeMismatch", f"one start per axis of {x} is wanted, got {start}", at)
     counts(sizes, x.rank, "sizes")
     for axis, (size, extent) in enumerate(zip(sizes, x.shape, strict=True)):
         fits = not isinstance(extent, int) or size <= extent
-        attribute(fits, f"size {size} is more than axis {axis} of {x} has", "sizes")
+        attribute(fits, f"size {size} is more than axis {axis} of {x} has", place("sizes", axis))
 
 
 @rule
 def dynamically_sliced(x: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
     """The window's shape."""
-    started(x, start, sizes)
+    started(x, start, sizes, operand(1))
     return x.with_shape(extents(sizes, "sizes"))
 
 
@@ -237,8 +238,8 @@ def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
 def dynamically_updated(x: TensorType, update: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
     """`update` has the window's shape and the dtype of `x`, which is the result's type."""
     same_dtype(x, update)
-    started(x, start, sizes)
-    same_shape(update, x.with_shape(extents(sizes, "sizes")))
+    started(x, start, sizes, operand(2))
+    same_shape(x.with_shape(extents(sizes, "sizes")), update)
     return x
 
 

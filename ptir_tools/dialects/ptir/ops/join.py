@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import F64
 from ptir_tools.core.facts import Asked, Asks, InPlace, Need, moved
 from ptir_tools.core.ir import Op, Operand
@@ -65,12 +65,12 @@ def concatenated(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
     require(xs, "OperandCountMismatch", "concat takes at least 1 operand, got 0")
     first = xs[0]
     at = axis_of(axis, first.rank)
-    for x in xs[1:]:
-        same_dtype(first, x)
-        require(x.rank == first.rank, "OperandShapeMismatch", f"ranks differ: {first} and {x}")
+    for n, x in enumerate(xs[1:], 1):
+        same_dtype(first, x, of=(0, n))
+        require(x.rank == first.rank, "OperandShapeMismatch", f"ranks differ: {first} and {x}", at=operand(n))
         for i, (a, b) in enumerate(zip(first.shape, x.shape, strict=True)):
             if i != at:
-                agree(a, b, "OperandShapeMismatch", f"axis {i} of {first} and {x} differs, concatenated is {at}")
+                agree(a, b, "OperandShapeMismatch", f"axis {i} of {first} and {x} differs, concatenated is {at}", operand(n))
     joined = total([x.shape[at] for x in xs])
     return first.with_shape(extents((*first.shape[:at], joined, *first.shape[at + 1 :]), "axis"))
 

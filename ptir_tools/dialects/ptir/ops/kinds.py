@@ -31,8 +31,10 @@ DIMENSION_NUMBERS = ("batch_lhs", "batch_rhs", "contract_lhs", "contract_rhs")
 ScatterKind = str
 WindowKind = str
 SegmentKind = str
+UpdateKind = str
 ENUMERATIONS: dict[str, tuple[str, ...]] = {
     "ScatterKind": ("add", "max", "min", "replace"),
     "WindowKind": ("sum", "max", "min"),
     "SegmentKind": ("sum", "max"),
+    "UpdateKind": ("replace", "add", "mul", "max", "min", "and", "or", "xor"),
 }

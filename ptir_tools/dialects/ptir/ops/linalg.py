@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core.diagnostics import Violation, operand
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace, Kernel
 from ptir_tools.core.lazy import lazy
@@ -48,7 +49,10 @@ def _side(x: TensorType, batch: Axes, contract: Axes, side: str) -> tuple[Axes, 
 def _paired(x: TensorType, y: TensorType, left: Axes, right: Axes, what: str) -> None:
     attribute(len(left) == len(right), f"{what}_lhs has {len(left)} axes, {what}_rhs {len(right)}", f"{what}_rhs")
     for i, j in zip(left, right, strict=True):
-        agree(x.shape[i], y.shape[j], "OperandShapeMismatch", f"{what} axes {i} of {x} and {j} of {y} differ")
+        try:
+            agree(x.shape[i], y.shape[j], "OperandShapeMismatch", f"{what} axes {i} of {x} and {j} of {y} differ")
+        except Violation as v:
+            raise Violation(v.code, v.message, at=operand(1), labels=[(operand(0), f"is {x}")]) from None
 
 
 @rule

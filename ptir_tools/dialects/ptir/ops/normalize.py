@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.facts import InPlace
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
@@ -29,11 +29,11 @@ def normalized(x: TensorType, gamma: TensorType, beta: TensorType, *, epsilon: f
     want(x.dtype, FLOATS)
     axis = axis_of(feature_axis, x.rank, "feature_axis")
     attribute(epsilon >= 0, f"epsilon {epsilon} is negative", "epsilon")
-    for name, vector in (("gamma", gamma), ("beta", beta)):
-        same_dtype(x, vector)
-        require(vector.rank == 1, "OperandRankMismatch", f"{name} is a vector, got {vector}")
+    for i, (name, vector) in enumerate((("gamma", gamma), ("beta", beta)), 1):
+        same_dtype(x, vector, of=(0, i))
+        require(vector.rank == 1, "OperandRankMismatch", f"{name} is a vector, got {vector}", at=operand(i))
         what = f"{name} {vector} does not fit axis {axis} of {x}"
-        agree(vector.shape[0], x.shape[axis], "OperandShapeMismatch", what)
+        agree(vector.shape[0], x.shape[axis], "OperandShapeMismatch", what, operand(i))
     return x
 
 

@@ -31,7 +31,13 @@ def compute(result: TensorType, function: Callable[..., Any], *operands: Array) 
 
 def ufunc(kind: str) -> Any:
     """What a kind of reduction combines with; max and min propagate NaN."""
-    return {"sum": np.add, "add": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
+    return getattr(np, _UFUNCS[kind])
+
+
+_UFUNCS = {
+    "sum": "add", "add": "add", "prod": "multiply", "mul": "multiply", "max": "maximum", "min": "minimum",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+}  # fmt: skip
 
 
 def identity(kind: str, dtype: DType) -> bool | int | float:

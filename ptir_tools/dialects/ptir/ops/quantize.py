@@ -47,7 +47,7 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
     if axis is None:
         attribute(len(scales) <= 1, f"{len(scales)} {name} and no axis", name)
     elif scales:
-        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} has not an entry per index of axis {axis}")
+        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} has not an entry per index of axis {axis}", name)
 
 
 def along(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:

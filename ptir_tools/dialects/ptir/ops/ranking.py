@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.facts import InPlace, indices
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import PURE, op
-from ptir_tools.core.types import TensorType, TupleType, tensor, tuple_of
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
@@ -19,6 +19,7 @@ from ptir_tools.dialects.ptir.ops.indexing import bounded
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.scatter import OUTSIDE, accumulate
 from ptir_tools.dialects.ptir.ops.typerules import (
+    COMPARED,
     INDICES,
     NUMERIC,
     ORDERED,
@@ -28,13 +29,16 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     axis_of,
     default_accum,
     rule,
+    same_shape,
     want,
 )  # fmt: skip
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
+    from ptir_tools.core.opdef import Many
     from ptir_tools.dialects.ptir.ops.kinds import Result, SegmentKind
 else:
     np = lazy("numpy")
@@ -62,13 +66,60 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True, indices_dty
     DTypeNotSupported: i1, complex, or an `indices_dtype` other than si32 and si64. InvalidAttributeValue: `axis` is out of
     range, or `k` is negative or more than the extent.
     """
-    keys = arrays.widen(x)
-    if largest:  # a stable descending sort: sort the reversed axis and reverse the answer
-        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis=axis, kind="stable"), axis)
-    else:
-        order = np.argsort(keys, axis=axis, kind="stable")
-    best = np.take(order, np.arange(k), axis=axis)
+    best = np.take(order_of(x, axis, descending=largest), np.arange(k), axis=axis)
     return np.take_along_axis(x, best, axis=axis), best.astype(arrays.numpy_dtype(indices_dtype))
+
+
+@rule
+def sorted_types(xs: tuple[TensorType, ...], *, axis: int, keys: int, descending: bool) -> Type:
+    """Operands of one shape, of which the first `keys` are compared; they come out, several as a tuple."""
+    require(xs, "OperandCountMismatch", "sort takes at least 1 operand, got 0")
+    axis_of(axis, xs[0].rank)
+    attribute(1 <= keys <= len(xs), f"keys {keys} is not a number of operands, of which there are {len(xs)}", "keys")
+    for x in xs[:keys]:
+        want(x.dtype, COMPARED, "a key")
+    for x in xs[1:]:
+        same_shape(xs[0], x)
+    return xs[0] if len(xs) == 1 else tuple_of(xs)
+
+
+def one_each(op: Op) -> Operand | None:
+    """`x`, when it is the only operand and its axis has one element."""
+    x = op.operands[0]
+    return x if len(op.operands) == 1 and tensor_type(x).shape[op.attr("axis")] == 1 else None
+
+
+def order_of(x: Array, axis: int, descending: bool) -> Array:
+    """The stable order of the elements along `axis`; a NaN is larger than all. A descending one is that of the reversed axis."""
+    wide = arrays.widen(x)
+    if not descending:
+        return np.argsort(wide, axis=axis, kind="stable")
+    backwards = np.flip(np.argsort(np.flip(wide, axis), axis=axis, kind="stable"), axis)
+    return np.asarray(x.shape[axis] - 1 - backwards)
+
+
+@op(
+    "ptir.sort",
+    infer=sorted_types,
+    fold=one_each,
+    traits=PURE,
+    error=errors.ordered("keys"),
+    generate=drawing.sorted_together,
+)
+def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> Any:
+    """The operands with their elements along `axis` in the order of the first ones, `keys` of them; equal ones stay. Extension.
+
+    The first key decides, the next one where it is equal, and so on. Zeros of both signs are equal, a NaN is larger than all and
+    equal to a NaN. Several operands give a tuple.
+    OperandShapeMismatch, DynamicDimensionMismatch: the shapes differ. DTypeNotSupported: a complex key.
+    InvalidAttributeValue: `axis` is out of range, or `keys` is not a number of operands.
+    """
+    order = np.indices(xs[0].shape)[axis]
+    for key in reversed(xs[:keys]):
+        again = order_of(np.take_along_axis(key, order, axis), axis, descending)
+        order = np.take_along_axis(order, again, axis)
+    found = tuple(np.take_along_axis(x, order, axis) for x in xs)
+    return found if len(found) > 1 else found[0]
 
 
 @rule
@@ -86,10 +137,10 @@ def segmented(
     kinds = ENUMERATIONS["SegmentKind"]
     attribute(kind in kinds, f"kind is one of {', '.join(kinds)}; got {kind}", "kind")
     want(data.dtype, NUMERIC if kind == "sum" else ORDERED)
-    want(ids.dtype, INDICES, "the segment operand")
-    require(data.rank >= 1, "OperandRankMismatch", f"segments are along axis 0, {data} has none")
-    require(ids.rank == 1, "OperandRankMismatch", f"the segment operand is a vector, got {ids}")
-    agree(data.shape[0], ids.shape[0], "OperandShapeMismatch", f"one segment per row of {data} is wanted, got {ids}")
+    want(ids.dtype, INDICES, "the segment operand", at=operand(1))
+    require(data.rank >= 1, "OperandRankMismatch", f"segments are along axis 0, {data} has none", at=operand(0))
+    require(ids.rank == 1, "OperandRankMismatch", f"the segment operand is a vector, got {ids}", at=operand(1))
+    agree(data.shape[0], ids.shape[0], "OperandShapeMismatch", f"one segment per row of {data} is wanted, got {ids}", operand(1))
     attribute(num_segments >= 0, f"num_segments {num_segments} is negative", "num_segments")
     accumulator(data.dtype, accum_dtype)
     return data.with_shape((num_segments, *data.shape[1:]))

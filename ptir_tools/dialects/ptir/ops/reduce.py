@@ -160,7 +160,7 @@ def reduce_min(
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_prod", infer=summed, fold=over_one, traits=PURE, error=errors.multiplied, cost=costs.reads)
+@op("ptir.reduce_prod", infer=summed, fold=over_one, traits=PURE, error=errors.multiplied(), cost=costs.reads)
 def reduce_prod(
     x: Array,
     *,

@@ -13,10 +13,12 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir import drawing
+from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, of_float, of_ordered, of_signed_real
+from ptir_tools.dialects.ptir.ops.functions import of_float_pair
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
-from ptir_tools.dialects.ptir.ops.typerules import FLOATS, rule, want
+from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, rule, want
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,3 +167,70 @@ def mod(x: Array, y: Array, *, result: Result) -> Array:
     IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
     """
     return compute(result, remainder(np.floor_divide, _floored), x, y)
+
+
+def _bits(x: Array) -> tuple[Array, Array]:
+    """The magnitudes of floats as integers that count up with them, and the bits of their signs."""
+    word = np.asarray(x, order="C").view(f"u{x.dtype.itemsize}").astype(np.uint64)
+    top = np.uint64(1 << 8 * x.dtype.itemsize - 1)
+    return word & (top - np.uint64(1)), word & top
+
+
+def _floats(bits: Array, like: Array) -> Array:
+    """The floats of these bits, of the dtype of `like`."""
+    return np.asarray(bits).astype(f"u{like.dtype.itemsize}").view(like.dtype)
+
+
+@op("ptir.nextafter", infer=of_float_pair, traits=MAP, error=errors.discrete)
+def nextafter(x: Array, y: Array) -> Array:
+    """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension.
+
+    DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
+    """
+    a, b = arrays.widen(x), arrays.widen(y)
+    (size, sign), toward = _bits(x), _bits(y)[1]
+    one = np.uint64(1)
+    up = (a < b) == (a > 0)
+    moved = np.where(size == 0, toward | one, np.where(up, size + one, size - one) | sign)
+    found = np.where(a == b, y, _floats(moved, x))
+    return np.where(np.isnan(a) | np.isnan(b), np.asarray(np.nan).astype(x.dtype), found)
+
+
+@rule
+def of_less_precision(x: TensorType, *, exponent_bits: int, mantissa_bits: int) -> TensorType:
+    """A float operand; the result has its type."""
+    want(x.dtype, FLOATS)
+    attribute(exponent_bits >= 1, f"exponent_bits {exponent_bits} is less than 1", "exponent_bits")
+    attribute(mantissa_bits >= 0, f"mantissa_bits {mantissa_bits} is negative", "mantissa_bits")
+    return x
+
+
+@op(
+    "ptir.reduce_precision",
+    infer=of_less_precision,
+    traits=MAP,
+    algebra=Algebra(parity="odd", monotone="increasing", idempotent=True),
+)
+def reduce_precision(x: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
+    """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension.
+
+    What is too large is infinite (NaN in fp8_e4m3), what is less than the smallest normal number of so few exponent bits is 0.
+    Bits that the dtype does not have change nothing. NaN stays.
+    DTypeNotSupported: `x` is not a float. InvalidAttributeValue: `exponent_bits` is less than 1, or `mantissa_bits` negative.
+    """
+    dtype = numerics.dtype_of(x)
+    own = dtype.precision - 1
+    exponents = dtype.bits - dtype.precision
+    size, sign = _bits(x)
+    drop = np.uint64(max(own - mantissa_bits, 0))
+    one = np.uint64(1)
+    if drop:
+        half = (one << (drop - one)) - one + (size >> drop & one)
+        size = (size + half) >> drop << drop
+    bias, infinite = (1 << exponents - 1) - 1, _bits(np.asarray(np.inf).astype(x.dtype))[0]
+    if exponent_bits < exponents:
+        most = (1 << exponent_bits - 1) - 1  # the largest exponent, and 1 less than it negated the smallest
+        exponent = (size >> np.uint64(own)).astype(np.int64) - bias
+        size = np.where(exponent > most, infinite, np.where(exponent < 1 - most, np.uint64(0), size))
+    found = _floats(np.minimum(size, infinite) | sign, x)
+    return np.where(np.isnan(arrays.widen(x)), x, found)

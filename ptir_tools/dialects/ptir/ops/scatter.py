@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
@@ -19,6 +19,7 @@ from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unk
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
+    BITS,
     INDICES,
     NUMERIC,
     ORDERED,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import ScatterKind
+    from ptir_tools.dialects.ptir.ops.kinds import ScatterKind, UpdateKind
 else:
     np = lazy("numpy")
 
@@ -46,6 +47,7 @@ D = TypeVar("D", int, Dim)
 
 OUTSIDE = "ScatterIndexOutOfBounds"
 _KINDS = {"add": NUMERIC, "max": ORDERED, "min": ORDERED, "replace": ANY}
+_UPDATES = {**_KINDS, "mul": NUMERIC, "and": BITS, "or": BITS, "xor": BITS}
 
 
 def accumulate(kind: str, out: Array, at: tuple[Array, ...], values: Array) -> None:
@@ -59,8 +61,8 @@ def scatter_reduced(x: TensorType, indices: TensorType, updates: TensorType, *, 
     """Indices and updates of one shape, which is that of `x` but along `axis`; the result has the type of `x`."""
     attribute(reduce in _KINDS, f"reduce is one of {', '.join(_KINDS)}; got {reduce}", "reduce")
     want(x.dtype, _KINDS[reduce])
-    same_dtype(x, updates)
-    same_shape(indices, updates)
+    same_dtype(x, updates, of=(0, 2))
+    same_shape(indices, updates, of=(1, 2))
     along(x, indices, axis)
     return x
 
@@ -125,7 +127,8 @@ def _numbers(
 ) -> None:
     """XLA's constraints on scatter dimension numbers; `at` is the index vector's axis."""
     depth: Dim = 1 if at == indices.rank else indices.shape[at]
-    agree(depth, len(scattered), "InvalidAttributeValue", "scatter_dims_to_operand_dims has not an entry per index component")
+    name = "scatter_dims_to_operand_dims"
+    agree(depth, len(scattered), "InvalidAttributeValue", f"{name} has not an entry per index component", name)
     batch = [d for i, d in enumerate(indices.shape) if i != at]
     fits = updates.rank == len(batch) + len(window) and x.rank == len(window) + len(inserted)
     require(
@@ -133,14 +136,15 @@ def _numbers(
         "OperandRankMismatch",
         f"updates {updates} have {len(batch)} scatter axes and {len(window)} window axes; {x} has {len(window)} window axes "
         f"and {len(inserted)} inserted ones",
+        at=operand(2),
     )
     outer = [updates.shape[i] for i in range(updates.rank) if i not in window]
     for a, b in zip(outer, batch, strict=True):
-        agree(a, b, "OperandShapeMismatch", f"scatter axes of updates {updates} and indices {indices} differ")
+        agree(a, b, "OperandShapeMismatch", f"scatter axes of updates {updates} and indices {indices} differ", operand(2))
     kept = [d for i, d in enumerate(x.shape) if i not in inserted]
     for size, extent in zip((updates.shape[i] for i in sorted(window)), kept, strict=True):
         fits = not (isinstance(size, int) and isinstance(extent, int)) or size <= extent
-        require(fits, "OperandShapeMismatch", f"a window extent of updates {updates} is more than {x} has")
+        require(fits, "OperandShapeMismatch", f"a window extent of updates {updates} is more than {x} has", at=operand(2))
 
 
 @rule
@@ -156,8 +160,20 @@ def scatter_added(
 ) -> TensorType:
     """XLA's scatter; the result has the type of `x`."""
     want(x.dtype, NUMERIC)
-    want(indices.dtype, INDICES, "the index operand")
-    same_dtype(x, updates)
+    return _windows(x, indices, updates, update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim)
+
+
+def _windows(
+    x: TensorType,
+    indices: TensorType,
+    updates: TensorType,
+    update_window_dims: tuple[int, ...],
+    inserted_window_dims: tuple[int, ...],
+    scatter_dims_to_operand_dims: tuple[int, ...],
+    index_vector_dim: int | None,
+) -> TensorType:
+    want(indices.dtype, INDICES, "the index operand", at=operand(1))
+    same_dtype(x, updates, of=(0, 2))
     window = axes_of(update_window_dims, updates.rank, "update_window_dims")
     inserted = axes_of(inserted_window_dims, x.rank, "inserted_window_dims")
     scattered = axes_of(scatter_dims_to_operand_dims, x.rank, "scatter_dims_to_operand_dims")
@@ -241,12 +257,30 @@ def scatter_add(
     InvalidAttributeValue: an axis out of range or named twice, or not one component per scattered axis.
     ScatterIndexOutOfBounds: a window leaves `x` (refused before the run when the indices are constant).
     """
+    at, ordered = _places(
+        x, indices, updates, update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim
+    )
+    return _scattered(x, at, ordered, "add")
+
+
+def _places(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    update_window_dims: tuple[int, ...],
+    inserted_window_dims: tuple[int, ...],
+    scatter_dims_to_operand_dims: tuple[int, ...],
+    index_vector_dim: int | None,
+    inside: bool = True,
+) -> tuple[tuple[Array, ...], Array]:
+    """Where in `x` each update belongs, index by index, and the updates in that order. Raises Violation for a window that leaves
+    `x`, when all are to be `inside`."""
     window = sorted(a % updates.ndim for a in update_window_dims)
     inserted = [a % x.ndim for a in inserted_window_dims]
     kept = [a for a in range(x.ndim) if a not in inserted]
     batch = [a for a in range(updates.ndim) if a not in window]
     extent = window_extents(x.shape, updates.shape, update_window_dims, inserted_window_dims)
-    start = _starts(x, indices, extent, [a % x.ndim for a in scatter_dims_to_operand_dims], index_vector_dim)
+    start = _starts(x, indices, extent, [a % x.ndim for a in scatter_dims_to_operand_dims], index_vector_dim, inside)
     ordered = np.transpose(updates, batch + window)
     at: list[Array] = []
     for axis in range(x.ndim):
@@ -254,15 +288,94 @@ def scatter_add(
         if axis in kept:
             lead = lead + np.arange(extent[axis]).reshape([-1 if k == axis else 1 for k in kept])
         at.append(np.broadcast_to(lead, ordered.shape))
-    return _scattered(x, tuple(at), ordered, "add")
+    return tuple(at), ordered
 
 
-def _starts(x: Array, indices: Array, extent: list[int], scattered: list[int], index_vector_dim: int | None) -> list[Array]:
+def _starts(
+    x: Array, indices: Array, extent: list[int], scattered: list[int], index_vector_dim: int | None, inside: bool
+) -> list[Array]:
     """For every axis of `x`, the start of each window along it; 0 where the index has no component."""
     at = vector_dim(index_vector_dim, indices.ndim)
     parts = np.moveaxis(indices, at, -1) if at < indices.ndim else indices[..., None]
     nowhere = np.zeros(parts.shape[:-1], np.int64)
     start = [nowhere] * x.ndim
     for k, axis in enumerate(scattered):
-        start[axis] = bounded(parts[..., k], x.shape[axis] - extent[axis] + 1, OUTSIDE)
+        found = parts[..., k]
+        start[axis] = bounded(found, x.shape[axis] - extent[axis] + 1, OUTSIDE) if inside else found.astype(np.int64)
     return start
+
+
+@rule
+def updated(
+    x: TensorType,
+    indices: TensorType,
+    updates: TensorType,
+    *,
+    update_window_dims: tuple[int, ...],
+    inserted_window_dims: tuple[int, ...],
+    scatter_dims_to_operand_dims: tuple[int, ...],
+    index_vector_dim: int | None,
+    reduce: UpdateKind,
+    drop: bool,
+) -> TensorType:
+    """XLA's scatter of a kind; the result has the type of `x`."""
+    attribute(reduce in _UPDATES, f"reduce is one of {', '.join(_UPDATES)}; got {reduce}", "reduce")
+    want(x.dtype, _UPDATES[reduce])
+    return _windows(x, indices, updates, update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim)
+
+
+def scatter_in_range(op: Op) -> None:
+    """The windows at constant indices are within the first operand, unless what is outside is dropped."""
+    if not op.attr("drop"):
+        scatter_add_in_range(op)
+
+
+def may_leave(op: Op) -> bool:
+    """Whether a window may be outside, and is not dropped."""
+    return not op.attr("drop") and indices_unknown(op)
+
+
+@op(
+    "ptir.scatter",
+    infer=updated,
+    check=scatter_in_range,
+    fails=may_leave,
+    fold=without_updates,
+    traits=PURE,
+    error=errors.by(
+        "reduce",
+        replace=errors.moved(data=(0, 2)),
+        add=errors.linear(data=(0, 2)),
+        mul=errors.multiplied(data=(0, 2)),
+        **dict.fromkeys(("and", "or", "xor"), errors.discrete),
+    ),
+    generate=drawing.added,
+    asks=indices(1, least_scattered),
+)
+def scatter(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    update_window_dims: tuple[int, ...] = (),
+    inserted_window_dims: tuple[int, ...] = (),
+    scatter_dims_to_operand_dims: tuple[int, ...] = (),
+    index_vector_dim: int | None = None,
+    reduce: UpdateKind = "replace",
+    drop: bool = False,
+) -> Array:
+    """`x` with windows of `updates` combined into it at indexed places, numbered as by `scatter_add`. Extension.
+
+    `reduce` is replace (the last update in row-major order wins), add, mul, max, min (both propagate NaN), and, or, xor. With
+    `drop` an element of an update that is outside `x` is left out; without it that is an error.
+    DTypeNotSupported: the dtype is not one of the kind's, or indices other than si32 and si64. OperandDTypeMismatch,
+    OperandRankMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands do not fit each other or the numbers.
+    InvalidAttributeValue: an unknown `reduce`, an axis out of range or named twice, or not one component per scattered axis.
+    ScatterIndexOutOfBounds: a window leaves `x` (refused before the run when the indices are constant), unless with `drop`.
+    """
+    numbers = update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim
+    at, ordered = _places(x, indices, updates, *numbers, inside=not drop)
+    if drop:
+        held = np.logical_and.reduce([(a >= 0) & (a < n) for a, n in zip(at, x.shape, strict=True)] or [np.ones((), bool)])
+        at, ordered = tuple(a[held] for a in at), ordered[held] if at else ordered
+    return _scattered(x, at, ordered, reduce)

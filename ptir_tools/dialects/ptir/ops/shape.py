@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.facts import Asks, Extents, Kernel, Strides, View, same
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
@@ -169,7 +170,8 @@ def broadcast(x: TensorType, *, result_shape: Shape) -> TensorType:
     require(lead >= 0, "BroadcastRankMismatch", f"{x} has more axes than the result {target}", at="result_shape")
     for axis, (have, wanted) in enumerate(zip(x.shape, result_shape[lead:], strict=True)):
         if have != 1:
-            agree(have, wanted, "BroadcastDimsInvalid", f"axis {axis} of {x} cannot become axis {axis + lead} of {target}")
+            message = f"axis {axis} of {x} cannot become axis {axis + lead} of {target}"
+            agree(have, wanted, "BroadcastDimsInvalid", message, place("result_shape", axis + lead))
     return target
 
 
@@ -204,7 +206,8 @@ def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) ->
     counts(sizes, x.rank, "sizes")
     for axis, (start, size, extent) in enumerate(zip(starts, sizes, x.shape, strict=True)):
         inside = not isinstance(extent, int) or start + size <= extent
-        attribute(inside, f"slice [{start}, {start + size}) is outside axis {axis} of {x}, extent {extent}", "starts")
+        message = f"slice [{start}, {start + size}) is outside axis {axis} of {x}, extent {extent}"
+        attribute(inside, message, place("starts", axis))
     return x.with_shape(extents(sizes, "sizes"))
 
 

@@ -7,8 +7,9 @@ from functools import wraps
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
-from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, SI64, DType, Kind
+from ptir_tools.core.diagnostics import Place, Violation, operand, require
+from ptir_tools.core.diagnostics import attribute as place
+from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, SI64, DType, Kind
 from ptir_tools.core.opdef import Derived
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 
@@ -24,8 +25,8 @@ def rule(infer: Callable[..., R]) -> Callable[..., R]:
     @wraps(infer)
     def checked(*types: Any, **attrs: Any) -> R:
         for i, t in enumerate(flat(types)):
-            require(isinstance(t, TensorType), "OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted")
-            require(t.dtype in PTIR_DTYPES, "DTypeNotSupported", f"{t.dtype} is not a dtype of PTIR")
+            require(isinstance(t, TensorType), "OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted", at=operand(i))
+            require(t.dtype in PTIR_DTYPES, "DTypeNotSupported", f"{t.dtype} is not a dtype of PTIR", at=operand(i))
         return infer(*types, **attrs)
 
     return checked
@@ -57,60 +58,76 @@ BITS = _among("an integer or i1", Kind.BOOL, Kind.INT, Kind.UINT)
 INEXACT = _among("a float or complex", Kind.FLOAT, Kind.COMPLEX)
 SIGNED = _among("a signed integer, float or complex", Kind.INT, Kind.FLOAT, Kind.COMPLEX)
 SIGNED_REAL = _among("a signed integer or float", Kind.INT, Kind.FLOAT)
+COMPLEX = _among("a complex number", Kind.COMPLEX)
+PARTS = Among("f32 or f64", frozenset((F32, F64)))
 ORDERED = _among("an integer or float", Kind.INT, Kind.UINT, Kind.FLOAT)
 NUMERIC = _among("any dtype but i1", Kind.INT, Kind.UINT, Kind.FLOAT, Kind.COMPLEX)
 ANY = _among("any dtype", *Kind)
 BOOLEANS = _among("i1", Kind.BOOL)
+COMPARED = _among("any dtype that is not complex", Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT)
 INDICES = Among("si32 or si64", frozenset((SI32, SI64)))
 
 
-def want(dtype: DType, among: Among, what: str = "the operand", at: str | None = None) -> None:
+FIRST = operand(0)
+
+
+def want(dtype: DType, among: Among, what: str = "the operand", at: str | Place = FIRST) -> None:
     """Raise Violation("DTypeNotSupported") unless `dtype` is one of `among`."""
     require(dtype in among.dtypes, "DTypeNotSupported", f"{what} is {dtype}; {among.text} is wanted", at=at)
 
 
-def attribute(condition: object, message: str, at: str | None = None) -> None:
+def attribute(condition: object, message: str, at: str | Place | None = None) -> None:
     """Raise Violation("InvalidAttributeValue") unless `condition` holds."""
     require(condition, "InvalidAttributeValue", message, at=at)
 
 
-def axis_of(axis: int, rank: int, at: str = "axis") -> int:
+def axis_of(axis: int, rank: int, at: str = "axis", entry: int = 0) -> int:
     """`axis` in [0, rank); a negative one counts from the end. Raises Violation("InvalidAttributeValue") outside."""
-    attribute(-rank <= axis < rank, f"{at}: {axis} is not an axis of a tensor of rank {rank}", at)
+    fine = -rank <= axis < rank
+    attribute(fine, f"{at}: {axis} is not an axis of a tensor of rank {rank}", None if fine else place(at, entry))
     return axis % rank
 
 
 def axes_of(axes: Sequence[int], rank: int, at: str) -> tuple[int, ...]:
     """Distinct axes in [0, rank), in the given order. Raises Violation("InvalidAttributeValue")."""
-    found = tuple(axis_of(a, rank, at) for a in axes)
-    attribute(len(set(found)) == len(found), f"{at} {list(axes)} names an axis twice", at)
+    found = tuple(axis_of(a, rank, at, i) for i, a in enumerate(axes))
+    if len(set(found)) < len(found):
+        second = next(i for i, a in enumerate(found) if a in found[:i])
+        attribute(False, f"{at} {list(axes)} names an axis twice", place(at, second))
     return found
 
 
-def same_dtype(a: TensorType, b: TensorType, code: str = "OperandDTypeMismatch") -> None:
-    """Raise Violation(`code`) when the dtypes differ: PTIR promotes nothing."""
-    require(a.dtype is b.dtype, code, f"operand dtypes differ: {a.dtype} and {b.dtype}", help="insert a cast")
+def same_dtype(a: TensorType, b: TensorType, code: str = "OperandDTypeMismatch", of: tuple[int, int] = (0, 1)) -> None:
+    """Raise Violation(`code`) when the dtypes differ: PTIR promotes nothing. `of` are the numbers of the two operands."""
+    if a.dtype is b.dtype:
+        return
+    first, second = map(operand, of)
+    message = f"operand dtypes differ: {a.dtype} and {b.dtype}"
+    raise Violation(code, message, help="insert a cast", at=second, labels=[(first, f"is {a}")])
 
 
-def agree(a: Dim, b: Dim, code: str, what: str) -> None:
+def agree(a: Dim, b: Dim, code: str, what: str, at: str | Place | None = None) -> None:
     """Raise Violation unless the extents are equal: `code` when both are numbers, else "DynamicDimensionMismatch"."""
     if a is b or a == b or a is UNKNOWN or b is UNKNOWN:
         return
     symbolic = isinstance(a, Sym) or isinstance(b, Sym)
-    raise Violation("DynamicDimensionMismatch" if symbolic else code, f"{what}: {a} and {b}")
+    raise Violation("DynamicDimensionMismatch" if symbolic else code, f"{what}: {a} and {b}", at=at)
 
 
-def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch") -> None:
-    """Raise Violation unless the shapes are equal."""
+def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch", of: tuple[int, int] = (0, 1)) -> None:
+    """Raise Violation unless the shapes are equal. `of` are the numbers of the two operands."""
     if a.shape == b.shape:
         return
     help = "make the shapes equal with broadcast_to" if _broadcast(a.shape, b.shape) else None
-    require(a.rank == b.rank, code, f"operand shapes differ: {a} and {b}", help=help)
+    first, second = map(operand, of)
+    labels = [(first, f"is {a}")]
+    if a.rank != b.rank:
+        raise Violation(code, f"operand shapes differ: {a} and {b}", help=help, at=second, labels=labels)
     for axis, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)):
         try:
             agree(m, n, code, f"operand shapes differ at axis {axis}")
-        except Violation as violation:
-            raise Violation(violation.code, f"{violation.message} ({a} and {b})", help=help) from None
+        except Violation as v:
+            raise Violation(v.code, f"{v.message} ({a} and {b})", help=help, at=second, labels=labels) from None
 
 
 def _broadcast(a: Shape, b: Shape) -> bool:
@@ -120,17 +137,18 @@ def _broadcast(a: Shape, b: Shape) -> bool:
 
 def extents(shape: Shape, at: str) -> Shape:
     """`shape`, every number of it checked. Raises Violation: "NegativeDimension", "IntegerPromotionExceedsSi64"."""
-    for d in shape:
+    for i, d in enumerate(shape):
         if isinstance(d, int):
-            require(d >= 0, "NegativeDimension", f"{at} has the negative extent {d}", at=at)
-            require(d <= SI64.max, "IntegerPromotionExceedsSi64", f"the extent {d} does not fit si64", at=at)
+            require(d >= 0, "NegativeDimension", f"{at} has the negative extent {d}", at=place(at, i))
+            require(d <= SI64.max, "IntegerPromotionExceedsSi64", f"the extent {d} does not fit si64", at=place(at, i))
     return shape
 
 
 def counts(values: Sequence[int], rank: int, at: str, least: int = 0) -> None:
     """One number of at least `least` per axis. Raises Violation("InvalidAttributeValue")."""
     attribute(len(values) == rank, f"{at} has {len(values)} entries, the rank is {rank}", at)
-    attribute(all(v >= least for v in values), f"{at} {list(values)} has an entry under {least}", at)
+    low = next((i for i, v in enumerate(values) if v < least), None)
+    attribute(low is None, f"{at} {list(values)} has an entry under {least}", place(at, low or 0))
 
 
 def static(*dims: Dim) -> bool:

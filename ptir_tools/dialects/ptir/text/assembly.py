@@ -6,14 +6,16 @@ The fast path and the grammar both end here. A value in error is defined with th
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, find_in
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, did_you_mean, key, near_names, nearest
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, result_names
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.places import word
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
@@ -22,7 +24,6 @@ from ptir_tools.dialects.ptir.text.attributes import convert
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.filling import Filling, Given
 from ptir_tools.dialects.ptir.text.literals import read_payload
-from ptir_tools.dialects.ptir.text.spelling import nearest
 
 CODES = DIALECT.codes
 SPEC_VERSION = "ptir.v0.4"
@@ -163,7 +164,10 @@ class Assembly:
         open_at = self.block.loc if self.block is not None else self.braces
         if open_at is not None:
             if not (self.damaged or self.unread or self.lost):
-                self.error(CODES.syntax, "`}` is missing at the end", end, labels=[(open_at, "opened here")])
+                labels, inner = [(open_at, "opened here")], "  " * (self.block is not None and self.braces is not None)
+                closing = inner + "}\n" + ("}\n" if inner else "")
+                after = closing if self.source.text.endswith("\n") else f"\n{closing}"
+                self.error(CODES.syntax, "`}` is missing at the end", end, labels=labels, help="add it", fix=Fix(end, after))
             self.end_unread()
             self.unnamed = True
         program = self.program
@@ -181,10 +185,11 @@ class Assembly:
     def region(self, name: str, regions: dict[str, Region], at: Loc) -> Region:
         if (found := regions.get(name)) is not None:
             return found
-        meant = nearest(name, regions)
-        help = f"did you mean ^{meant}?" if meant else None
+        only = next(iter(regions)) if len(regions) == 1 else None
+        meant = nearest(name, regions) or only
+        instead = None if meant is None else f"^{meant}"
         if not self.unnamed:
-            self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", help=help), at)
+            self.violation(Violation("UnknownRegion", f"there is no region ^{name}", at=f"^{name}", instead=instead), at)
         regions[name] = missing = Region(name, params=[Value(POISON)])
         return missing
 
@@ -197,16 +202,24 @@ class Assembly:
                 self.places[value] = at
             return
         place = before.op.loc if before.op is not None else self.places.get(before, 0)
-        here, first = self.twice(value.name, at) if at == place else (at, place)
+        here, first = self.twice(value.name, at) if at == place else (self.named(value.name, at), self.named(value.name, place))
         labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
         self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
         before.type = POISON  # which of the two is meant is not known
 
+    def named(self, name: str, at: Loc) -> Loc | Span:
+        """Where the item at `at` defines `name`: there it comes first."""
+        whole = self.source.span(at)
+        if whole is not None and self.source.text.startswith("{", whole.start):  # in JSON
+            return at
+        found = re.compile(rf"(?<![\w.$%])%?{re.escape(name)}(?![\w.$])").search(self.source.text, *whole) if whole else None
+        return Span(*found.span()) if found else at
+
     def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
         """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
         whole = self.source.span(header)
-        second = find_in(self.source, whole, f"%{name}") if whole else None
-        first = find_in(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
+        second = word(self.source, whole, f"%{name}") if whole else None
+        first = word(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
         return second or header, first or header
 
     def poison(self, name: str, at: Loc) -> None:
@@ -226,14 +239,14 @@ class Assembly:
         return found
 
     def undefined(self, name: str, at: Loc) -> None:
-        help = None
-        if name[:1].isdigit() and "." in name:
-            help = f"a number is written dense<{name}> : tensor<f32>"
-        elif (meant := nearest(name, self.values)) is not None:
-            help = f"did you mean %{meant}?"
+        near = near_names(name, self.values)
         span = self.source.span(at)
-        shown = f"%{name}" if span and f"%{name}" in self.source.text[span.start : span.end] else name
-        self.violation(Violation(CODES.undefined, f"%{name} is not defined here", at=shown, help=help), at)
+        sigil = "%" if span and f"%{name}" in self.source.text[span.start : span.end] else ""
+        help, instead = did_you_mean([f"%{n}" for n in near]), sigil + near[0] if len(near) == 1 else None
+        if name[:1].isdigit() and not sigil:
+            help, instead = "a number is written as a literal with its type", f"dense<{name}> : tensor<f32>"
+        message = f"%{name} is not defined here"
+        self.violation(Violation(CODES.undefined, message, at=sigil + name, help=help, instead=instead), at)
 
     def operand(self, name: str, index: int | None, at: Loc) -> Operand:
         """The value called `name`, or its element; one that is not there is reported, and in error."""
@@ -302,9 +315,10 @@ class Assembly:
         return True
 
     def unknown_op(self, op: str, at: Loc) -> None:
-        meant = _SPELLINGS.get(op) or nearest(op, self.ops)
-        help = f"did you mean {meant}?" if meant else "`ptir ops` lists the operations"
-        self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=op, help=help), at)
+        meant = _SPELLINGS.get(op.lower()) or nearest(op, self.ops)
+        help = _ADVICE.get(op.lower()) or (None if meant else "`ptir ops` lists the operations")
+        instead = None if op.lower() in _ADVICE else meant
+        self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=OP_NAME, help=help, instead=instead), at)
 
     def returns(self, results: Sequence[Operand | None], at: Loc, names: Sequence[str | None] = ()) -> None:
         """End the open block. `names` are those that `as` gives to results."""
@@ -356,7 +370,8 @@ class Assembly:
             return
         lists: dict[str, list[Any]] = {"inputs": [], "exports": [], "attrs": []} | dict(given)
         if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:
-            self.violation(Violation(CODES.unknown_attribute, f"a hint has no `{unknown[0]}`", at=unknown[0]), at)
+            message, meant = f"a hint has no `{unknown[0]}`", nearest(unknown[0], ("inputs", "exports", "attrs"))
+            self.violation(Violation(CODES.unknown_attribute, message, at=key(unknown[0]), instead=meant), at)
         inputs, exports = (tuple(self.value(str(n), at) for n in lists[k]) for k in ("inputs", "exports"))
         try:
             attrs = convert(self.ops["custom_call"].attrs[1], lists["attrs"], None) if lists["attrs"] else ()
@@ -366,13 +381,32 @@ class Assembly:
         self.begin_hint(Hint(ident, kind, policy, inputs, exports, attrs, [], at))
 
 
-# Operations of other systems, for the help.
+# Operations that other systems call otherwise: the same operation,
 _SPELLINGS = {
-    "matmul": "dot_general", "max": "maximum", "min": "minimum", "sum": "reduce_sum", "subtract": "sub", "multiply": "mul",
-    "divide": "div", "negate": "neg", "sqrt": "rsqrt", "convert": "cast", "where": "select", "eq": "compare_eq",
-    "lt": "compare_lt", "gt": "compare_gt", "le": "compare_le", "ge": "compare_ge", "ne": "compare_ne", "const": "constant",
-    "broadcast": "broadcast_to", "broadcast_in_dim": "broadcast_to", "concatenate": "concat", "arg_max": "argmax",
+    "max": "maximum", "min": "minimum", "subtract": "sub", "multiply": "mul", "divide": "div", "negate": "neg", "negative": "neg",
+    "convert": "cast", "astype": "cast", "where": "select", "eq": "compare_eq", "lt": "compare_lt", "gt": "compare_gt",
+    "le": "compare_le", "ge": "compare_ge", "ne": "compare_ne", "equal": "compare_eq", "less": "compare_lt",
+    "greater": "compare_gt", "const": "constant", "broadcast": "broadcast_to", "broadcast_in_dim": "broadcast_to",
+    "expand": "broadcast_to", "concatenate": "concat", "arg_max": "argmax", "permute": "transpose", "absolute": "abs",
+    "sum": "reduce_sum", "reduce_add": "reduce_sum", "logarithm": "log", "exponential": "exp", "layernorm": "layer_norm",
 }  # fmt: skip
+# or one that is written with others.
+_ADVICE = {
+    "sqrt": "write it as reciprocal(rsqrt(x)), or as mul(x, rsqrt(x)) where x is positive",
+    "relu": "write it as maximum(x, 0), with a constant 0 that is broadcast",
+    "sigmoid": "write it with neg, exp, add and reciprocal",
+    "softmax": "write it with reduce_max, sub, exp, reduce_sum and div",
+    "gelu": "write it with erf or tanh",
+    "matmul": "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it",
+    "dot": "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it",
+    "conv": "write it with extract_patches and dot_general",
+    "conv2d": "write it with extract_patches and dot_general",
+    "mean": "write it with reduce_sum, and div by the count",
+    "reduce_mean": "write it with reduce_sum, and div by the count",
+    "squeeze": "write it as reshape(x) new_shape[…]",
+    "unsqueeze": "write it as reshape(x) new_shape[…]",
+    "flatten": "write it as reshape(x) new_shape[-1]",
+}
 
 
 def check_version(diagnostics: Diagnostics, version: str | None, at: Loc | Span) -> None:

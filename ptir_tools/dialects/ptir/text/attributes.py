@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import Violation, nearest
+from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.limits import LimitExceeded, Limits, integer
 from ptir_tools.core.opdef import Attr
@@ -20,7 +21,7 @@ from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.text.spelling import SYMBOL, WORD, nearest, read_dtype, read_symbol
+from ptir_tools.dialects.ptir.text.spelling import SYMBOL, WORD, read_dtype, read_symbol
 
 
 class Word(str):
@@ -91,7 +92,7 @@ def convert(attr: Attr, values: list[Any], operand: Type | None) -> Any:
 
 
 def _wrong(attr: Attr, wanted: str) -> Violation:
-    return Violation("InvalidAttributeValue", f"`{attr.name}` takes {wanted}", at=attr.name)
+    return Violation("InvalidAttributeValue", f"`{attr.name}` takes {wanted}", at=place(attr.name))
 
 
 def _single(attr: Attr, values: list[Any], wanted: str = "one value") -> Any:
@@ -142,7 +143,8 @@ def _extents(attr: Attr, values: list[Any]) -> tuple[Any, ...]:
 
 def _boolean(attr: Attr, values: list[Any]) -> bool:
     if values not in (["true"], ["false"]) or not isinstance(values[0], Word):
-        raise _wrong(attr, "true or false")
+        meant = {"True": "true", "False": "false", "1": "true", "0": "false"}.get(str(values[0])) if len(values) == 1 else None
+        raise Violation("InvalidAttributeValue", f"`{attr.name}` takes true or false", at=place(attr.name), instead=meant)
     return values[0] == "true"
 
 
@@ -160,16 +162,22 @@ def _dtype(attr: Attr, values: list[Any]) -> DType:
     try:
         return read_dtype(value)
     except Violation as violation:
-        raise Violation(violation.code, violation.message, help=violation.help, at=attr.name) from None
+        v = violation
+        raise Violation(v.code, v.message, help=v.help, at=place(attr.name), instead=v.instead) from None
+
+
+# What other systems call kinds.
+_KINDS_MEANT = {"maximum": "max", "minimum": "min", "plus": "add", "sum": "add", "assign": "replace", "update": "replace"}
 
 
 def _enumerated(attr: Attr, values: list[Any]) -> str:
     known = ENUMERATIONS[attr.kind]
     value = _single(attr, values, f"one of {', '.join(known)}")
     if value not in known:
-        meant = nearest(str(value), known)
-        help = f"did you mean {meant}?" if meant else None
-        raise Violation("InvalidAttributeValue", f"`{attr.name}` is one of {', '.join(known)}", at=attr.name, help=help)
+        meant = _KINDS_MEANT.get(str(value), "")
+        meant = meant if meant in known else nearest(str(value), known)
+        message = f"`{attr.name}` is one of {', '.join(known)}"
+        raise Violation("InvalidAttributeValue", message, at=place(attr.name), instead=meant)
     return str(value)
 
 

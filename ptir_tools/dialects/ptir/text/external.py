@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import UsageError, Violation, require
+from ptir_tools.core.diagnostics import LITERAL, UsageError, Violation, require
 from ptir_tools.core.ir import Literal, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
@@ -44,13 +44,13 @@ class Files:
         help = "write dense<@weights.safetensors:key>"
         if os.path.splitext(name)[1] not in _SUFFIXES or not key:
             message = f"`{reference}` names no array in a .safetensors or .npz file"
-            raise Violation("InvalidLiteral", message, at="value", help=help)
+            raise Violation("InvalidLiteral", message, at=LITERAL, help=help)
         if t.count * t.dtype.size > LIMITS.literal_bytes:
             raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
         path = os.path.join(self.folder, name)
         if not self.allowed(path):
             message = f"`{reference}` is outside of the program's folder"
-            raise Violation("InvalidLiteral", message, at="value", help="allow its folder with --weights-root DIR")
+            raise Violation("InvalidLiteral", message, at=LITERAL, help="allow its folder with --weights-root DIR")
 
         def fits(_: str, shape: tuple[int, ...], dtype: object) -> None:
             _same(dtype, arrays.numpy_dtype(t.dtype), key, "dtype")
@@ -63,7 +63,7 @@ class Files:
                 raise ValueError(f"there is no array `{key}`")
             return arrays.pack(self.archives[path].read(key, fits), t.dtype)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {error}", at="value") from None
+            raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {error}", at=LITERAL) from None
 
     def allowed(self, path: str) -> bool:
         """Whether the file may be read."""
@@ -73,7 +73,7 @@ class Files:
 
 
 def _same(found: object, wanted: object, key: str, what: str) -> None:
-    require(found == wanted, "InvalidLiteral", f"`{key}` has {what} {found}, {wanted} is wanted", at="value")
+    require(found == wanted, "InvalidLiteral", f"`{key}` has {what} {found}, {wanted} is wanted", at=LITERAL)
 
 
 def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, Array]]:

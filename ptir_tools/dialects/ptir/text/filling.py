@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, nearest
+from ptir_tools.core.diagnostics import attribute as place
+from ptir_tools.core.diagnostics import key as place_of
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc
@@ -13,7 +15,6 @@ from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Payload, RegionName, convert, of_result
 from ptir_tools.dialects.ptir.text.literals import read_payload
-from ptir_tools.dialects.ptir.text.spelling import nearest
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.text.external import Files
@@ -24,6 +25,17 @@ CODES = DIALECT.codes
 
 # Attributes that are read under another name.
 _ALIASES = {("broadcast_to", "shape"): ("result_shape",), ("dot_general", "batch"): ("batch_lhs", "batch_rhs")}
+# What other systems call attributes.
+_MEANT = {
+    ("reduce_sum", "dims"): "axes", ("reduce_max", "dims"): "axes", ("reduce_min", "dims"): "axes", ("reduce_sum", "dim"): "axes",
+    ("reduce_max", "dim"): "axes", ("reduce_min", "dim"): "axes", ("reduce_sum", "dimensions"): "axes",
+    ("reduce_max", "dimensions"): "axes", ("reduce_min", "dimensions"): "axes", ("transpose", "permutation"): "perm",
+    ("transpose", "axes"): "perm", ("reshape", "shape"): "new_shape", ("reshape", "result_shape"): "new_shape",
+    ("broadcast_to", "new_shape"): "result_shape", ("concat", "dim"): "axis", ("concat", "dimension"): "axis",
+    ("argmax", "dim"): "axis", ("dot_general", "lhs_contracting_dims"): "contract_lhs",
+    ("dot_general", "rhs_contracting_dims"): "contract_rhs",
+    ("layer_norm", "eps"): "epsilon",
+}  # fmt: skip
 
 
 class Filling:
@@ -49,7 +61,8 @@ class Filling:
             if self.diagnostics.errors > errors:
                 return None
             if missing := [r for r in defn.regions if r not in regions]:
-                raise Violation(CODES.missing_attribute, f"{defn.short} needs the attribute `{missing[0]}`")
+                message = f"{defn.short} needs the attribute `{missing[0]}`"
+                raise Violation(CODES.missing_attribute, message, at=OP_NAME, help=f"write {missing[0]}[^r0]")
             return defn.fill(named, _types(operands)), tuple(regions[r] for r in defn.regions)
         except Violation as violation:
             self.diagnostics.violation(violation, at)
@@ -60,7 +73,9 @@ class Filling:
         said: set[str] = set()
         for key, values in given:
             if key in said:
-                twice = Violation("DuplicateAttribute", f"`{key}` is given twice", at=key, help="keep one of the two")
+                twice = Violation(
+                    "DuplicateAttribute", f"`{key}` is given twice", at=place_of(key, 1), help="keep one of the two"
+                )
                 self.diagnostics.violation(twice, at)
                 continue
             said.add(key)
@@ -77,9 +92,9 @@ class Filling:
         left_out = FROM_RESULT.get(defn.short, ())
         known = [*defn.regions, *(a.name for a in defn.attrs if a.name not in left_out)]
         message = f"{defn.short} has no attribute `{key}` (it has: {', '.join(known) or 'none'})"
-        meant = nearest(key, known)
-        help = f"did you mean {meant}?" if meant else f"drop {key}[…]"
-        self.diagnostics.violation(Violation(CODES.unknown_attribute, message, at=key, help=help), at)
+        meant = _MEANT.get((defn.short, key)) or nearest(key, known)
+        help = None if meant else f"drop {key}[…]"
+        self.diagnostics.violation(Violation(CODES.unknown_attribute, message, at=place_of(key), help=help, instead=meant), at)
 
     def attribute(
         self,
@@ -94,18 +109,20 @@ class Filling:
         """Read one attribute into `named` or `regions`. Raises Violation."""
         if key in defn.regions:
             if len(values) != 1 or not isinstance(values[0], RegionName):
-                raise Violation("InvalidAttributeValue", f"`{key}` takes a region: [^r0]", at=key)
+                raise Violation("InvalidAttributeValue", f"`{key}` takes a region: [^r0]", at=place(key))
             regions[key] = values[0]
             return
         if key in FROM_RESULT.get(defn.short, ()):
             message = f"`{key}` of {defn.short} is not written: it is that of the result type"
-            raise Violation(CODES.unknown_attribute, message, at=key, help=f"drop {key}[…]")
+            raise Violation(CODES.unknown_attribute, message, at=place_of(key), help=f"drop {key}[…]")
         attr = defn.attrs[defn.attr_index[key]]
         if attr.kind != "Literal":
             types = _types(operands[:1])
             named[key] = convert(attr, values, types[0] if types else None)
         elif len(values) != 1 or not isinstance(values[0], Payload):
-            raise Violation("InvalidAttributeValue", f"`{key}` takes a literal: dense<…>", at=key)
+            plain = len(values) == 1 and isinstance(values[0], (int, float))
+            wanted, meant = f"`{key}` takes a literal: dense<…>", f"dense<{values[0]}>" if plain else None
+            raise Violation("InvalidAttributeValue", wanted, at=place(key), instead=meant)
         elif not isinstance(result, TensorType):
             raise Violation("ResultTypeMismatch", f"a literal is a tensor, the result is {result}")
         else:

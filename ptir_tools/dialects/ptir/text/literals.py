@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, decimals
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import LITERAL, Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
@@ -47,7 +47,7 @@ def read_payload(text: str, t: TensorType, files: external.Files | None = None) 
 
     Raises Violation: "DynamicDimensionMismatch", "InvalidLiteral", "LiteralSizeMismatch", "SyntaxError".
     """
-    require(t.is_static, "DynamicDimensionMismatch", f"a literal's type is static, this one is {t}", at="value")
+    require(t.is_static, "DynamicDimensionMismatch", f"a literal's type is static, this one is {t}", at=LITERAL)
     text = text.strip()
     if text == "?":
         return Literal(t, None)
@@ -95,7 +95,7 @@ def repeated_element(t: TensorType, data: bytes) -> bytes | None:
 def _read_hex(text: str, t: TensorType) -> Literal:
     digits = text[1:-1].removeprefix("0x")
     good = text.endswith('"') and text[1:3] == "0x" and len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
-    require(good, "InvalidLiteral", 'raw bytes are written "0x", then two hex digits a byte', at="value")
+    require(good, "InvalidLiteral", 'raw bytes are written "0x", then two hex digits a byte', at=LITERAL)
     data, wanted = bytes.fromhex(digits), t.dtype.packed_bytes(t.count)
     message = f"a literal of {t} has {wanted} bytes, this one has {len(data)}"
     require(len(data) == wanted, "LiteralSizeMismatch", message, at=text)
@@ -108,16 +108,16 @@ def _flatten(text: str, t: TensorType) -> list[str]:
     try:
         nested = json.loads(_ELEMENT.sub(lambda m: json.dumps(m[0]), text))
     except (ValueError, RecursionError):
-        raise Violation("SyntaxError", "the lists of this literal are not well formed", at="value") from None
+        raise Violation("SyntaxError", "the lists of this literal are not well formed", at=LITERAL) from None
     level: list[Any] = [nested]
     if nested == [] and t.count == 0:
         return []
     for extent in t.static_shape:
         fits = all(isinstance(x, list) and len(x) == extent for x in level)
-        require(fits, "LiteralSizeMismatch", f"the lists of this literal have not the shape of {t}", at="value")
+        require(fits, "LiteralSizeMismatch", f"the lists of this literal have not the shape of {t}", at=LITERAL)
         level = [y for x in level for y in x]
     flat = all(isinstance(x, str) for x in level)
-    require(flat, "LiteralSizeMismatch", f"the lists of this literal are deeper than {t}", at="value")
+    require(flat, "LiteralSizeMismatch", f"the lists of this literal are deeper than {t}", at=LITERAL)
     return level
 
 
@@ -140,11 +140,11 @@ def encode_float(value: float, dtype: DType) -> bytes:
     """The bytes of one number, rounded once. Raises Violation("InvalidLiteral") when a finite one is beyond the dtype."""
     if value != value:
         return _NAN[dtype].to_bytes(dtype.size, "little")
-    require(dtype is not FP8_E4M3 or math.isfinite(value), "InvalidLiteral", f"{value!r} is beyond {dtype}", at="value")
+    require(dtype is not FP8_E4M3 or math.isfinite(value), "InvalidLiteral", f"{value!r} is beyond {dtype}", at=LITERAL)
     try:
         made = decimals.nearest(value, dtype)
     except OverflowError as error:
-        raise Violation("InvalidLiteral", str(error), at="value") from None
+        raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
     code = struct_code(dtype)
     return struct.pack(f"<{code}", made) if code else arrays.pack(np.asarray(made).astype(arrays.numpy_dtype(dtype)), dtype)
 
@@ -153,26 +153,26 @@ def _decimal(text: str) -> float:
     try:
         return decimals.read(text)
     except OverflowError as error:
-        raise Violation("InvalidLiteral", str(error), at="value") from None
+        raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
 
 
 def read_element(text: str, dtype: DType) -> Any:
     """One element of a literal: bool, int, float or a pair of floats. Raises Violation("InvalidLiteral")."""
     if dtype.kind is Kind.BOOL:
-        require(text in ("true", "false"), "InvalidLiteral", f"`{text}` is neither true nor false", at="value")
+        require(text in ("true", "false"), "InvalidLiteral", f"`{text}` is neither true nor false", at=text)
         return text == "true"
     if dtype.is_complex:
         pair = _COMPLEX.fullmatch(text)
         parts = [pair[1].strip(), pair[2].strip()] if pair else [text, "0.0"]
         numbers = all(_NUMBER.fullmatch(p) for p in parts)
-        require(numbers, "InvalidLiteral", f"`{text}` is not a complex number", help="write (re, im)", at="value")
+        require(numbers, "InvalidLiteral", f"`{text}` is not a complex number", help="write (re, im)", at=text)
         return _decimal(parts[0]), _decimal(parts[1])
     if dtype.is_float:
-        require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at="value")
+        require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at=text)
         return _decimal(text)
-    require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at="value")
+    require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at=text)
     value = int(text) if len(text) <= LIMITS.integer_digits else dtype.max + 1
-    require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at="value")
+    require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at=text)
     return value
 
 

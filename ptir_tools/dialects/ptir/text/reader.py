@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, nearest
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value, collector_paused
 from ptir_tools.core.opdef import Derived, OpDef
@@ -17,7 +17,7 @@ from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
-from ptir_tools.dialects.ptir.text.spelling import NAME, nearest
+from ptir_tools.dialects.ptir.text.spelling import NAME
 
 _BLANKS = re.compile(r"(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*+")
 _INDEX = re.compile(r"[0-9]{1,9}\]")
@@ -55,8 +55,9 @@ def fill_placeholders(source: Source, diagnostics: Diagnostics, options: Options
     for m in _PLACEHOLDER.finditer(source.text):
         if m[1] and m[1] not in values:
             meant = nearest(m[1], values)
-            help = f"did you mean {meant}?" if meant else f"give it with --set {m[1]}=VALUE"
-            diagnostics.error("UnfilledPlaceholder", f"nothing is given for {m[0]}", Span(*m.span()), help=help)
+            help, instead = f"give it with --set {m[1]}=VALUE", f"{{{{{meant}}}}}"
+            found, whole = (None, instead) if meant else (help, None), Span(*m.span())
+            diagnostics.error("UnfilledPlaceholder", f"nothing is given for {m[0]}", whole, help=found[0], instead=found[1])
             whole = False
     if whole:
         source.text = _PLACEHOLDER.sub(lambda m: values[m[1]] if m[1] else m[0], source.text)

@@ -6,20 +6,18 @@ The patterns are those of grammars/ptir.lark; a test compares the two.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import Violation, nearest
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
 
 if TYPE_CHECKING:
-    import difflib
     import unicodedata
 else:
-    difflib, unicodedata = lazy("difflib"), lazy("unicodedata")
+    unicodedata = lazy("unicodedata")
 
 NAME = r"[\w.$]+"
 WORD = r"[A-Za-z_][\w.$]*"
@@ -29,6 +27,7 @@ SYMBOL = rf"\?(?:[A-Za-wyz_][A-Za-wyz0-9_]*|{QUOTED})"
 
 _TENSOR = re.compile(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
 _DIM = re.compile(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
+_LISTED = re.compile(rf"\s*[\[(]?((?:\s*(?:[0-9]+|{SYMBOL})\s*,?)+)[\])]?\s*")
 _ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 _UNSAFE = re.compile(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`
@@ -45,22 +44,14 @@ _FOREIGN = {
 }  # fmt: skip
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name of `known` that `name` most likely was meant to be, or None; one of other case is it for certain."""
-    known = list(known)
-    if same := [k for k in known if k.lower() == name.lower()]:
-        return same[0]
-    found = difflib.get_close_matches(name, known, 1, 0.6)
-    return found[0] if found else None
-
-
 def read_dtype(text: str) -> DType:
     """The dtype spelled `text`, in any case. Raises Violation("DTypeNotSupported")."""
     name = text.strip().lower()
     found = DTYPES.get(name)
     if found is None:
         meant = _FOREIGN.get(name) or nearest(name, DTYPES)
-        raise Violation("DTypeNotSupported", f"there is no dtype `{text}`", help=f"did you mean {meant}?" if meant else None)
+        help = None if meant else f"the dtypes are {', '.join(d.name for d in PTIR_DTYPES)}"
+        raise Violation("DTypeNotSupported", f"there is no dtype `{text}`", help=help, at=text.strip(), instead=meant)
     return found
 
 
@@ -68,11 +59,12 @@ def read_tensor(text: str) -> TensorType:
     """The type spelled `tensor<dtype, dims>`. Raises Violation: "DTypeNotSupported", "NegativeDimension", "SyntaxError"."""
     parts = _TENSOR.fullmatch(text)
     if parts is None:
-        raise Violation("SyntaxError", f"`{text}` is not a type", help="write tensor<f32, 2x3>")
+        raise Violation("SyntaxError", f"`{text}` is not a type", help="a type is written tensor<f32, 2x3>")
     dtype, dims = parts[1], parts[2]
     if re.fullmatch(r"(?:\d+x|\?\w*x)+[a-z]\w*", dtype):
         extents, _, element = dtype.rpartition("x")
-        raise Violation("SyntaxError", f"`{text}` is spelled as MLIR does", help=f"write tensor<{element}, {extents}>")
+        meant = f"tensor<{_FOREIGN.get(element, element)}, {extents}>"
+        raise Violation("SyntaxError", f"`{text}` is spelled as MLIR does", help=f"write {meant}", at=text, instead=meant)
     return tensor(read_dtype(dtype), read_dims(dims) if dims and not dims.isspace() else ())
 
 
@@ -80,6 +72,10 @@ def read_dims(text: str) -> list[Dim]:
     """Extents separated by `x`. Raises Violation: "NegativeDimension", "SyntaxError"."""
     dims: list[Dim] = []
     at = 0
+    if "," in text and (listed := _LISTED.fullmatch(text)) is not None:  # as Python writes a shape
+        wrong, meant = text.strip(), "x".join(part.strip() for part in listed[1].strip(" ,").split(","))
+        help = f"extents are separated by x: {meant}"
+        raise Violation("SyntaxError", f"`{wrong}` is a list of extents", help=help, at=wrong, instead=meant)
     while True:
         found = _DIM.match(text, at)
         if found is None:
@@ -96,9 +92,12 @@ def read_dims(text: str) -> list[Dim]:
 
 def _bad_dim(text: str) -> Violation:
     if re.match(r"-\d", text):
-        return Violation("NegativeDimension", f"`{text}` is a negative extent")
+        return Violation("NegativeDimension", f"`{text}` is a negative extent", at=text)
     help = "extents are separated by x, a scalar is tensor<f32>: tensor<f32, 2x?Nx4>"
-    return Violation("SyntaxError", f"`{text}` is not an extent" if text else "an extent is missing", help=help)
+    if text[:1] in ("?", "*"):
+        help = "an extent that is not known yet has a name: ?N"
+    message = f"`{text}` is not an extent" if text else "an extent is missing"
+    return Violation("SyntaxError", message, help=help, at=text or None)
 
 
 def read_symbol(text: str) -> str:

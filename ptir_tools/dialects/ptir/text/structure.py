@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -49,7 +50,8 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     except Refused:
         error = grammars.refused("ptir", text[items.whole - start :], "items")
         last = start + len(text.rstrip()) if end < len(assembly.source.text) else None
-        grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=items.whole, end=last, help=_help(error))
+        if not _usual_mistake(assembly, items.whole, start + len(text.rstrip()), error):
+            grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=items.whole, end=last, help=_help(error))
         return items.whole, True
     return end, False
 
@@ -81,19 +83,78 @@ def _values() -> Parser:
     return grammars.parser("ptir", _Values())
 
 
+# Mistakes that people make, as they are found in the text of an item around the place where the grammar gave up: what stands
+# right before that place, what stands there, the message, and what to write instead of the latter.
+_MISTAKES = [
+    (r"[\])%\w]\s*\Z", r":(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
+    (r"[\])%\w]\s*\Z", r"=>(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
+    (r"[\])]\s*\Z", r"(?=[Tt]ensor\s*<)", "`->` is missing before the result type", "-> "),
+    (r"", r";", "statements need no semicolon", ""),
+    (r"\w\[[^\[\]]*\Z", r"x(?=[\d?])", "extents in brackets are separated by commas", ", "),
+    (r"\w\s*\Z", r"=\s*(?=\[)", "an attribute is written name[value], without `=`", ""),
+    (r"[\s,]\Z", r"#[^\n]*", "a comment begins with //", None),
+    (r"\A", r"#[^\n]*", "a comment begins with //", None),
+    (r"\A", r"(?:def|fn|fun|define)\b", "a function begins with `func`", "func"),
+    (r"\A", r"ret\b", "a function ends with `return`", "return"),
+]
+# The same for what begins before that place: the text of the item from its beginning, in groups (before, wrong).
+_BROKEN = [
+    (r"([\s\S]*[\])])(\s+)[Tt]ensor\s*\Z", "`->` is missing before the result type", " -> "),
+    (r"([\s\S]*?\(\s*%[^()]*[\w\]])()\s*\Z", "`)` is missing after the operands", ")"),
+]
+
+
+def _usual_mistake(assembly: Assembly, start: int, end: int, error: Any) -> bool:
+    """Report a mistake that people make, in their words, with its edit; False when it is another."""
+    text = assembly.source.text
+    token = getattr(error, "token", None)
+    at = end if token is not None and token.type == "$END" else start + (getattr(error, "pos_in_stream", None) or 0)
+    if token is not None and token.type != "$END":
+        at = start + (token.start_pos or 0)
+    before, expected = (
+        text[start:at].rstrip("\n"),
+        {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())},
+    )
+    if at == end and "__ANON_0" in expected and "EQUAL" not in expected and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
+        help = "a statement ends with its result type: -> tensor<f32, 4>"
+        assembly.error(CODES.syntax, "`->` and the result type are missing", Span(max(start, end - 1), end), help=help)
+        return True
+    for left, wrong, message, instead in _MISTAKES:
+        found = re.compile(wrong).match(text, at)
+        if found is not None and found.end() <= end and re.search(left, before):
+            comment = f"//{found[0][1:]}" if instead is None else instead
+            return _mistaken(assembly, message, Span(*found.span()), comment)
+    if text.startswith("->", at) or text.startswith("<", at):
+        for pattern, message, instead in _BROKEN:
+            found = re.match(pattern, before)
+            if found is not None and (found[2] or "RPAR" in expected):
+                return _mistaken(assembly, message, Span(start + found.start(2), start + found.end(2)), instead, at)
+    if before.rstrip(" \t")[-1:].isalnum() and text.startswith("%", at) and "COMMA" in expected:
+        place = start + len(before.rstrip())
+        return _mistaken(assembly, "`,` is missing between two operands", Span(place, place), ", ", at)
+    return False
+
+
+def _mistaken(assembly: Assembly, message: str, span: Span, instead: str, at: int | None = None) -> bool:
+    shown = span if span.end > span.start and at is None else Span(at or span.start, (at or span.start) + 1)
+    if at is not None and (tensor := re.search(r"[Tt]ensor\s*\Z", assembly.source.text[:at])) and ">" in instead:
+        shown = Span(tensor.start(), tensor.start() + 6)
+    done = f"write `{instead.strip()}`" if instead.strip() else "drop it"
+    assembly.error(CODES.syntax, message, shown, help=done, fix=Fix(span, instead))
+    return True
+
+
 def _help(error: Any) -> str | None:
-    """What to write instead of the usual mistakes."""
+    """What to write instead of other mistakes."""
     found = str(getattr(error, "token", "")) or str(getattr(error, "char", ""))
     expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
-    if found == ";":
-        return "statements need no semicolon"
     if "__ANON_0" in expected and "EQUAL" not in expected and getattr(getattr(error, "token", None), "type", "") == "$END":
         return "a statement ends with its result type: -> tensor<f32, 4>"
     if found == "%":
         return "a name follows the %"
     if found == "{" and "WORD" in expected:
         return "attributes are written name[value]"
-    return "extents in brackets are separated by commas: [3, 2]" if found[:1] == "x" and found[1:].isdigit() else None
+    return None
 
 
 @dataclass(slots=True, frozen=True)

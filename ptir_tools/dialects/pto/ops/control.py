@@ -12,13 +12,12 @@ from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import READS, WAITS, WRITES, Many, op, operand_type
-from ptir_tools.core.types import ScalarType, Type
-from ptir_tools.core.verify import compatible
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import machine
 from ptir_tools.dialects.pto.pipes import pipe_of_opcode
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import ScalarType, type_text
 
 LOOPS = ("scf.for", "scf.while")  # ops whose blocks may run again
 
@@ -66,7 +65,7 @@ def looped(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, bod
     require(len(params) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, the block has {len(params)}")
     for i, (t, p) in enumerate(zip(inits, params, strict=True)):
         message = f"carried value {i} starts as {type_text(t)}, declared {type_text(p)}"
-        require(compatible(p, t), "TypeMismatch", message)
+        require(p.accepts(t), "TypeMismatch", message)
     same = len(body.results) == len(params)
     require(same, "TypeMismatch", f"scf.yield gives {len(body.results)} values, {len(params)} are carried")
     return tuple(params)
@@ -126,7 +125,7 @@ def repeated(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[
     for what, types, params in pairs:
         require(len(types) == len(params), "TypeMismatch", f"{len(types)} are given as {what}, the block takes {len(params)}")
         for i, (t, p) in enumerate(zip(types, params, strict=True)):
-            require(compatible(p.type, t), "TypeMismatch", f"{what} {i} is {type_text(t)}, declared {type_text(p.type)}")
+            require(p.type.accepts(t), "TypeMismatch", f"{what} {i} is {type_text(t)}, declared {type_text(p.type)}")
     return tuple(p.type for p in body.params)
 
 

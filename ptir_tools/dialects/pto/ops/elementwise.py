@@ -10,13 +10,13 @@ from ptir_tools.core.dtypes import I1, SI8, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many
-from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.machine import Tile
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,12 +97,11 @@ def compared(a: Type, b: Type, *, to: TileType, cmpMode: str) -> None:
     """Two tiles of one shape and element type, or a tile and a scalar; the result is a mask of that shape."""
     tile = rules.need_tile("operand 0", a)
     if isinstance(b, TileType):
-        rules.same_tiles(tile, b)
+        rules.same_tiles(tile, b, first=1)
     else:
         rules.need_scalar("operand 1", b, tile.dtype)
     mask_of("the result", to, tile)
-    known = ", ".join(n.COMPARISONS)
-    require(cmpMode in n.COMPARISONS, "TypeMismatch", f"cmpMode is {cmpMode}, expected one of {known}", at="cmpMode")
+    rules.one_of("cmpMode", cmpMode, n.COMPARISONS)
 
 
 def _compare(name: str, text: str) -> None:
@@ -177,8 +176,7 @@ kit.declare("sels", sels, scalar_selected)
 def converted(x: Type, *, to: TileType, rmode: str) -> None:
     """A tile of the result's shape."""
     rules.same_shape("operand 0", rules.need_tile("operand 0", x), to)
-    known = ", ".join(n.ROUNDING)
-    require(rmode in n.ROUNDING, "TypeMismatch", f"rmode is {rmode}, expected one of {known}", at="rmode")
+    rules.one_of("rmode", rmode, n.ROUNDING)
 
 
 def cvt(

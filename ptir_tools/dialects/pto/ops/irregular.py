@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Maybe, Trait, op
-from ptir_tools.core.types import EventType, TensorType, TileType, Type, tensor
+from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import kit
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,7 @@ def gathered(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -
     if indices is not None:
         rules.same_shape("operand 1", need_integers("operand 1", indices), to)
         return
-    known = ", ".join(_PATTERNS)
-    require(maskPattern in _PATTERNS, "TypeMismatch", f"maskPattern is {maskPattern}, expected one of {known}", at="maskPattern")
+    rules.one_of("maskPattern", maskPattern, _PATTERNS)
     rules.rank_two("operand 0", tile)
     rules.rank_two("the result", to)
     rules.same_extent("rows of operand and result", tile.shape[0], to.shape[0])
@@ -186,7 +185,7 @@ kit.declare("scatter", scatter, scattered, traits=Trait.NONE)
 def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     """The sorted tile has the operand's type; the order is a tile of integers of its shape."""
     rules.same_tiles(to, x)
-    require(to.dtype.is_float, "TypeMismatch", f"operand 0 is {type_text(x)}, expected floats")
+    require(to.dtype.is_float, "TypeMismatch", f"operand 0 is {type_text(x)}, expected floats", at=operand(0))
     rules.same_shape("the order", need_integers("the order", order), to)
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, require, result
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, WAITS, Many, Trait, op
-from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,13 +140,13 @@ def same(*tiles: Type, to: TileType, **_: Any) -> None:
 def floats(*tiles: Type, to: TileType, **_: Any) -> None:
     """As `same`, of floats."""
     rules.same_tiles(to, *tiles)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())
 
 
 def integers(*tiles: Type, to: TileType, **_: Any) -> None:
     """As `same`, of integers."""
     rules.same_tiles(to, *tiles)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
 
 
 def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
@@ -159,10 +159,10 @@ def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
 def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:
     """As `tile_scalar`, of integers."""
     tile_scalar(a, b, to=to)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
 
 
 def tile_scalar_floats(a: Type, b: Type, *, to: TileType) -> None:
     """As `tile_scalar`, of floats."""
     tile_scalar(a, b, to=to)
-    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())

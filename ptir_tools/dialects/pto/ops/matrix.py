@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, operand, require, result
 from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Trait
-from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.machine import Tile, machine
 from ptir_tools.dialects.pto.ops import kit
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,13 +31,13 @@ def multiplied(a: Type, b: Type, *, to: TileType) -> None:
     rules.at_loc("operand 0", left, "Left")
     rules.at_loc("operand 1", right, "Right")
     rules.at_loc("the result", to, "Acc")
-    rules.same_extent("K of the operands", left.shape[1], right.shape[0])
-    rules.same_extent("M of operand 0 and result", left.shape[0], to.shape[0])
-    rules.same_extent("N of operand 1 and result", right.shape[1], to.shape[1])
+    rules.same_extent("K of the operands", left.shape[1], right.shape[0], operand(1))
+    rules.same_extent("M of operand 0 and result", left.shape[0], to.shape[0], result())
+    rules.same_extent("N of operand 1 and result", right.shape[1], to.shape[1], result())
     wants = F32 if left.dtype.is_float else SI32
     agree = left.dtype.is_float == right.dtype.is_float and to.dtype is wants
     shown = f"{type_text(left)} by {type_text(right)} to {type_text(to)}"
-    require(agree, "TypeMismatch", f"{shown}: floats accumulate in f32, integers in i32")
+    require(agree, "TypeMismatch", f"{shown}: floats accumulate in f32, integers in i32", at=result())
 
 
 def accumulating(c: Type, a: Type, b: Type, *, to: TileType) -> None:
@@ -55,8 +55,8 @@ def biased(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
     rules.rank_two("operand 2", row)
     rules.at_loc("operand 2", row, "Bias")
     rules.same_dtype("operand 2", row, to)
-    rules.same_extent("rows of the bias", row.shape[0], 1)
-    rules.same_extent("N of bias and result", row.shape[1], to.shape[1])
+    rules.same_extent("rows of the bias", row.shape[0], 1, operand(2))
+    rules.same_extent("N of bias and result", row.shape[1], to.shape[1], operand(2))
 
 
 def product(context: Context, a: Tile, b: Tile) -> Array:

@@ -7,19 +7,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Place, Violation, operand, require, result
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Many, OpDef, op, operand_type
-from ptir_tools.core.types import UNKNOWN, Dim, EventType, MemRefType, Shape, TileType, Type, memref
-from ptir_tools.core.verify import compatible, same_extents
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,8 +46,10 @@ def viewed(source: Type, offsets: tuple[Type, ...], sizes: tuple[Type, ...], ste
     parent = rules.need_memref("operand 0", source)
     for what, types in (("offsets", offsets), ("sizes", sizes), ("strides", steps)):
         rules.need_indices(what, types, parent.rank)
-    require(to.rank == parent.rank, "RankMismatch", f"the view is {type_text(to)}, the memref has rank {parent.rank}")
-    require(to.dtype is parent.dtype, "TypeMismatch", f"the view is {type_text(to)} of {type_text(parent)}")
+    require(
+        to.rank == parent.rank, "RankMismatch", f"the view is {type_text(to)}, the memref has rank {parent.rank}", at=result()
+    )
+    require(to.dtype is parent.dtype, "TypeMismatch", f"the view is {type_text(to)} of {type_text(parent)}", at=result())
     return to
 
 
@@ -58,20 +59,41 @@ def check_view(op: Op) -> None:
     parent, to = source.type, op.attr("to")
     offsets, sizes, steps = ([constant(x) for x in part] for part in parts)
     for d, (offset, size, step, extent) in enumerate(zip(offsets, sizes, steps, parent.shape, strict=True)):
-        check_window(d, offset, size, step, extent, "subview")
+        numbers = [1 + d + k * len(offsets) for k in range(3)]
+        check_window(d, offset, size, step, extent, "subview", [operand(n) for n in numbers])
         agrees = size is None or to.shape[d] in (size, UNKNOWN)
-        require(agrees, "ShapeMismatch", f"size {size} in dimension {d}, the view is {type_text(to)}")
+        require(
+            agrees,
+            "ShapeMismatch",
+            f"size {size} in dimension {d}, the view is {type_text(to)}",
+            at=operand(1 + len(offsets) + d),
+        )
     inferred = view_type(parent, to.shape, offsets, steps)
-    if to.strides is not None and not compatible(memref(to.dtype, to.shape, None, None, to.strides, to.offset), inferred):
+    if to.strides is not None and not memref(to.dtype, to.shape, None, None, to.strides, to.offset).accepts(inferred):
         message = f"the view has {type_text(inferred)}, declared {type_text(to)}"
-        raise Violation("ShapeMismatch", message, help="strides are the memref's times the steps; an offset that varies is `?`")
+        raise Violation(
+            "ShapeMismatch", message, help="strides are the memref's times the steps; an offset that varies is `?`", at=result()
+        )
 
 
-def check_window(d: int, offset: int | None, size: int | None, step: int | None, extent: Dim, what: str) -> None:
-    """0 <= offset and offset + (size - 1) * step < extent, as far as all are known."""
-    for given, least, says in ((size, 1, "has size"), (step, 1, "has stride"), (offset, 0, "starts at")):
+def check_window(
+    d: int,
+    offset: int | None,
+    size: int | None,
+    step: int | None,
+    extent: Dim,
+    what: str,
+    places: Sequence[Place | None] = (None, None, None),
+) -> None:
+    """0 <= offset and offset + (size - 1) * step < extent, as far as all are known. `places` are those of offset, size, step."""
+    at_offset, at_size, at_step = places
+    for given, least, says, at in (
+        (size, 1, "has size", at_size),
+        (step, 1, "has stride", at_step),
+        (offset, 0, "starts at", at_offset),
+    ):
         if given is not None and given < least:
-            raise Violation("OutOfBounds", f"{what} {says} {given} in dimension {d}")
+            raise Violation("OutOfBounds", f"{what} {says} {given} in dimension {d}", at=at)
     if size is None or not isinstance(extent, int):
         return
     start, step = offset or 0, step or 1
@@ -80,7 +102,8 @@ def check_window(d: int, offset: int | None, size: int | None, step: int | None,
         return
     steps = f" * {step}" if step != 1 else ""
     shown = f"{start} + {size}{steps} > {extent}" if step == 1 else f"{start} + {size - 1}{steps} >= {extent}"
-    raise Violation("OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}")
+    blamed = at_offset if offset is not None and offset >= extent else at_size
+    raise Violation("OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}", at=blamed)
 
 
 def view_type(parent: MemRefType, shape: Shape, offsets: Sequence[int | None], steps: Sequence[int | None]) -> MemRefType:
@@ -121,16 +144,25 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
     parent = rules.need_memref("operand 0", source)
     rules.need_indices("indices", indices, parent.rank)
     tile = rules.need_tile("the result", to)
-    require(tile.rank == parent.rank, "RankMismatch", f"the tile is {type_text(to)}, the memref has rank {parent.rank}")
-    require(tile.dtype is parent.dtype, "TypeMismatch", f"the tile is {type_text(to)}, the memref {type_text(parent)}")
+    require(
+        tile.rank == parent.rank, "RankMismatch", f"the tile is {type_text(to)}, the memref has rank {parent.rank}", at=result()
+    )
+    require(
+        tile.dtype is parent.dtype, "TypeMismatch", f"the tile is {type_text(to)}, the memref {type_text(parent)}", at=result()
+    )
 
 
 def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
     """An index per dimension; a tile of the memref's rank. Elements are `check_store`'s."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
-    require(source.rank == parent.rank, "RankMismatch", f"the tile is {type_text(source)}, the memref has rank {parent.rank}")
-    require(atomic in _ATOMICS, "TypeMismatch", f"atomic is {atomic}, expected one of {', '.join(_ATOMICS)}", at="atomic")
+    require(
+        source.rank == parent.rank,
+        "RankMismatch",
+        f"the tile is {type_text(source)}, the memref has rank {parent.rank}",
+        at=operand(0),
+    )
+    rules.one_of("atomic", atomic, _ATOMICS)
 
 
 def check_store(op: Op) -> None:
@@ -140,7 +172,7 @@ def check_store(op: Op) -> None:
     assert isinstance(t, TileType) and isinstance(parent, MemRefType)
     good = t.dtype is parent.dtype or t.loc == "Acc" or (t.loc is None and _may_accumulate(op.operands[0]))
     hint = "only a store from Acc converts; use pto.tile.cvt"
-    require(good, "TypeMismatch", f"the tile is {type_text(t)}, the memref {type_text(parent)}", help=hint)
+    require(good, "TypeMismatch", f"the tile is {type_text(t)}, the memref {type_text(parent)}", help=hint, at=operand(0))
 
 
 def _may_accumulate(tile: Any) -> bool:
@@ -299,9 +331,9 @@ def scales(source: TileType, scale: TileType) -> None:
     rules.at_loc("operand 0", source, "Acc")
     rules.at_loc("operand 1", scale, "Scale")
     good = scale.dtype is UI64 or scale.dtype.is_float
-    require(good, "TypeMismatch", f"operand 1 is {type_text(scale)}, expected f32 scales (or their bits in u64)")
+    require(good, "TypeMismatch", f"operand 1 is {type_text(scale)}, expected f32 scales (or their bits in u64)", at=operand(1))
     good = source.dtype is SI32 or source.dtype.is_float
-    require(good, "TypeMismatch", f"operand 0 is {type_text(source)}, expected i32 or f32")
+    require(good, "TypeMismatch", f"operand 0 is {type_text(source)}, expected i32 or f32", at=operand(0))
     rules.same_extent("rows of the scale", scale.shape[0], 1)
     rules.same_extent("columns of tile and scale", source.shape[1], scale.shape[1])
 

@@ -11,13 +11,13 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, Many, op, operand_type
-from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -216,7 +216,7 @@ kit.declare("reshape", reshape, reshaped, traits=MOVEMENT)
 def padded(x: Type, *, to: TileType, pad: str) -> None:
     """A result of the operand's type; a pad value."""
     rules.same_tiles(to, x)
-    require(pad in _PADS, "TypeMismatch", f"pad is {pad}, expected one of {', '.join(_PADS)}", at="pad")
+    rules.one_of("pad", pad, _PADS)
 
 
 _PADS = ("Zero", "Max", "Min")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Trait
-from ptir_tools.core.types import EventType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,8 +174,10 @@ kit.declare("expands", expands, filled, traits=Trait.NONE)
 def sequence(x: Type, *, to: TileType, descending: bool) -> None:
     """One row of integers; the scalar has its element type."""
     filled(x, to=to)
-    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers")
-    require(all(d == 1 for d in to.shape[:-1]), "ShapeMismatch", f"the op's type is {type_text(to)}, expected one row")
+    require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())
+    require(
+        all(d == 1 for d in to.shape[:-1]), "ShapeMismatch", f"the op's type is {type_text(to)}, expected one row", at=result()
+    )
 
 
 def ci(

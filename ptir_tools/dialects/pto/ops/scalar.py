@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.facts import Asks
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import ASKS_NOTHING, COMMUTES, CONSTANT, PURE, op
-from ptir_tools.core.types import ScalarType, TensorType, Type, scalar
+from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import ScalarType, scalar, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,7 +148,9 @@ def cmpf(a: Array, b: Array, *, predicate: str) -> Array:
 
 def selected(condition: Type, a: Type, b: Type) -> Type:
     """An i1 and two scalars of one type."""
-    require(dtype_of("operand 0", condition) is I1, "TypeMismatch", f"operand 0 is {type_text(condition)}, expected i1")
+    require(
+        dtype_of("operand 0", condition) is I1, "TypeMismatch", f"operand 0 is {type_text(condition)}, expected i1", at=operand(0)
+    )
     return scalar(same(a, b))
 
 

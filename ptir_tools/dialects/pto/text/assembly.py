@@ -16,10 +16,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Op, Program
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import EventType, MemRefType, TileType, Type
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.writer import clauses, grouped, operand_text
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, type_text
 
 NOT_TRANSLATABLE = "NotTranslatable"
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import attribute as attribute_value
 from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer as read_integer
-from ptir_tools.core.types import POISON, ScalarType, Type, tensor
+from ptir_tools.core.types import POISON, Type, tensor
 from ptir_tools.dialects.pto.names import inner
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import ScalarType, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,9 +140,9 @@ def typed(kind: str, entry: Entry) -> Any:
         return True
     text = plain(entry.value)
     if kind == "bool":
-        require(text in ("true", "false"), "ParseError", f"`{key}` is true or false, not `{text}`", at=key)
+        require(text in ("true", "false"), "ParseError", f"`{key}` is true or false, not `{text}`", at=attribute_value(key))
         return text == "true"
     if kind == "int":
-        require(bool(re.fullmatch("-?[0-9]+", text)), "ParseError", f"`{key}` is a number, not `{text}`", at=key)
+        require(bool(re.fullmatch("-?[0-9]+", text)), "ParseError", f"`{key}` is a number, not `{text}`", at=attribute_value(key))
         return read_integer(text)
     return text

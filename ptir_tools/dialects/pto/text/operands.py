@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import OP_NAME, Violation, nearest, require, result
+from ptir_tools.core.diagnostics import attribute as place
+from ptir_tools.core.diagnostics import key as place_of
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.opdef import SEGMENTS, OpDef
-from ptir_tools.core.types import POISON, UNTYPED, EventType, MemRefType, TileType, Type, tile
-from ptir_tools.core.verify import agree as parts_agree
-from ptir_tools.core.verify import compatible
+from ptir_tools.core.types import POISON, UNTYPED, Type
+from ptir_tools.core.types import agree as parts_agree
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, Form, form_of
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, tile, type_text
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.pto.text.scope import Scope
@@ -37,8 +38,9 @@ def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any
         if key in kinds:
             attrs[key] = literals.typed(kinds[key], e)
         elif key not in (known := _of_every_op(d)):
-            names = ", ".join((*known, *kinds)) or "none"
-            raise Violation("UnknownAttribute", f"{d.short} has no attribute `{key}` (it has: {names})", at=key)
+            names = (*known, *kinds)
+            message = f"{d.short} has no attribute `{key}` (it has: {', '.join(names) or 'none'})"
+            raise Violation("UnknownAttribute", message, at=place_of(key), instead=nearest(key, names))
     if SEGMENTS in d.attr_index:
         attrs[SEGMENTS] = tuple(len(groups.get(g.name, [])) for g in d.groups)
     return [x for g in d.groups for x in groups.get(g.name, [])], attrs
@@ -57,6 +59,7 @@ def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any
         fits,
         "TypeMismatch",
         f"{d.short} takes {' or '.join(sorted({str(least), str(most or least)}))} operands, got {len(s.operands)}",
+        at=OP_NAME,
     )
     groups: Groups = {}
     names = list(form.operands) + [form.operands[-1]] * (len(s.operands) - len(form.operands))
@@ -94,7 +97,7 @@ def _types(
     r: Scope, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Any], entries: dict[str, Entry]
 ) -> None:
     before, after = r.types(s.before), None if s.after is None else r.types(s.after)
-    require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`")
+    require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`", at=OP_NAME)
     if "event" in d.attr_index:
         attrs["event"] = _event(s, d, before if after is None else after)
     elif after is None and before and isinstance(before[-1], EventType):
@@ -163,9 +166,8 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
     if form.types == ("to",) and len(before) in (len(inputs), len(inputs) + 1):
         made = before[-1] if len(before) > len(inputs) else next((t for t in before if isinstance(t, TileType)), before[0])
         return [*zip(inputs, before, strict=False), ("to", made)]
-    require(
-        len(before) == len(inputs) and "to" not in form.types, "TypeMismatch", _count(d, "types", len(form.types), len(before))
-    )
+    fits = len(before) == len(inputs) and "to" not in form.types
+    require(fits, "TypeMismatch", _count(d, "types", len(form.types), len(before)), at=result(), help=_types_of(form))
     return list(zip(inputs, before, strict=True))
 
 
@@ -175,6 +177,12 @@ def _inputs(d: OpDef, form: Form, inputs: list[str], before: list[Type]) -> list
         return list(zip(inputs, before, strict=True))
     require(len(before) in (1, len(names)), "TypeMismatch", _count(d, "types before `->`", len(names), len(before)))
     return list(zip(names or inputs[:1], before, strict=False))
+
+
+def _types_of(form: Form) -> str:
+    """The help that says which types an op is written with."""
+    kinds = {"source": "the memref's", "target": "the memref's", "tile": "the tile's", "to": "the result's"}
+    return f"write {', then '.join(kinds.get(n, f'that of `{n}`') for n in form.types)} type"
 
 
 def _count(d: OpDef, what: str, want: int, got: int) -> str:
@@ -195,8 +203,9 @@ def _with_info(t: Type, entries: dict[str, Entry]) -> Type:
         text = literals.plain(e.value)
         found = named(text)
         if found is None:
-            raise Violation(code, f"`{text}` is not a {key}", help=f"one of {', '.join(known)}", at=key)
-        require(parts_agree(parts[key], found), code, f"{key} is {found}, the type says {parts[key]}", at=key)
+            meant, choices = nearest(text, known), f"one of {', '.join(known)}"
+            raise Violation(code, f"`{text}` is not a {key}", help=None if meant else choices, at=text, instead=meant)
+        require(parts_agree(parts[key], found), code, f"{key} is {found}, the type says {parts[key]}", at=place(key))
         parts[key] = found
     return tile(t.dtype, t.shape, parts["loc"], parts["layout"], t.valid)
 
@@ -209,7 +218,7 @@ def shown(x: Operand) -> str:
 def agree(what: str, x: Operand, declared: Type) -> None:
     """The type that a use declares is the value's, as far as both say. Raises Violation."""
     actual = x.type if isinstance(x, (Value, Literal)) else UNTYPED
-    if actual in (POISON, UNTYPED) or declared is POISON or compatible(declared, actual):
+    if actual in (POISON, UNTYPED) or declared is POISON or declared.accepts(actual):
         return
     if isinstance(x, Literal) and rules.is_index(declared):
         return

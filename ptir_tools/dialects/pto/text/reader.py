@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import OP_NAME, Violation, did_you_mean, key, near_names, require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, operand_type
 from ptir_tools.core.source import pack
-from ptir_tools.core.types import INDEX_TYPE, POISON, UNTYPED, Type, scalar
+from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
 from ptir_tools.dialects.pto.text.syntax import FunctionText, Statement
+from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 
 
 class Reader(Scope):
@@ -88,12 +88,14 @@ class Reader(Scope):
         short = short_name(name)
         special = _SPECIAL.get(short)
         if special is not None:
-            for key in self.entries(s):
-                raise Violation("UnknownAttribute", f"{short} has no attribute `{key}`", at=key)
+            for name in self.entries(s):
+                raise Violation("UnknownAttribute", f"{short} has no attribute `{name}`", at=key(name))
             return special(self, s)
         defn = OPS.get(f"pto.{short}")
         if defn is None or not name.startswith(("pto.", "arith.")):
-            raise Violation("UnknownOp", f"`{name}` is no op of PTO", help=_nearest(name), at=name)
+            near = _nearest(name)
+            help, instead = did_you_mean(near, "`ptir ops` lists the operations"), near[0] if len(near) == 1 else None
+            raise Violation("UnknownOp", f"`{name}` is no op of PTO", help=help, at=OP_NAME, instead=instead)
         return self.finish(s, defn, *operands.read(self, s, defn))
 
     def finish(
@@ -126,10 +128,12 @@ class Reader(Scope):
                 v.type = t
 
 
-def _nearest(name: str) -> str | None:
+def _nearest(name: str) -> list[str]:
+    """The ops that may be meant: one that is written without its prefix is."""
     known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
-    near = get_close_matches(name, known, 1)
-    return f"did you mean `{near[0]}`?" if near else None
+    tail = name.rpartition(".")[2]
+    whole = [k for k in (f"pto.{name}", f"pto.tile.{name}", f"pto.tile.{tail}", f"pto.{tail}", f"scf.{tail}") if k in known]
+    return whole[:1] or near_names(name, known)
 
 
 # Statements with a form of their own

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Fix, nearest
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
+from ptir_tools.dialects.pto.names import DTYPES
 
 if TYPE_CHECKING:
     import lark
@@ -47,12 +48,35 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     accepted = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
     token = getattr(error, "token", None)
     if token is not None and token.type == "TYPE" and "COLON" in accepted:
-        diagnostics.error("ParseError", "expected `:` before the type", Span(at, at + len(token)), help=f"write `: {token}`")
+        span, fix = Span(at, at + len(token)), Fix(Span(at, at), ": ")
+        diagnostics.error("ParseError", "expected `:` before the type", span, help=f"write `: {token}`", fix=fix)
+        return
+    if token is not None and "TYPE" in accepted and (meant := nearest(str(token), DTYPES)) is not None:
+        span = Span(at, at + len(token))
+        diagnostics.error("ParseError", f"`{token}` is not a type", span, instead=meant)
+        return
+    if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
+        labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
+        text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
+        missing = text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened))))
+        fix = Fix(Span(at, at), missing)
+        diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=fix)
         return
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
         if isinstance(words, set) and len(words) > 1:
             words -= {w for w in words if w.startswith(_QUIET)}
     grammars.report(error, diagnostics, "ParseError", _NAMES)
+
+
+def _unclosed(text: str) -> list[int]:
+    """Where the braces are that nothing closes; none where another bracket is open."""
+    open_: list[int] = []
+    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|[{}]', text):
+        if m[0] == "{":
+            open_.append(m.start())
+        elif m[0] == "}" and open_:
+            open_.pop()
+    return open_
 
 
 def broken(text: str, at: int, again: bool) -> tuple[int, int] | None:

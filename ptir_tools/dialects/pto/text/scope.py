@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, require
+from ptir_tools.core.diagnostics import Diagnostics, did_you_mean, near_names, require
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.syntax import Entry, Statement
-from ptir_tools.dialects.pto.types import TypeSyntaxError, parse_type
+from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
 
 if TYPE_CHECKING:
     from ptir_tools.grammars.parser import Token
@@ -76,9 +75,9 @@ class Scope:
         """What no statement defines; what one defines too late, the verifier tells."""
         for value, at in self.unknown:
             if value.name not in self.ever and value.name not in self.lost:
-                near = get_close_matches(value.name, self.ever, 1)
-                hint = f"did you mean %{near[0]}?" if near else None
-                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=hint)
+                near = [f"%{name}" for name in near_names(value.name, sorted(self.ever))]
+                instead, help = near[0] if len(near) == 1 else None, did_you_mean(near)
+                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
                 value.type = POISON
 
     def type(self, token: Token) -> Type:
@@ -87,7 +86,8 @@ class Scope:
             return parse_type(str(token))
         except TypeSyntaxError as error:
             at = (token.start_pos or 0) + error.offset
-            self.diagnostics.error(error.code, error.message, pack(at, max(at + 1, token.end_pos or 0)), help=error.help)
+            end = at + error.width if error.width else max(at + 1, token.end_pos or 0)
+            self.diagnostics.error(error.code, error.message, pack(at, end), help=error.help, instead=error.instead)
             return POISON
 
     def types(self, tokens: list[Token] | None) -> list[Type]:

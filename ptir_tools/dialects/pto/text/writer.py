@@ -10,11 +10,10 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import EventType, TileType, Type
-from ptir_tools.core.verify import compatible
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
-from ptir_tools.dialects.pto.types import type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 STEP = "  "
 
@@ -160,7 +159,7 @@ def _signature(
 def _differ(groups: dict[str, Sequence[Operand]], to: TileType) -> bool:
     """Whether one type cannot stand for the result and for every tile operand: they say different locations."""
     tiles = [operand_type(x) for name, xs in groups.items() if name not in ("valid", "wait") for x in xs]
-    return any(isinstance(t, TileType) and not compatible(to, t) for t in tiles)
+    return any(isinstance(t, TileType) and not to.accepts(t) for t in tiles)
 
 
 # Ops with a form of their own

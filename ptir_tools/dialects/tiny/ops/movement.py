@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import Violation, attribute, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import Asks, moved
 from ptir_tools.core.ir import Op, Operand
@@ -133,14 +133,15 @@ def flipped(x: TensorType, *, axes: Axes) -> TensorType:
 
 def resolve_axes(uop: str, x: TensorType, axes: Sequence[int | str]) -> tuple[int, ...]:
     """Axes as numbers, none twice: negative ones count from the end, a text names the one axis whose extent is written so."""
-    found = tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a) for a in axes)
-    written = ", ".join(map(str, axes))
-    require(len(set(found)) == len(found), "InvalidArg", f"axes [{written}] of {uop} name an axis twice", at="axes")
+    found = tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a, i) for i, a in enumerate(axes))
+    written, twice = ", ".join(map(str, axes)), next((i for i, a in enumerate(found) if a in found[:i]), None)
+    require(twice is None, "InvalidArg", f"axes [{written}] of {uop} name an axis twice", at=attribute("axes", twice or 0))
     return found
 
 
-def _resolve_number(uop: str, x: TensorType, axis: int) -> int:
-    require(-x.rank <= axis < x.rank, "AxisOutOfRange", f"{uop}: {type_text(x)} has no axis {axis}", at="axes")
+def _resolve_number(uop: str, x: TensorType, axis: int, entry: int) -> int:
+    inside = -x.rank <= axis < x.rank
+    require(inside, "AxisOutOfRange", f"{uop}: {type_text(x)} has no axis {axis}", at=attribute("axes", entry))
     return axis % x.rank
 
 

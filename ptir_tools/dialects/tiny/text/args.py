@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import OP_NAME, Violation, attribute, nearest, require
+from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.opdef import REQUIRED, OpDef
@@ -20,6 +21,10 @@ from ptir_tools.dialects.tiny.ops.view import axis_name
 MAX_TEXT = 1000  # characters of one expression
 AXIS = re.compile(r"[^\W\d][\w']*")
 # Keys of other tools for ours, for the help of the diagnostic.
+_MEANT = {
+    "f32": "fp32", "float32": "fp32", "float": "fp32", "f16": "fp16", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
+    "int32": "i32", "int": "i32", "si32": "i32", "i1": "bool", "boolean": "bool",
+}  # fmt: skip
 LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims": "axes", "padding": "pad", "keepdim": "axes"}
 
 
@@ -28,13 +33,16 @@ def read_args(defn: OpDef, given: dict[str, Any], limits: Limits) -> dict[str, A
     given = _flatten_map(given, limits) if defn.short == "VIEW" else given
     if defn.short == "REDUCE" and "dtype" not in given:
         help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in given else 'add "dtype":"fp32"'
-        raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at="arg", help=help)
+        raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at=attribute("arg"), help=help)
     for key in given:
-        known = ", ".join(f"`{a.name}`" for a in defn.attrs) or "none"
-        meant = f"`{LIKELY[key]}`?" if LIKELY.get(key) in defn.attr_index else None
-        require(key in defn.attr_index, "InvalidArg", f"{defn.short} has no arg `{key}`, only {known}", at=key, help=meant)
+        if key not in defn.attr_index:
+            known = ", ".join(f"`{a.name}`" for a in defn.attrs)
+            free = [name for name in defn.attr_index if name not in given]
+            meant = LIKELY[key] if LIKELY.get(key) in free else nearest(key, free)
+            message = f"{defn.short} has no arg `{key}`, only {known}" if known else f"{defn.short} takes no arg, so no `{key}`"
+            raise Violation("InvalidArg", message, at=key_of(key), instead=meant and f'"{meant}"')
     for a in defn.attrs:
-        require(a.default is not REQUIRED or a.name in given, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at="arg")
+        require(a.default is not REQUIRED or a.name in given, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at=OP_NAME)
     return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
 
 
@@ -42,7 +50,8 @@ def _read(kind: str, key: str, value: Any, limits: Limits) -> Any:
     try:
         return READ[kind.removesuffix(" | None")](key, value, limits)
     except Violation as violation:
-        raise Violation(violation.code, f"{key}: {violation.message}", help=violation.help, at=violation.at or key) from None
+        v, at = violation, violation.at or attribute(key)
+        raise Violation(v.code, f"{key}: {v.message}", help=v.help, at=at, instead=v.instead) from None
 
 
 def _wrong(what: str, value: Any) -> Violation:
@@ -87,7 +96,10 @@ def read_dtype(key: str, value: Any, limits: Limits) -> DType:
     """A dtype. Raises Violation("UnknownDtype")."""
     found = DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
-        raise Violation("UnknownDtype", f"`{value}` is no dtype", help=f"the dtypes are {', '.join(DTYPES)}")
+        meant = _MEANT.get(str(value).lower()) or nearest(str(value), DTYPES)
+        help = None if meant else f"the dtypes are {', '.join(DTYPES)}"
+        message, instead = f"`{value}` is no dtype", meant and f'"{meant}"'
+        raise Violation("UnknownDtype", message, help=help, at=attribute(key), instead=instead)
     return found
 
 

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
+from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, collector_paused
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.places import find
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.dialects import jsonc
@@ -49,6 +52,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     """The graph in `source`; errors go to `diagnostics`. Raises LimitExceeded."""
     diagnostics.source = diagnostics.source or source
     before = diagnostics.errors
+    source.keys = {"op": "uop", "operand": "src"}
     value = jsonc.parse(source, diagnostics, code=DIALECT.codes.syntax, limits=options.limits)
     if diagnostics.errors > before:
         return None
@@ -98,11 +102,18 @@ class _Reader:
         for key in value:
             if key not in TOP:
                 span = self.span(key, jsonc.KEY)
-                self.diagnostics.warning("UnknownKey", f"the key `{key}` means nothing here and is dropped", span)
+                near = nearest(key, [k for k in TOP if k not in value])
+                message = f"the key `{key}` means nothing here and is dropped"
+                self.diagnostics.warning("UnknownKey", message, span, instead=near and f'"{near}"')
         return program
 
     def span(self, *path: str | int) -> Span | None:
         return None if self.source.json_span is None else self.source.json_span(path)
+
+    def piece(self, loc: Loc, key: str) -> Span | None:
+        """The value of a key of the node at `loc`."""
+        whole = self.source.span(loc)
+        return None if whole is None else find(self.source, whole, attribute(key))
 
     # Nodes as listed
 
@@ -116,11 +127,12 @@ class _Reader:
             raise LimitExceeded(f"an id of {len(item['id'])} characters", "--max-name-length")
         node = Node(item["id"], item.get("uop", ""), item.get("src", []), item.get("arg", {}), loc)
         if (first := self.nodes.get(node.id)) is not None:
-            self.diagnostics.error("DuplicateId", f"{node.id} names two nodes", loc, labels=[(first.loc, "the first one")])
+            message, labels = f"{node.id} names two nodes", [(self.piece(first.loc, "id") or first.loc, "the first one")]
+            self.diagnostics.error("DuplicateId", message, self.piece(loc, "id") or loc, labels=labels)
             return
         self.nodes[node.id] = node
         for problem in _problems(item):
-            self.reject(node, Violation("InvalidNode", problem))
+            self.reject(node, problem)
         if node.bad:
             node.src, node.arg = [], {}
         if isinstance(item.get("tag"), str):
@@ -128,6 +140,8 @@ class _Reader:
 
     def reject(self, node: Node, violation: Violation) -> None:
         node.bad = True
+        if isinstance(violation.at, str) and violation.at in node.arg:
+            violation.at = attribute(violation.at)
         self.diagnostics.violation(violation, node.loc)
 
     def ordered(self) -> list[Node]:
@@ -157,7 +171,9 @@ class _Reader:
     def cycle(self, node: Node, path: list[str], start: str) -> None:
         ring = [*path[path.index(start) :], start]
         shown = " -> ".join(ring if len(ring) < 9 else [*ring[:4], "…", *ring[-4:]])
-        self.reject(node, Violation("CycleDetected", f"{node.id} needs itself: {shown}", at=start))
+        self.reject(
+            node, Violation("CycleDetected", f"{node.id} needs itself: {shown}", at=attribute("src", node.src.index(start)))
+        )
 
     # Nodes to ops
 
@@ -174,18 +190,19 @@ class _Reader:
 
     def input(self, node: Node) -> Value:
         if node.src:
-            raise Violation("InvalidSource", "INPUT has no src", at="src")
+            raise Violation("InvalidSource", "INPUT has no src", at=attribute("src"))
         for key in node.arg:
             if key not in INPUT_ARGS:
-                raise Violation("InvalidArg", f"INPUT has no arg `{key}`, only {', '.join(INPUT_ARGS)}", at=key)
+                message, near = f"INPUT has no arg `{key}`, only {', '.join(INPUT_ARGS)}", nearest(key, INPUT_ARGS)
+                raise Violation("InvalidArg", message, at=key_of(key), instead=near and f'"{near}"')
         for key in INPUT_ARGS[:3]:
             if key not in node.arg:
-                raise Violation("InvalidArg", f"INPUT needs the arg `{key}`", at="arg")
+                raise Violation("InvalidArg", f"INPUT needs the arg `{key}`", at=attribute("arg"))
         name, storage = node.arg["tensor_id"], node.arg.get("storage", "")
         if not isinstance(name, str) or not name or not isinstance(storage, str):
-            raise Violation("InvalidArg", "tensor_id and storage are strings", at="tensor_id")
+            raise Violation("InvalidArg", "tensor_id and storage are strings", at=attribute("tensor_id"))
         if name in self.names:
-            raise Violation("DuplicateId", f"two INPUTs are called {name}", at="tensor_id")
+            raise Violation("DuplicateId", f"two INPUTs are called {name}", at=attribute("tensor_id"))
         dtype = read_dtype("dtype", node.arg["dtype"], self.limits)
         shape = read_shape("shape", node.arg["shape"], self.limits)
         value = Value(tensor(dtype, shape), node.id)
@@ -199,21 +216,43 @@ class _Reader:
     def op(self, node: Node) -> Value | None:
         """The result of the op that `node` is; None when a source was in error, which is reported."""
         if (defn := self.ops.get(node.uop)) is None:
-            raise Violation("UnknownUop", f"`{node.uop}` is no UOp", at=node.uop, help=_vocabulary(self.ops))
-        operands = [self.operand(node, x) for x in node.src]
+            near = _MEANT.get(node.uop.upper()) or nearest(node.uop, (*self.ops, "INPUT"))
+            help = None if near else _vocabulary(self.ops)
+            raise Violation("UnknownUop", f"`{node.uop}` is no UOp", at=OP_NAME, help=help, instead=near and f'"{near}"')
+        operands = [self.operand(node, i, x) for i, x in enumerate(node.src)]
         if node.bad:
             return None
         if defn.lengths((), len(operands)) is None:
-            raise Violation("InvalidSource", f"{node.uop} takes {defn.arity_text()}, not {len(operands)}", at="src")
+            raise Violation("InvalidSource", f"{node.uop} takes {defn.arity_text()}, not {len(operands)}", at=attribute("src"))
         if all(isinstance(x, Literal) for x in operands):
-            raise Violation("InvalidSource", f"{node.uop} of immediates alone has neither dtype nor shape", at="src")
-        op = Op(defn, tuple(operands), defn.fill(read_args(defn, node.arg, self.limits)), loc=node.loc)
+            raise Violation("InvalidSource", f"{node.uop} of immediates alone has neither dtype nor shape", at=attribute("src"))
+        attrs = self.args(node, defn, operands)
+        if node.bad:
+            return None
+        op = Op(defn, tuple(operands), attrs, loc=node.loc)
         value = Value(UNTYPED, node.id, op)
         op.results = (value,)
         self.function.body.append(op)
         return value
 
-    def operand(self, node: Node, x: Any) -> Operand:
+    def args(self, node: Node, defn: OpDef, operands: list[Operand]) -> tuple[Any, ...]:
+        """The attributes. What else is wrong with a node without an accumulator is reported, too, as far as types are known."""
+        try:
+            return defn.fill(read_args(defn, node.arg, self.limits))
+        except Violation as violation:
+            if violation.code != "AccDtypeMissing":
+                raise
+            self.reject(node, violation)
+        types = tuple(x.type for x in operands)
+        guessed = [SPELLED[t.dtype] for t in types if isinstance(t, TensorType) and t.dtype in SPELLED][:1] or ["fp32"]
+        attrs = defn.fill(
+            read_args(defn, {k: x for k, x in node.arg.items() if k != "acc_dtype"} | {"dtype": guessed[0]}, self.limits)
+        )
+        if all(isinstance(t, TensorType) for t in types):
+            defn.result_types(types, attrs)
+        return attrs
+
+    def operand(self, node: Node, i: int, x: Any) -> Operand:
         """The value or immediate that an entry of `src` is."""
         if isinstance(x, str) and x in self.nodes:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
@@ -222,9 +261,14 @@ class _Reader:
                 if not self.unknown(x):
                     node.bad = True
                     return Value(POISON, x)
-                raise Violation("UndefinedNode", f"there is no node {x}", at=x)
+                near = near_names(x, self.nodes)
+                instead = f'"{near[0]}"' if len(near) == 1 else None
+                place = attribute("src", i)
+                raise Violation("UndefinedNode", f"there is no node {x}", at=place, help=did_you_mean(near), instead=instead)
             if not isinstance(x, (str, bool, int, float)):
-                raise Violation("InvalidSource", f"{json.dumps(x)[:40]} is neither an id nor an immediate", at="src")
+                raise Violation(
+                    "InvalidSource", f"{json.dumps(x)[:40]} is neither an id nor an immediate", at=attribute("src", i)
+                )
             return untyped(WORDS[x] if isinstance(x, str) else x)
         except Violation as violation:
             self.reject(node, violation)
@@ -251,7 +295,10 @@ class _Reader:
                     self.function.results.append(self.values[name])
                 elif not isinstance(name, str) or self.unknown(name):
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
-                    self.diagnostics.error("UndefinedNode", f"the output {shown} is no node", self.span("outputs", i))
+                    near = near_names(shown, self.nodes)
+                    instead, at = f'"{near[0]}"' if len(near) == 1 else None, self.span("outputs", i)
+                    message, help = f"the output {shown} is no node", did_you_mean(near)
+                    self.diagnostics.error("UndefinedNode", message, at, help=help, instead=instead)
 
     def dims(self, program: Program, value: dict[str, Any]) -> None:
         dims = value.get("dims", {})
@@ -267,11 +314,14 @@ class _Reader:
                 found[name] = number
 
 
-def _problems(item: dict[str, Any]) -> Iterator[str]:
+def _problems(item: dict[str, Any]) -> Iterator[Violation]:
     """What is wrong with the form of a node."""
     for key in item:
         if key not in KEYS:
-            yield f"a node has no `{key}`, only {', '.join(KEYS)}"
+            near = _KEYS_MEANT.get(key) or nearest(key, KEYS)
+            near = None if near in item else near
+            message = f"a node has no `{key}`, only {', '.join(KEYS)}"
+            yield Violation("InvalidNode", message, at=key_of(key), instead=near and f'"{near}"')
     for key, kind, what in (
         ("uop", str, "a string"),
         ("src", list, "a list"),
@@ -279,9 +329,17 @@ def _problems(item: dict[str, Any]) -> Iterator[str]:
         ("tag", str, "a string"),
     ):
         if key in item and not isinstance(item[key], kind):
-            yield f"`{key}` of a node is {what}"
-    if "uop" not in item:
-        yield "a node needs a `uop`"
+            yield Violation("InvalidNode", f"`{key}` of a node is {what}", at=attribute(key))
+    if "uop" not in item and not any(key not in KEYS for key in item):
+        yield Violation("InvalidNode", "a node needs a `uop`", at=attribute("id"))
+
+
+# What other systems call keys and UOps.
+_KEYS_MEANT = {"op": "uop", "opcode": "uop", "type": "uop", "inputs": "src", "args": "arg", "attrs": "arg", "name": "id"}
+_MEANT = {
+    "MULTIPLY": "MUL", "MAXIMUM": "MAX", "MINIMUM": "MIN", "DIV": "FDIV", "DIVIDE": "FDIV", "SUBTRACT": "SUB", "SELECT": "WHERE",
+    "TRANSPOSE": "PERMUTE", "BROADCAST": "EXPAND", "NEGATE": "NEG", "SLICE": "SHRINK", "REVERSE": "FLIP",
+}  # fmt: skip
 
 
 def _vocabulary(ops: dict[str, Any]) -> str:

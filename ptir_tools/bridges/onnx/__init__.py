@@ -1,0 +1,1 @@
+"""ONNX: an input format. After reading, the program is PTIR."""

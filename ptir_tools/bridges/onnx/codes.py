@@ -1,0 +1,21 @@
+"""The codes of reading ONNX."""
+
+from ptir_tools.core.dialect import Code
+
+EXPLAIN: tuple[Code, ...] = (
+    Code(
+        "InvalidModel",
+        "The file is recognized as an ONNX model, and is damaged or breaks a rule of ONNX: it is cut short, an initializer has "
+        "not the bytes of its type, a node reads a value that nothing defines.",
+    ),
+    Code(
+        "UnsupportedOnnx",
+        "An ONNX model has what PTIR cannot express: strings, sequences and optionals, extents that depend on data, an operator "
+        "that has no translation. All such nodes are reported at once, each with its reason.",
+    ),
+    Code(
+        "OnnxNeedsConstant",
+        "An operand of an ONNX node decides the type of its result, and is computed or given when the model runs. It must be "
+        "known when the model is read. When it is an input, `--set NAME=[1,2,3]` makes it a constant.",
+    ),
+)

@@ -1,0 +1,183 @@
+"""What is known while a model is read is computed while it is read: shapes above all, symbols included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.extents import Extent, as_dims, settled
+from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
+from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+Fold = Callable[..., Any]
+
+
+def fold(node: Node, operands: Sequence[Any]) -> list[Any] | None:
+    """The outputs of a node of known operands, or None when it must be left to run."""
+    if (found := FOLDS.get(node.op)) is None:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            made = found(node, *operands)
+    except (TypeError, ValueError, IndexError, NotImplementedError):  # an extent that is not known, or what the handler explains
+        return None
+    if made is None:
+        return None
+    return [settled(np.asarray(x)) for x in (made if isinstance(made, list) else [made])]
+
+
+def _same(ufunc: Callable[..., Any]) -> Fold:
+    def apply(node: Node, *xs: Any) -> Any:
+        symbolic = any(x.dtype == object for x in xs)
+        out = ufunc(*(x.astype(object) for x in xs)) if symbolic else ufunc(*xs)
+        return np.asarray(out) if symbolic else np.asarray(out).astype(xs[0].dtype)
+
+    return apply
+
+
+def _flags(ufunc: Callable[..., Any]) -> Fold:
+    return lambda node, *xs: np.asarray(ufunc(*xs)).astype(np.bool_)
+
+
+def _equal(_: Node, x: Any, y: Any) -> Any:
+    """An extent is never negative; other comparisons of one wait for the run."""
+    pairs = np.broadcast(x, y)
+    out = np.empty(pairs.shape, np.bool_)
+    for i, (a, b) in enumerate(pairs):
+        symbolic = isinstance(a, Extent) or isinstance(b, Extent)
+        if symbolic and a != b and not any(not isinstance(v, Extent) and v < 0 for v in (a, b)):
+            return None
+        out.flat[i] = bool(a == b)
+    return out
+
+
+def _div(_: Node, x: Any, y: Any) -> Any:
+    if x.dtype == object or y.dtype == object:
+        return np.floor_divide(x.astype(object), y.astype(object))
+    if x.dtype.kind not in "iu":
+        return x / y
+    if (y == 0).any():
+        return None
+    return (np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))).astype(x.dtype)
+
+
+def _mod(node: Node, x: Any, y: Any) -> Any:
+    if x.dtype == object or y.dtype == object or node.attr("fmod"):
+        return None
+    return None if (y == 0).any() else np.mod(x, y).astype(x.dtype)
+
+
+def _cast(node: Node, x: Any, *like: Any) -> Any:
+    target = dtype_of(node.attr("to"))
+    if x.dtype == object:
+        return x if target is SI64 else None
+    if x.dtype.kind not in "iub" or target.bits < 8 or (x.dtype.kind != "b" and target.is_integer and target.bits < 32):
+        return None
+    return x.astype(numpy_of(target))
+
+
+def _gather(node: Node, x: Any, at: Any) -> Any:
+    return np.take(x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None
+
+
+def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    places = range(len(starts)) if axes is None else axes
+    index = [slice(None)] * x.ndim
+    for k, a in enumerate(places):
+        start, end, step = int(starts[k]), int(ends[k]), 1 if steps is None else int(steps[k])
+        n = x.shape[a]
+        first = max(start + n, 0) if start < 0 else start
+        last = end + n if end < 0 else end
+        index[a] = slice(first, None if step < 0 and last < 0 else max(last, 0), step)
+    return x[tuple(index)]
+
+
+def _unsqueeze(node: Node, x: Any, axes: Any = None) -> Any:
+    given = node.attr("axes") if axes is None else axes.tolist()
+    return np.expand_dims(x, tuple(int(a) for a in given))
+
+
+def _squeeze(node: Node, x: Any, axes: Any = None) -> Any:
+    given = node.attr("axes") if axes is None else axes.tolist()
+    return np.squeeze(x, None if given is None else tuple(int(a) for a in given))
+
+
+def _reshape(node: Node, x: Any, shape: Any) -> Any:
+    dims = as_dims(shape)
+    if any(isinstance(d, Extent) for d in dims):
+        return None
+    return x.reshape([x.shape[i] if d == 0 and not node.attr("allowzero") else d for i, d in enumerate(dims)])
+
+
+def _reduced(ufunc: Callable[..., Any]) -> Fold:
+    def apply(node: Node, x: Any, axes: Any = None) -> Any:
+        given = node.attr("axes") if axes is None else axes.tolist()
+        if not given and node.attr("noop_with_empty_axes"):
+            return x
+        out = ufunc(x, axis=tuple(given) if given else None, keepdims=bool(node.attr("keepdims")))
+        return np.asarray(out).astype(x.dtype)
+
+    return apply
+
+
+def _filled(node: Node, shape: Any) -> Any:
+    dims = as_dims(shape)
+    if any(isinstance(d, Extent) for d in dims) or int(np.prod(dims, dtype=np.float64)) > 1 << 12:
+        return None
+    value = node.attr("value")
+    one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
+    return np.full(dims, one.reshape(()))
+
+
+def _range(_: Node, start: Any, limit: Any, delta: Any) -> Any:
+    if any(x.dtype == object for x in (start, limit, delta)):
+        return None
+    count = max(int(np.ceil((float(limit.reshape(())) - float(start.reshape(()))) / float(delta.reshape(())))), 0)
+    return (start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())).astype(start.dtype)
+
+
+def _concat(node: Node, *xs: Any) -> Any:
+    return np.concatenate(xs, axis=node.attr("axis"))
+
+
+def _split(node: Node, x: Any, sizes: Any = None) -> Any:
+    a = node.attr("axis")
+    if sizes is None:
+        each = -(-x.shape[a] // node.outputs)
+        sizes = np.array([min(each, x.shape[a] - i * each) for i in range(node.outputs)])
+    return list(np.split(x, np.cumsum(sizes)[:-1].astype(np.int64), axis=a))
+
+
+def _expand(_: Node, x: Any, shape: Any) -> Any:
+    dims = as_dims(shape)
+    if any(isinstance(d, Extent) for d in dims):
+        return None
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(dims)))
+
+
+def _where(_: Node, which: Any, x: Any, y: Any) -> Any:
+    return np.where(which, x, y)
+
+
+def _transpose(node: Node, x: Any) -> Any:
+    return np.transpose(x, node.attr("perm"))
+
+
+FOLDS: dict[str, Fold] = {
+    "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
+    "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs))),
+    "Max": _same(lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
+    "Sqrt": _same(np.sqrt), "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
+    "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
+    "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
+    "Cast": _cast, "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
+    "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod), "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min),
+    "ConstantOfShape": _filled, "Range": _range, "Concat": _concat, "Split": _split, "Expand": _expand, "Where": _where,
+    "Transpose": _transpose,
+}  # fmt: skip

@@ -1,0 +1,452 @@
+"""From a ModelProto to PTIR: scopes of values, nodes in order, functions expanded, refusals collected."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx import extents, ops
+from ptir_tools.bridges.onnx.folding import fold
+from ptir_tools.bridges.onnx.table import HANDLERS, NUMBERS, REFUSED, Datum, Node, dtype_of, numpy_of, refused
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.dtypes import SI64, DType
+from ptir_tools.core.ir import Element, Literal, Program, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.types import Dim, Sym, sym, tensor
+from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+else:
+    np = lazy("numpy")
+    onnx = lazy("onnx")
+
+INSTALL = "this is ONNX: pip install '.[onnx]'"
+_OTHER = re.compile(r"[^\w.$]")
+_POISON = object()  # the value of what was refused: those who read it say nothing
+_DOMAINS = {"ai.onnx": ""}  # two names of the default domain
+_BINDING = 1 << 12  # elements that folding takes
+
+
+class _Poisoned(Exception):
+    """A node reads what was refused."""
+
+
+class Place:
+    """Where the ops that are appended come from: the line of their node."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.loc: Loc = 0
+
+    def place(self, _: object) -> Loc:
+        """The location of the node at work."""
+        return self.loc
+
+
+class Scope:
+    """The values of a graph, a region or a function body by name, and the block that they are in."""
+
+    def __init__(self, importer: Importer, block: Block, opsets: Mapping[str, int], attrs: Mapping[str, Any], top: bool) -> None:
+        self.importer, self.block, self.opsets, self.attrs, self.top = importer, block, opsets, attrs, top
+        self.values: dict[str, Datum] = {}
+        self.made: dict[int, tuple[Any, Tensor]] = {}  # tensors of known arrays, by identity
+
+    def datum(self, name: str) -> Datum:
+        """The value called `name`. Raises Violation when nothing defines it."""
+        if name not in self.values:
+            raise Violation("InvalidModel", f"nothing defines `{name}`")
+        if self.values[name] is _POISON:
+            raise _Poisoned
+        return self.values[name]
+
+    def tensor(self, datum: Datum, name: str = "") -> Tensor | None:
+        """`datum` as a tensor of the block: an array becomes a constant once."""
+        if datum is None or isinstance(datum, Tensor):
+            return datum
+        found = self.made.get(id(datum))
+        if found is None:
+            made = self._symbolic(datum) if datum.dtype == object else self._constant(datum)
+            if self.top and name and isinstance(made.operand, Value):
+                made.named(spelled(name))
+            self.made[id(datum)] = found = (datum, made)
+        return found[1]
+
+    def _constant(self, array: Any) -> Tensor:
+        dtype = _DTYPES.get(array.dtype.name)
+        if dtype is None:
+            raise refused(f"PTIR has no {array.dtype}")
+        t = tensor(dtype, array.shape)
+        varied = array.size > 1 and array.flat[0] != array.flat[1]
+        literal = Literal(t, arrays.pack(array, dtype)) if varied else arrays.to_literal(array, t)
+        return self.block.op("constant", value=literal)
+
+    def _symbolic(self, array: Any) -> Tensor:
+        """A tensor of integers and extents, which are measured at run time."""
+        parts = [self._measured(x).reshape([1]) for x in array.reshape(-1)]
+        whole = parts[0] if len(parts) == 1 else self.block.op("concat", parts, 0)
+        return whole if array.ndim == 1 else whole.reshape(array.shape)
+
+    def measured(self, d: Dim) -> Tensor:
+        """An extent as a scalar si64."""
+        return self._measured(d if isinstance(d, int) else extents.Extent("sym", d))
+
+    def _measured(self, x: Any) -> Tensor:
+        if not isinstance(x, extents.Extent):
+            return self.block.constant(np.asarray(int(x), np.int64))
+        if x.simple:
+            one = Tensor(self.block, arrays.to_literal(np.ones((), np.int64), tensor(SI64)))
+            return self.block.op("broadcast_to", one, result_shape=[x.left]).reduce_sum([0])
+        left, right = self._measured(x.left), self._measured(x.right)
+        return self.block.op({"+": "add", "-": "sub", "*": "mul", "//": "div"}[x.op], left, right)
+
+
+_DTYPES: dict[str, DType] = {d.numpy: d for d in NUMBERS}
+
+
+def spelled(name: str) -> str:
+    """`name` as text PTIR can spell it."""
+    return _OTHER.sub("_", name) or "v"
+
+
+class Importer:
+    """One reading of a model."""
+
+    def __init__(self, model: Any, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any]) -> None:
+        self.model, self.source, self.diagnostics, self.constants = model, source, diagnostics, constants
+        self.folder = os.path.dirname(source.name)
+        self.place = Place(source)
+        self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
+        self.locs: dict[int, Loc] = {}
+        self.kept: list[Any] = []  # the nodes, whose identity is their key
+        self.needed: dict[str, None] = {}  # inputs that must be constants
+        self.graph = Graph()
+        self.graph.caller = self.place  # type: ignore[assignment]
+        self.depth = 0
+
+    def program(self) -> Program | None:
+        """The program, or None after errors."""
+        graph = self.model.graph
+        self._list(graph)
+        scope = Scope(self, self.graph, _opsets(self.model), {}, True)
+        given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+        self._initializers(graph, scope)
+        for value in graph.input:
+            if value.name not in given:
+                with_error = self._guard(value.name)
+                scope.values[value.name] = self._input(value, with_error)
+        self.run(graph.node, scope)
+        results = [self._result(scope, value) for value in graph.output]
+        if self.diagnostics.errors:
+            return None
+        program = self.graph.returns(*(x for x in results if x is not None))
+        program.source = self.source
+        names = [value.name for value in graph.output]
+        if names != [x.operand.name for x in results if x is not None and isinstance(x.operand, Value)]:
+            program.main.attrs["output_names"] = names
+        return program
+
+    def _guard(self, name: str) -> Loc:
+        return self.locs.get(hash(name), 0)
+
+    def _list(self, graph: Any) -> None:
+        """Give the source a text, a line per node, which diagnostics point into."""
+        lines: list[str] = []
+        at = 0
+
+        def add(line: str, key: int) -> None:
+            nonlocal at
+            self.locs[key] = pack(at + len(line) - len(line.lstrip()), at + len(line))
+            lines.append(line)
+            at += len(line) + 1
+
+        def walk(g: Any, indent: str) -> None:
+            for value in g.input:
+                add(f"{indent}input {value.name}", hash(value.name) if not indent else 0)
+            for node in g.node:
+                outputs, inputs = ", ".join(filter(None, node.output)), ", ".join(node.input)
+                self.kept.append(node)
+                add(f"{indent}{outputs} = {node.op_type}({inputs}){f'  // {node.name}' if node.name else ''}", id(node))
+                for attribute in node.attribute:
+                    for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                        walk(inner, indent + "  ")
+
+        walk(graph, "")
+        self.source.text = "\n".join(lines) + "\n"
+
+    def _input(self, value: Any, loc: Loc) -> Datum:
+        try:
+            if not value.type.HasField("tensor_type"):
+                kind = value.type.WhichOneof("value") or "value without a type"
+                raise refused(f"input `{value.name}` is a {kind.removesuffix('_type')}; PTIR has tensors only")
+            t = value.type.tensor_type
+            dtype = dtype_of(t.elem_type)
+            if not t.HasField("shape"):
+                raise refused(f"input `{value.name}` has no rank")
+            shape = [_dim(d, f"{spelled(value.name)}_{i}") for i, d in enumerate(t.shape.dim)]
+            if value.name in self.constants:
+                return frozen(self.constants[value.name], dtype, shape, value.name)
+            return self.graph.input(spelled(value.name), dtype, shape)
+        except Violation as violation:
+            self.diagnostics.violation(violation, loc)
+            return _POISON
+
+    def _initializers(self, graph: Any, scope: Scope) -> None:
+        for t in graph.initializer:
+            try:
+                scope.values[t.name] = self.array(t)
+            except Violation as violation:
+                self.diagnostics.violation(violation, None)
+                scope.values[t.name] = _POISON
+        for s in graph.sparse_initializer:
+            scope.values[s.values.name] = self.dense(s)
+
+    def array(self, t: Any) -> Any:
+        """The array of a TensorProto; one kept outside is mapped into memory. Raises Violation."""
+        dtype = dtype_of(t.data_type)
+        if t.data_location == 1:
+            return self._external(t, dtype)
+        try:
+            return onnx.numpy_helper.to_array(t).view(numpy_of(dtype))
+        except (ValueError, TypeError, IndexError) as error:
+            raise Violation("InvalidModel", f"initializer `{t.name}` has not the bytes of its type: {error}") from None
+
+    def _external(self, t: Any, dtype: DType) -> Any:
+        where = {e.key: e.value for e in t.external_data}
+        path = os.path.join(self.folder, where.get("location", ""))
+        real, root = os.path.realpath(path), os.path.realpath(self.folder or os.curdir)
+        if not real.startswith(os.path.join(root, "")):
+            raise Violation("InvalidModel", f"initializer `{t.name}` is kept in {path}, outside of the model's folder")
+        count = int(np.prod(t.dims, dtype=np.int64))
+        try:
+            data = np.memmap(path, np.uint8, "r", int(where.get("offset", 0)), (dtype.packed_bytes(count),))
+        except (OSError, ValueError) as error:
+            raise Violation("InvalidModel", f"initializer `{t.name}` cannot be read from {path}: {error}") from None
+        if dtype.bits == 4:
+            return arrays.unpack(data.tobytes(), dtype, count).reshape(tuple(t.dims))
+        return data.view(numpy_of(dtype)).reshape(tuple(t.dims))
+
+    def dense(self, s: Any) -> Any:
+        """The array of a SparseTensorProto."""
+        values, indices = self.array(s.values), onnx.numpy_helper.to_array(s.indices)
+        out = np.zeros(tuple(s.dims), values.dtype)
+        if indices.ndim == 1:
+            out.reshape(-1)[indices] = values
+        else:
+            out[tuple(indices.T)] = values
+        return out
+
+    def _result(self, scope: Scope, value: Any) -> Tensor | None:
+        try:
+            x = scope.tensor(scope.datum(value.name), value.name)
+        except _Poisoned:
+            return None
+        except Violation as violation:
+            self.diagnostics.violation(violation, None)
+            return None
+        return x
+
+    def run(self, nodes: Sequence[Any], scope: Scope) -> None:
+        """Translate nodes in order; what is refused is reported, and what depends on it is passed over."""
+        for proto in nodes:
+            before = self.place.loc
+            self.place.loc = self.locs.get(id(proto), before)
+            try:
+                outputs = self.translate(proto, scope)
+            except _Poisoned:
+                outputs = None
+            except Violation as violation:
+                called = f" (node `{proto.name}`)" if proto.name else ""
+                violation.message += called
+                self.diagnostics.violation(violation, self.place.loc)
+                outputs = None
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                if self.constants.get("__debug__"):
+                    raise
+                message = f"{proto.op_type} cannot be read: {type(error).__name__}: {error}"
+                self.diagnostics.error("InvalidModel", message, self.place.loc)
+                outputs = None
+            for k, name in enumerate(proto.output):
+                if name:
+                    scope.values[name] = _POISON if outputs is None or k >= len(outputs) else self._named(outputs[k], name, scope)
+            self.place.loc = before
+
+    def _named(self, datum: Datum, name: str, scope: Scope) -> Datum:
+        fresh = isinstance(datum, Tensor) and isinstance(datum.operand, Value) and datum.operand.op is not None
+        if scope.top and fresh and datum.operand is scope.block.region.body[-1].results[0]:
+            datum.named(spelled(name))
+        return datum
+
+    def translate(self, proto: Any, scope: Scope) -> list[Datum]:
+        """The outputs of a node. Raises Violation for one that cannot be translated."""
+        domain = _domain(proto.domain)
+        attrs = {k: v for a in proto.attribute if (k := a.name) and (v := self._attribute(a, scope)) is not None}
+        if (body := self.functions.get((domain, proto.op_type, proto.overload))) is not None:
+            return self.expand(body, proto, attrs, scope)
+        opset = scope.opsets.get(domain)
+        if opset is None:
+            raise Violation("InvalidModel", f"the model imports no operators of domain `{domain}`, of which {proto.op_type} is")
+        schema = _schema(proto.op_type, opset, domain)
+        defaults = {} if schema is None else _defaults(schema)
+        node = Node(scope, proto, attrs, opset, defaults)
+        handler = HANDLERS.get((domain, proto.op_type))
+        if handler is None:
+            if (domain, proto.op_type) in REFUSED:
+                raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")
+            if schema is None:
+                raise refused(f"there is no operator {domain and domain + '.'}{proto.op_type} in operator set {opset}")
+            if not (schema.has_function or schema.has_context_dependent_function):
+                raise refused(f"there is no translation of {proto.op_type}")
+        operands = [scope.datum(name) if name else None for name in proto.input]
+        if not domain and all(x is not None and not isinstance(x, Tensor) for x in operands):
+            small = sum(x.size for x in operands) <= _BINDING
+            if small and (folded := fold(node, operands)) is not None:
+                return folded
+        if handler is not None:
+            made = handler(node)
+            return list(made) if isinstance(made, (list, tuple)) else [made]
+        return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
+
+    def _attribute(self, a: Any, scope: Scope) -> Any:
+        if a.ref_attr_name:
+            return scope.attrs.get(a.ref_attr_name)
+        value = onnx.helper.get_attribute_value(a)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], bytes):
+            return [v.decode("utf-8", "replace") for v in value]
+        return value
+
+    def _body(self, schema: Any, proto: Any, opset: int, operands: Sequence[Datum], scope: Scope) -> Any:
+        """The FunctionProto of a composite. Raises Violation when the schema has none for these operands."""
+        if schema.has_function:
+            found = [v for v in schema.function_opset_versions if v <= opset]
+            if found:
+                return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(found)))
+        types = [b"" if x is None else _type_proto(x).SerializeToString() for x in operands]
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        if not versions:
+            raise refused(f"{proto.op_type} has no function body for operator set {opset}")
+        made = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+        return onnx.FunctionProto.FromString(made)
+
+    def expand(self, body: Any, proto: Any, attrs: Mapping[str, Any], scope: Scope) -> list[Datum]:
+        """The outputs of a function, whose nodes are appended to the block of the caller."""
+        bound = {a.name: onnx.helper.get_attribute_value(a) for a in body.attribute_proto} | dict(attrs)
+        opsets = {**scope.opsets, **{_domain(o.domain): o.version for o in body.opset_import}}
+        inner = Scope(self, scope.block, opsets, bound, False)
+        inner.made = scope.made
+        for k, name in enumerate(body.input):
+            inner.values[name] = scope.datum(proto.input[k]) if k < len(proto.input) and proto.input[k] else None
+        self.depth += 1
+        if self.depth > 64:
+            raise Violation("InvalidModel", f"function {body.name} calls itself")
+        errors = self.diagnostics.errors
+        self.run(body.node, inner)
+        self.depth -= 1
+        if self.diagnostics.errors > errors:
+            raise _Poisoned
+        asked = [k < len(proto.output) and bool(proto.output[k]) for k in range(len(body.output))]
+        return [inner.datum(name) if used else None for name, used in zip(body.output, asked, strict=True)]
+
+    def region_scope(self, outer: Scope, block: Block) -> Scope:
+        """A scope for a subgraph whose nodes go into a region: known values are seen, others must be passed in."""
+        inner = Scope(self, block, outer.opsets, outer.attrs, outer.top)
+        inner.values = {k: v for k, v in outer.values.items() if v is None or v is _POISON or not isinstance(v, Tensor)}
+        return inner
+
+    def captured(self, graph: Any, outer: Scope) -> list[str]:
+        """The names of tensors of `outer` that a subgraph reads."""
+        return [name for name in free_names(graph) if isinstance(outer.values.get(name), Tensor)]
+
+    def wanted(self, scope: Scope, name: str) -> None:
+        """Remember the inputs that the value called `name` is made of: it must be known."""
+        found = scope.values.get(name)
+        stack = [found.operand] if isinstance(found, Tensor) else []
+        seen: set[int] = set()
+        params = self.graph.region.params
+        while stack:
+            x = stack.pop()
+            value = x.value if isinstance(x, Element) else x
+            if not isinstance(value, Value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if value.op is not None:
+                stack.extend(value.op.operands)
+            elif value in params:
+                self.needed[value.name] = None
+
+
+def free_names(graph: Any) -> Iterator[str]:
+    """The names that a subgraph reads and does not define, in order, each once."""
+    defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    defined |= {t.values.name for t in graph.sparse_initializer}
+    found: dict[str, None] = {}
+    for node in graph.node:
+        inner = [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+        for name in (*node.input, *(n for g in inner for n in free_names(g))):
+            if name and name not in defined:
+                found[name] = None
+        defined.update(node.output)
+    found.update((v.name, None) for v in graph.output if v.name not in defined)
+    return iter(found)
+
+
+def frozen(given: Any, dtype: DType, shape: Sequence[Dim], name: str) -> Any:
+    """An input that is a constant: an array, or the text of a number or list. Raises UsageError."""
+    try:
+        array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(numpy_of(dtype))
+    except (ValueError, TypeError):
+        raise UsageError(f"--set {name}={given}: a number or a list of numbers is wanted") from None
+    fits = len(shape) == array.ndim and all(isinstance(d, Sym) or d == n for d, n in zip(shape, array.shape, strict=True))
+    if not fits:
+        raise UsageError(f"--set {name}: the input has shape {list(shape)}, the value {list(array.shape)}")
+    return array
+
+
+def _dim(d: Any, fallback: str) -> Dim:
+    if d.HasField("dim_value"):
+        return int(d.dim_value)
+    return sym(d.dim_param or fallback)
+
+
+def _domain(name: str) -> str:
+    return _DOMAINS.get(name, name)
+
+
+def _opsets(model: Any) -> dict[str, int]:
+    return {_domain(o.domain): o.version for o in model.opset_import}
+
+
+def _schema(op: str, opset: int, domain: str) -> Any:
+    try:
+        return onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _defaults(schema: Any) -> dict[str, Any]:
+    found = {}
+    for name, a in schema.attributes.items():
+        if a.default_value is not None and a.default_value.type:
+            value = onnx.helper.get_attribute_value(a.default_value)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
+
+
+def _type_proto(x: Datum) -> Any:
+    """The TypeProto of a datum."""
+    if isinstance(x, Tensor):
+        dims = [d if isinstance(d, int) else d.name for d in x.shape]
+        return onnx.helper.make_tensor_type_proto(NUMBERS[x.dtype], dims)
+    dtype = SI64 if x.dtype == object else _DTYPES[x.dtype.name]
+    return onnx.helper.make_tensor_type_proto(NUMBERS[dtype], list(x.shape))
+
+
+ops.load()

@@ -1,0 +1,365 @@
+"""Operators that work element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI64, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import OPS
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+Map = Callable[[Tensor], Tensor]
+
+# Operators that are one op of PTIR on operands broadcast to one shape.
+DIRECT = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
+    "Atanh": "atanh", "BitwiseAnd": "and", "BitwiseNot": "not", "BitwiseOr": "or", "BitwiseXor": "xor", "Ceil": "ceil",
+    "Cos": "cos", "Cosh": "cosh", "Div": "div", "Equal": "compare_eq", "Erf": "erf", "Exp": "exp", "Floor": "floor",
+    "Greater": "compare_gt", "GreaterOrEqual": "compare_ge", "Less": "compare_lt", "LessOrEqual": "compare_le", "Log": "log",
+    "Mul": "mul", "Neg": "neg", "Reciprocal": "reciprocal", "Round": "round_even", "Sign": "sign", "Sin": "sin",
+    "Sinh": "sinh", "Sub": "sub", "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+UNSIGNED_SAME = ("Abs",)
+
+
+def _direct(node: Node) -> Tensor:
+    xs = together(*node.all())
+    if node.op == "Abs" and not xs[0].dtype.is_signed and xs[0].dtype.is_integer:
+        return xs[0]
+    return node.call(DIRECT[node.op], *xs)
+
+
+HANDLERS.update({("", name): _direct for name in DIRECT})
+
+
+def logical(op: str, x: Tensor, y: Tensor) -> Tensor:
+    """`and`, `or` or `xor` of flags."""
+    if op == "xor":
+        return x.block.op("compare_ne", x, y)
+    return x.select(y, False) if op == "and" else x.select(True, y)
+
+
+@handles("And", "Or", "Xor")
+def boolean(node: Node) -> Tensor:
+    """Logic on flags."""
+    return logical(node.op.lower(), *together(node[0], node[1]))
+
+
+def inverted(x: Tensor) -> Tensor:
+    """The other flag."""
+    return x.select(False, True) if x.rank else x.block.op("compare_eq", x, x.block.constant(False))
+
+
+@handles("Not")
+def invert(node: Node) -> Tensor:
+    """The other flag."""
+    return flags(node, node[0], False)
+
+
+def flags(node: Node, x: Tensor, value: bool) -> Tensor:
+    """Whether each flag equals `value`."""
+    return node.block.op("compare_eq", x, node.block.full(value, x))
+
+
+def _sqrt(x: Tensor) -> Tensor:
+    """The square root: `x * rsqrt(x)` would be NaN at zero and infinity."""
+    if "ptir.sqrt" in OPS:
+        return x.block.op("sqrt", x)
+    special = (x.block.op("compare_eq", x, 0), x.block.op("compare_eq", x, math.inf))
+    return special[0].select(x, special[1].select(x, x * x.rsqrt()))
+
+
+@handles("Sqrt")
+def root(node: Node) -> Tensor:
+    """The square root."""
+    return back(_sqrt(wide(node[0])), node[0])
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """The square root of a float."""
+    return _sqrt(x)
+
+
+@handles("Max", "Min")
+def extremum(node: Node) -> Tensor:
+    """The largest or smallest of the operands."""
+    first, *rest = together(*node.all())
+    for x in rest:
+        first = node.block.op("maximum" if node.op == "Max" else "minimum", first, x)
+    return first
+
+
+@handles("Sum", "Mean")
+def summed(node: Node) -> Tensor:
+    """The sum or mean of the operands."""
+    xs = together(*node.all())
+    total = wide(xs[0])
+    for x in xs[1:]:
+        total = total + wide(x)
+    return back(total if node.op == "Sum" else total / float(len(xs)), xs[0])
+
+
+@handles("Pow")
+def power(node: Node) -> Tensor:
+    """`x` to the power `y`, in the dtype of `x`. Small constant exponents are products."""
+    x, datum = node[0], node.datum(1)
+    if not isinstance(datum, Tensor) and datum.size == 1 and datum.ndim <= x.rank and datum.dtype != object:
+        exponent = float(datum.reshape(()))
+        if x.dtype.is_float and exponent in _POWERS:
+            return back(_POWERS[exponent](wide(x)), x)
+    a, b = together(x, node[1])
+    if a.dtype is b.dtype:
+        return node.call("pow", a, b)
+    common = _common(a.dtype, b.dtype)
+    return node.call("pow", a.cast(common), b.cast(common)).cast(a.dtype)
+
+
+def _common(a: DType, b: DType) -> DType:
+    """A dtype in which both can be raised: floats win, f64 for wide integers."""
+    if a.is_float or b.is_float:
+        return F64 if max(a.bits, b.bits) == 64 or F64 in (a, b) else F32
+    return SI64
+
+
+_POWERS: dict[float, Map] = {
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    0.5: _sqrt,
+    -1.0: lambda x: x.reciprocal(),
+    -0.5: lambda x: x.rsqrt(),
+}
+
+
+@handles("Mod")
+def modulo(node: Node) -> Tensor:
+    """The remainder: with the sign of the divisor, with `fmod` with that of `x`."""
+    x, y = together(node[0], node[1])
+    if x.dtype.is_float or node.attr("fmod"):
+        rest = node.call("remainder", x, y)  # of a division toward zero
+        if node.attr("fmod"):
+            return rest
+    elif "ptir.remainder" in OPS:
+        rest = node.call("remainder", x, y)
+    else:
+        rest = x - (x / y) * y
+    if not x.dtype.is_signed and x.dtype.is_integer:
+        return rest
+    block = node.block
+    other = block.op("compare_ne", block.op("compare_lt", rest, 0), block.op("compare_lt", y, 0))
+    turn = logical("and", other, block.op("compare_ne", rest, 0))
+    return turn.select(rest + y, rest)
+
+
+@handles("BitShift")
+def shift(node: Node) -> Tensor:
+    """Bits moved left or right; unsigned."""
+    x, y = together(node[0], node[1])
+    return node.call("shift_left" if node.attr("direction") == "LEFT" else "shift_right_logical", x, y)
+
+
+@handles("BitCast")
+def bitcast(node: Node) -> Tensor:
+    """The bits as another dtype of the same size."""
+    target = dtype_of(node.attr("to"))
+    if target.bits != node[0].dtype.bits or I1 in (target, node[0].dtype):
+        raise refused(f"BitCast of {node[0].dtype} to {target} changes the size of an element")
+    return node.call("bitcast", node[0], dtype=target)
+
+
+@handles("Where")
+def where(node: Node) -> Tensor:
+    """A choice by element."""
+    which, x, y = together(node[0], node[1], node[2])
+    return which.select(x, y)
+
+
+@handles("Clip")
+def clip(node: Node) -> Tensor:
+    """Bounded below and above; a bound that is left out does not bound."""
+    x = node[0]
+    bounds = [node.get(1), node.get(2)]
+    for k, name in enumerate(("min", "max")):
+        if bounds[k] is None and name in node.attrs:
+            bounds[k] = node.constant(node.attrs[name], x.dtype)
+    for bound, op in zip(bounds, ("maximum", "minimum"), strict=True):
+        if bound is not None:
+            x = node.block.op(op, *together(x, bound.reshape([])))
+    return x
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """The logistic function, which neither overflows nor cancels."""
+    return ((x * 0.5).tanh() + 1.0) * 0.5 if x.dtype is F64 else (1.0 + (-x).exp()).reciprocal()
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), which does not overflow."""
+    e = (-x.block.op("abs", x)).exp()
+    rest = x.block.op("log1p", e) if "ptir.log1p" in OPS else (e + 1.0).log()
+    return x.block.op("maximum", x, 0.0) + rest
+
+
+def relu(x: Tensor) -> Tensor:
+    """What is positive."""
+    return x.block.op("maximum", x, 0)
+
+
+def expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1, exact for small `x` where PTIR has the op."""
+    return x.block.op("expm1", x) if "ptir.expm1" in OPS else x.exp() - 1.0
+
+
+def positive(x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """`yes` where `x > 0`, else `no`."""
+    return x.block.op("compare_gt", x, 0).select(yes, no)
+
+
+def bounded(x: Tensor, low: float, high: float) -> Tensor:
+    """`x` in [low, high]."""
+    return x.block.op("minimum", x.block.op("maximum", x, low), high)
+
+
+def gelu(x: Tensor, approximate: str) -> Tensor:
+    """x times the normal distribution at x, or its approximation."""
+    if approximate == "tanh":
+        return 0.5 * x * (1.0 + (math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))).tanh())
+    return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).erf())
+
+
+def mish(x: Tensor) -> Tensor:
+    """x tanh(softplus(x))."""
+    return x * softplus(x).tanh()
+
+
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+
+# Activations: of the node (for its attributes) and its operand, widened.
+ACTIVATIONS: dict[str, Callable[[Node, Tensor], Tensor]] = {
+    "Celu": lambda n, x: relu(x) + n.block.op("minimum", n.attr("alpha") * expm1(x / n.attr("alpha")), 0.0),
+    "Elu": lambda n, x: positive(x, x, n.attr("alpha") * expm1(x)),
+    "Gelu": lambda n, x: gelu(x, n.attr("approximate")),
+    "HardSigmoid": lambda n, x: bounded(n.attr("alpha") * x + n.attr("beta"), 0.0, 1.0),
+    "HardSwish": lambda n, x: x * bounded(x / 6.0 + 0.5, 0.0, 1.0),
+    "LeakyRelu": lambda n, x: n.block.op("compare_lt", x, 0).select(n.attr("alpha") * x, x),
+    "Mish": lambda n, x: mish(x),
+    "Relu": lambda n, x: relu(x),
+    "Selu": lambda n, x: n.attr("gamma") * positive(x, x, n.attr("alpha") * expm1(x)),
+    "Sigmoid": lambda n, x: sigmoid(x),
+    "Softplus": lambda n, x: softplus(x),
+    "Softsign": lambda n, x: x / (n.block.op("abs", x) + 1.0),
+    "Swish": lambda n, x: x * sigmoid(n.attr("alpha") * x),
+    "ThresholdedRelu": lambda n, x: n.block.op("compare_gt", x, n.attr("alpha")).select(x, n.block.full(0.0, x)),
+}
+
+
+def _activation(node: Node) -> Tensor:
+    x = node[0]
+    return back(ACTIVATIONS[node.op](node, wide(x)), x)
+
+
+HANDLERS.update({("", name): _activation for name in ACTIVATIONS})
+
+
+@handles("Shrink")
+def shrink(node: Node) -> Tensor:
+    """Moved toward zero by `bias`, zero within `lambd`."""
+    x, bias, lambd = node[0], node.attr("bias"), node.attr("lambd")
+    number = (lambda v: v) if x.dtype.is_float else int
+    block, zero = node.block, node.block.full(0, x)
+    low = block.op("compare_lt", x, number(-lambd)) if x.dtype.is_signed or x.dtype.is_float else None
+    high = block.op("compare_gt", x, number(lambd)).select(x - number(bias), zero)
+    return high if low is None else low.select(x + number(bias), high)
+
+
+@handles("PRelu")
+def prelu(node: Node) -> Tensor:
+    """`slope * x` where `x < 0`."""
+    x, slope = together(node[0], node[1])
+    if not (x.dtype.is_signed or x.dtype.is_float):
+        return x
+    return node.block.op("compare_lt", x, 0).select(slope * x, x)
+
+
+@handles("IsNaN")
+def is_nan(node: Node) -> Tensor:
+    """What is not itself."""
+    x = node[0]
+    return node.block.op("compare_ne", x, x)
+
+
+@handles("IsInf")
+def is_infinite(node: Node) -> Tensor:
+    """Infinities of the signs asked for."""
+    x, block = node[0], node.block
+    above = block.op("compare_eq", x, math.inf)
+    below = block.op("compare_eq", x, -math.inf)
+    both = [f for f, asked in ((above, "detect_positive"), (below, "detect_negative")) if node.attr(asked)]
+    if not both:
+        return block.op("compare_lt", x, x)
+    return both[0] if len(both) == 1 else logical("or", *both)
+
+
+@handles("Cast", "CastLike")
+def cast(node: Node) -> Tensor:
+    """Another dtype."""
+    target = dtype_of(node.attr("to")) if node.op == "Cast" else node[1].dtype
+    return converted(node[0], target, bool(node.attr("saturate", 1)))
+
+
+def converted(x: Tensor, target: DType, saturate: bool = True) -> Tensor:
+    """`x` as ONNX casts it: integers wrap, floats to 4-bit integers wrap, floats to fp8 saturate when asked."""
+    source, block = x.dtype, x.block
+    if source is target:
+        return x
+    if target.is_float and target.bits == 8:
+        return _to_fp8(x, target, saturate)
+    if target.is_integer and target.bits < 64:
+        if source.is_integer and not (target.min <= source.min and source.max <= target.max):
+            return wrapped(x, target)
+        if source.is_float and target.bits == 4:
+            return wrapped(x.cast(SI32), target)
+    if source.is_integer and target.is_integer and source.bits == 64 and target.bits == 64:
+        return block.op("bitcast", x, dtype=target) if "ptir.bitcast" in OPS else _wrapped64(x, target)
+    return x.cast(target)
+
+
+def wrapped(x: Tensor, target: DType) -> Tensor:
+    """An integer tensor as a narrower integer dtype, modulo its number of values."""
+    if x.dtype.bits <= 32 and x.dtype.is_signed:
+        x = x.cast(SI64)
+    elif x.dtype.bits <= 32:
+        x = x.cast(SI64)
+    if x.dtype is UI64:
+        size = 1 << target.bits
+        low = x - (x / size) * size  # 0 ≤ low < size
+        wide = low.cast(SI64)
+    else:
+        size = 1 << target.bits
+        rest = x - (x / size) * size
+        wide = x.block.op("compare_lt", rest, 0).select(rest + size, rest)
+    if target.is_signed:
+        wide = x.block.op("compare_gt", wide, target.max).select(wide - size, wide)
+    return wide.cast(target)
+
+
+def _wrapped64(x: Tensor, target: DType) -> Tensor:
+    raise refused(f"PTIR has no `bitcast`, with which {x.dtype} becomes {target}")
+
+
+def _to_fp8(x: Tensor, target: DType, saturate: bool) -> Tensor:
+    largest = 448.0 if target.name == "fp8_e4m3" else 57344.0
+    if not x.dtype.is_float or x.dtype.bits == 8:
+        x = x.cast(F32)
+    if not saturate:
+        return x.cast(target)
+    return bounded(x, -largest, largest).cast(target)

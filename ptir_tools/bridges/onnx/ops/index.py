@@ -1,0 +1,186 @@
+"""Reading and writing by index."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.ops.shape import expanded
+from ptir_tools.bridges.onnx.table import Datum, Node, axis, handles, refused, refuses, stretched, together
+from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Dim
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_DATA = "the extent of the result depends on data"
+refuses(_DATA, "NonZero", "Unique", "Compress", "NonMaxSuppression")
+_STRINGS = "PTIR has no strings"
+refuses(_STRINGS, "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder")
+refuses(_STRINGS, "LabelEncoder", "CategoryMapper", domain="ai.onnx.ml")
+refuses(
+    "PTIR has no sequences and optionals",
+    *("SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceLength", "SequenceMap"),
+    *("SplitToSequence", "ConcatFromSequence", "Optional", "OptionalHasElement", "OptionalGetElement"),
+)
+refuses(
+    "it draws random numbers of its own, which no other engine repeats",
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"),
+)
+
+
+def normalized(node: Node, i: int, extent: Dim) -> Tensor:
+    """Indices, those below zero counted from the end of an axis of `extent`."""
+    datum: Datum = node.datum(i)
+    if not isinstance(datum, Tensor) and datum.dtype != object:
+        if isinstance(extent, int) or (datum >= 0).all():
+            at = datum.astype(np.int64)
+            return node.scope.tensor(np.where(at < 0, at + (extent if isinstance(extent, int) else 0), at))  # type: ignore[return-value]
+    at = node[i]
+    at = at if at.dtype in (SI32, SI64) else at.cast(SI64)
+    return wrapped_indices(at, extent, node)
+
+
+def wrapped_indices(at: Tensor, extent: Dim, node: Node) -> Tensor:
+    """Indices below zero counted from the end of an axis of `extent`."""
+    if isinstance(extent, int):
+        total: Any = at + extent
+    else:
+        size = node.scope.measured(extent)
+        total = at + stretched(size if at.dtype is SI64 else size.cast(at.dtype), at.shape)
+    return node.block.op("compare_lt", at, 0).select(total, at)
+
+
+@handles("Gather")
+def gather(node: Node) -> Tensor:
+    """Slices of `x` along an axis, by index."""
+    x = node[0]
+    a = axis(node.attr("axis"), x.rank)
+    at = normalized(node, 1, x.shape[a])
+    if a == 0:
+        return x.take(at)
+    order = [a, *(i for i in range(x.rank) if i != a)]
+    rows = x.transpose(order).take(at)  # the axes of the indices, then those of x without `a`
+    n = at.rank
+    return rows.transpose([*range(n, n + a), *range(n), *range(n + a, rows.rank)])
+
+
+def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tensor:
+    """The row-major place in `shape` of each position of `at`, its coordinate along `a` replaced by the index there."""
+    if not all(isinstance(d, int) for d in shape):
+        raise refused(f"{node.op} of a tensor with symbolic extents {list(shape)}", "give the symbols with --bind")
+    strides = [prod(d for d in shape[i + 1 :] if isinstance(d, int)) for i in range(len(shape))]
+    total = at.cast(SI64) * strides[a] if at.dtype is not SI64 else at * strides[a]
+    for i in range(len(shape)):
+        if i != a and shape[i] != 1:
+            total = total + node.iota(at.shape, SI64, i) * strides[i]
+    return total
+
+
+@handles("GatherElements")
+def gather_elements(node: Node) -> Tensor:
+    """One element per index."""
+    x = node[0]
+    a = axis(node.attr("axis"), x.rank)
+    at = normalized(node, 1, x.shape[a])
+    if all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a):
+        return x.gather(at, axis=a)
+    return x.reshape([-1]).take(flat_places(node, at, x.shape, a))
+
+
+_SCATTERS = {"none": "replace", "add": "add", "max": "max", "min": "min", "mul": "mul"}
+
+
+def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
+    """`x` with updates at flat places."""
+    kind = _SCATTERS[node.attr("reduction", "none")]
+    narrow = x.dtype is I1 and kind != "replace"
+    flat = (x.cast(UI8) if narrow else x).reshape([-1])
+    values = (updates.cast(UI8) if narrow else updates).reshape([-1])
+    out = flat.scatter_reduce(at.reshape([-1]), values, axis=0, reduce=kind).reshape(x.shape)
+    return out.cast(I1) if narrow else out
+
+
+@handles("ScatterElements", "Scatter")
+def scatter_elements(node: Node) -> Tensor:
+    """One update per index."""
+    x, updates = node[0], node[2]
+    a = axis(node.attr("axis"), x.rank)
+    at = normalized(node, 1, x.shape[a])
+    if all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a) and x.dtype is not I1:
+        return x.scatter_reduce(at, updates, axis=a, reduce=_SCATTERS[node.attr("reduction", "none")])
+    return scattered(node, x, flat_places(node, at, x.shape, a), updates)
+
+
+def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tuple[Tensor, int, list[Dim]]:
+    """The flat place, in whole slices, of each index vector in axes `first`… of `shape`; a slice's length; its shape."""
+    if not all(isinstance(d, int) for d in shape):
+        raise refused(f"{node.op} of a tensor with symbolic extents {list(shape)}", "give the symbols with --bind")
+    depth = at.shape[-1]
+    assert isinstance(depth, int)
+    total: Tensor | None = None
+    for k in range(depth):
+        part = at.slice([0] * (at.rank - 1) + [k], [*at.shape[:-1], 1]).reshape(at.shape[:-1])
+        part = wrapped_indices(part if part.dtype is SI64 else part.cast(SI64), shape[first + k], node)
+        total = part if total is None else total * shape[first + k] + part
+    assert total is not None
+    rest = list(shape[first + depth :])
+    return total, prod(d for d in rest if isinstance(d, int)), rest
+
+
+@handles("GatherND")
+def gather_nd(node: Node) -> Tensor:
+    """Slices by vectors of indices."""
+    x, at, b = node[0], node[1], node.attr("batch_dims")
+    places, length, rest = _nd_places(node, at, x.shape, b)
+    shape = x.tensor_type.static_shape
+    batch, depth = shape[:b], at.shape[-1]
+    assert isinstance(depth, int)
+    rows = prod(shape[b : b + depth])
+    if b:
+        lead = node.iota([*batch], SI64, 0) if b == 1 else node.constant(np.arange(prod(batch)).reshape(batch))
+        places = places + stretched((lead * rows).reshape([*batch, *[1] * (places.rank - b)]), places.shape)
+    flat = x.reshape([prod(batch) * rows, length])
+    return flat.take(places).reshape([*places.shape, *rest])
+
+
+@handles("ScatterND")
+def scatter_nd(node: Node) -> Tensor:
+    """Slices written by vectors of indices."""
+    x, at, updates = node[0], node[1], node[2]
+    places, length, _ = _nd_places(node, at, x.shape, 0)
+    column = places.reshape([-1, 1])
+    each = stretched(column * length, (column.shape[0], length)) + node.iota([column.shape[0], length], SI64, 1)
+    return scattered(node, x, each, updates)
+
+
+@handles("OneHot")
+def one_hot(node: Node) -> Tensor:
+    """`on` at each index of a new axis, `off` elsewhere and where the index is outside."""
+    depth = node.ints(1)[0]
+    x, values = node[0], node[2]
+    a = axis(node.attr("axis"), x.rank + 1)
+    at = x if x.dtype is SI64 else x.cast(SI64)
+    at = expanded(node.block.op("compare_lt", at, 0).select(at + depth, at), [a])
+    shape = tuple(depth if i == a else d for i, d in enumerate(at.shape))
+    hit = node.block.op("compare_eq", stretched(at, shape), node.iota(shape, SI64, a))
+    off, on = (stretched(values.slice([k], [1]), shape) for k in (0, 1))
+    return hit.select(on, off)
+
+
+@handles("ReverseSequence")
+def reverse_sequence(node: Node) -> Tensor:
+    """The first elements of each sequence back to front, as many as its length says."""
+    x, lengths = node[0], node[1]
+    b, t = node.attr("batch_axis"), node.attr("time_axis")
+    at = node.iota(x.shape, SI64, t)
+    length = stretched(lengths.cast(SI64).reshape([-1 if i == b else 1 for i in range(x.rank)]), x.shape)
+    turned = node.block.op("compare_lt", at, length).select(length - at - 1, at)
+    return x.gather(turned, axis=t)
+
+
+assert together

@@ -1,0 +1,183 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ptir_tools.bridges.onnx.ops.shape import expanded
+from ptir_tools.bridges.onnx.table import Node, back, handles, one_shape, refused, stretched, together, wide
+from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+
+def matmul(x: Tensor, y: Tensor, accum: DType | None = None) -> Tensor:
+    """The product of NumPy's `matmul`: the last two axes, the others broadcast; vectors on either side."""
+    if x.rank == 1 or y.rank == 1:
+        a = expanded(x, [0]) if x.rank == 1 else x
+        b = expanded(y, [1]) if y.rank == 1 else y
+        whole = matmul(a, b, accum)
+        gone = {whole.rank - 2} if x.rank == 1 else set()
+        gone |= {whole.rank - 1} if y.rank == 1 else set()
+        return whole.reshape([d for i, d in enumerate(whole.shape) if i not in gone])
+    if y.rank == 2:
+        return x.dot_general(y, contract_lhs=[x.rank - 1], contract_rhs=[0], accum_dtype=accum, out_dtype=accum)
+    batch = one_shape(x.shape[:-2], y.shape[:-2])
+    x, y = (stretched(v, (*batch, *v.shape[-2:])) for v in (x, y))
+    both, n = range(len(batch)), len(batch)
+    return x.dot_general(
+        y, batch_lhs=both, batch_rhs=both, contract_lhs=[n + 1], contract_rhs=[n], accum_dtype=accum, out_dtype=accum
+    )
+
+
+@handles("MatMul")
+def product(node: Node) -> Tensor:
+    """The matrix product."""
+    return matmul(node[0], node[1])
+
+
+@handles("Gemm")
+def gemm(node: Node) -> Tensor:
+    """`alpha A B + beta C`, each factor perhaps transposed."""
+    a, b = node[0], node[1]
+    left, right = (0 if node.attr("transA") else 1), (1 if node.attr("transB") else 0)
+    out = a.dot_general(b, contract_lhs=[left], contract_rhs=[right])
+    if node.attr("alpha") != 1:
+        out = back(wide(out) * _number(node.attr("alpha"), out), out)
+    if node.has(2) and node.attr("beta") != 0:
+        c = node[2]
+        if node.attr("beta") != 1:
+            c = back(wide(c) * _number(node.attr("beta"), c), c)
+        out = out + stretched(c, out.shape)
+    return out
+
+
+def _number(x: float, like: Tensor) -> float | int:
+    return int(x) if like.dtype.is_integer else x
+
+
+@handles("Einsum")
+def einsum(node: Node) -> Tensor:
+    """Products summed over the letters that the result has not."""
+    equation = node.attr("equation").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    xs = node.all()
+    terms = [_spread(t, x.rank) for t, x in zip(left.split(","), xs, strict=True)]
+    if arrow:
+        wide_ = max((t for t in terms), key=lambda t: sum(c.isdigit() for c in t))
+        dots = "".join(c for c in wide_ if c.isdigit())
+        out = right.replace("...", dots)
+    else:
+        count = Counter("".join(terms))
+        out = "".join(sorted(c for c in count if c.isdigit())) + "".join(
+            sorted(c for c in count if count[c] == 1 and c.isalpha())
+        )
+    pairs = [_simple(x, t, out, terms, k) for k, (x, t) in enumerate(zip(xs, terms, strict=True))]
+    x, term = pairs[0]
+    for k, (y, other) in enumerate(pairs[1:], 1):
+        later = out + "".join(t for _, t in pairs[k + 1 :])
+        x, term = _contract(x, term, y, other, later)
+    gone = [i for i, c in enumerate(term) if c not in out]
+    if gone:
+        x, term = x.reduce_sum(gone), "".join(c for c in term if c in out)
+    order = [term.index(c) for c in out]
+    return x if order == sorted(order) else x.transpose(order)
+
+
+def _spread(term: str, rank: int) -> str:
+    """A term whose dots are digits, counted from the right."""
+    if "..." not in term:
+        return term
+    n = rank - len(term) + 3
+    return term.replace("...", "".join(str(i) for i in reversed(range(n))))
+
+
+def _simple(x: Tensor, term: str, out: str, terms: list[str], k: int) -> tuple[Tensor, str]:
+    """A factor without repeated letters, summed over those that only it has."""
+    for c in {c for c in term if term.count(c) > 1}:
+        i = term.index(c)
+        j = term.index(c, i + 1)
+        x, term = _diagonal(x, i, j), term[:j] + term[j + 1 :]
+    others = out + "".join(t for i, t in enumerate(terms) if i != k)
+    gone = [i for i, c in enumerate(term) if c not in others]
+    return (x.reduce_sum(gone), "".join(c for c in term if c in others)) if gone else (x, term)
+
+
+def _diagonal(x: Tensor, i: int, j: int) -> Tensor:
+    rest = [a for a in range(x.rank) if a not in (i, j)]
+    n = x.shape[i]
+    if not isinstance(n, int):
+        raise refused(f"Einsum takes a diagonal of the symbolic extent {n}")
+    flat = x.transpose([i, j, *rest]).reshape([n * n, *(x.shape[a] for a in rest)])
+    picked = flat.take(x.block.constant([k * n + k for k in range(n)], "si64"))
+    order = [0 if a == i else 1 + rest.index(a) for a in range(x.rank) if a != j]
+    return picked.transpose(order)
+
+
+def _contract(x: Tensor, a: str, y: Tensor, b: str, later: str) -> tuple[Tensor, str]:
+    shared = [c for c in a if c in b]
+    for c in shared:  # an extent of 1 is broadcast
+        i, j = a.index(c), b.index(c)
+        if x.shape[i] != y.shape[j]:
+            shape = one_shape((x.shape[i],), (y.shape[j],))[0]
+            x = stretched(x, tuple(shape if k == i else d for k, d in enumerate(x.shape)))
+            y = stretched(y, tuple(shape if k == j else d for k, d in enumerate(y.shape)))
+    batch = [c for c in shared if c in later]
+    summed = [c for c in shared if c not in later]
+    out = x.dot_general(
+        y,
+        batch_lhs=[a.index(c) for c in batch],
+        batch_rhs=[b.index(c) for c in batch],
+        contract_lhs=[a.index(c) for c in summed],
+        contract_rhs=[b.index(c) for c in summed],
+    )
+    return out, "".join([*batch, *(c for c in a if c not in shared), *(c for c in b if c not in shared)])
+
+
+@handles("MatMulInteger")
+def matmul_integer(node: Node) -> Tensor:
+    """The product of 8-bit integers in 32 bits, less their zero points."""
+    a, b = node[0].cast(SI32), node[1].cast(SI32)
+    if node.has(2):
+        zero = node[2].cast(SI32)
+        a = a - stretched(zero.reshape([zero.shape[0], 1]) if zero.rank == 1 and zero.shape != (1,) else zero, a.shape)
+    if node.has(3):
+        b = b - stretched(node[3].cast(SI32), b.shape)
+    return matmul(a, b)
+
+
+@handles("Det")
+def det(node: Node) -> Tensor:
+    """Determinants of matrices, by elimination with row exchanges, in f64."""
+    x = node[0]
+    n = x.shape[-1]
+    if not isinstance(n, int) or n > 8:
+        raise refused(f"Det of {n}x{n} matrices; up to 8x8 are expanded")
+    lead = x.shape[:-2]
+    rows = list(range(n))
+    wide_ = wide(x).reshape([*lead, n * n])
+
+    def entry(i: int, j: int) -> Tensor:
+        k = i * n + j
+        return wide_.slice([0] * len(lead) + [k], [*lead, 1]).reshape(lead)
+
+    minors: dict[tuple[int, ...], Tensor] = {(j,): entry(n - 1, j) for j in rows}
+    for i in reversed(range(n - 1)):
+        bigger: dict[tuple[int, ...], Tensor] = {}
+        for columns in _choices(n, n - i):
+            total = None
+            for sign, j in enumerate(columns):
+                term = entry(i, j) * minors[tuple(c for c in columns if c != j)]
+                total = term if total is None else (total - term if sign % 2 else total + term)
+            assert total is not None
+            bigger[columns] = total
+        minors = bigger
+    return back(minors[tuple(rows)], x)
+
+
+def _choices(n: int, k: int) -> list[tuple[int, ...]]:
+    if k == 0:
+        return [()]
+    return [(*c, j) for c in _choices(n, k - 1) for j in range((c[-1] + 1) if c else 0, n)]
+
+
+assert together

@@ -1,0 +1,172 @@
+"""Softmax and normalizations. Narrow floats are computed in f32 and rounded once."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ptir_tools.bridges.onnx.extents import Extent
+from ptir_tools.bridges.onnx.ops.elementwise import sqrt
+from ptir_tools.bridges.onnx.ops.shape import reshaped
+from ptir_tools.bridges.onnx.ops.window import mean
+from ptir_tools.bridges.onnx.table import DTYPES, Node, axis, back, handles, refused, stretched, wide
+from ptir_tools.core.dtypes import F32, SI64
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+
+def softmax(x: Tensor, a: int) -> Tensor:
+    """exp of the differences to the largest, over their sum."""
+    e = (x - stretched(x.reduce_max([a], keepdims=True), x.shape)).exp()
+    return e / stretched(e.reduce_sum([a], keepdims=True), x.shape)
+
+
+def log_softmax(x: Tensor, a: int) -> Tensor:
+    """The logarithm of `softmax`, without taking it."""
+    shifted = x - stretched(x.reduce_max([a], keepdims=True), x.shape)
+    return shifted - stretched(shifted.exp().reduce_sum([a], keepdims=True).log(), x.shape)
+
+
+def hardmax(x: Tensor, a: int) -> Tensor:
+    """1 at the first of the largest, 0 elsewhere."""
+    best = stretched(x.argmax(axis=a, keepdims=True, output_dtype=SI64), x.shape)
+    return x.block.op("compare_eq", x.block.op("iota", list(x.shape), SI64, a), best).cast(x.dtype)
+
+
+_SOFT = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}
+
+
+@handles("Softmax", "LogSoftmax", "Hardmax")
+def soft(node: Node) -> Tensor:
+    """Along one axis; before operator set 13, over all axes from it on."""
+    x = node[0]
+    a = axis(node.attr("axis"), x.rank)
+    if node.opset < 13 and a != x.rank - 1:
+        flat = x.reshape([*x.shape[:a], -1])
+        return back(_SOFT[node.op](wide(flat), a), x).reshape(x.shape)
+    return back(_SOFT[node.op](wide(x), a), x)
+
+
+def centered(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """`x` less its mean, the mean, and the biased variance."""
+    average = mean(x, axes)
+    rest = x - stretched(average, x.shape)
+    return rest, average, mean(rest * rest, axes)
+
+
+@handles("LayerNormalization")
+def layer_norm(node: Node) -> list[Tensor]:
+    """Normalized over all axes from `axis` on, scaled and shifted."""
+    x = node[0]
+    a = axis(node.attr("axis"), x.rank)
+    epsilon = node.attr("epsilon")
+    if not node.wants(1) and not node.wants(2) and node.has(2) and all(t.shape == x.shape[a:] for t in (node[1], node[2])):
+        features = x.shape[a:]
+        if len(features) == 1:
+            return [_rounded(x, node[1], node[2], epsilon)]
+        if all(isinstance(d, int) for d in features):
+            n = prod(d for d in features if isinstance(d, int))
+            flat = x.reshape([*x.shape[:a], n])
+            return [_rounded(flat, node[1].reshape([n]), node[2].reshape([n]), epsilon).reshape(x.shape)]
+    stash = DTYPES.get(node.attr("stash_type", 1), F32)
+    source = x if x.dtype.bits > stash.bits else x.cast(stash) if x.dtype is not stash else x
+    rest, average, variance = centered(source, list(range(a, x.rank)))
+    scale = (variance + epsilon).rsqrt()
+    y = back(rest * stretched(scale, x.shape), x) * stretched(node[1], x.shape)
+    y = y + stretched(node[2], x.shape) if node.has(2) else y
+    return [y, average, scale]
+
+
+def _rounded(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    return back(x.layer_norm(gamma, beta, epsilon), x)
+
+
+@handles("RMSNormalization", "SimplifiedLayerNormalization")
+def rms_norm(node: Node) -> Tensor:
+    """Divided by the root of the mean square over all axes from `axis` on, and scaled."""
+    x = node[0]
+    axes = list(range(axis(node.attr("axis", -1), x.rank), x.rank))
+    source = wide(x)
+    scale = (mean(source * source, axes) + node.attr("epsilon", 1e-5)).rsqrt()
+    y = back(source * stretched(scale, x.shape), node[1])
+    return y * stretched(node[1], x.shape)
+
+
+def _per_channel(v: Tensor, x: Tensor) -> Tensor:
+    return stretched(v.reshape([v.shape[0], *[1] * (x.rank - 2)]) if x.rank > 1 else v, x.shape)
+
+
+@handles("BatchNormalization")
+def batch_norm(node: Node) -> list[Tensor]:
+    """Normalized per channel by given statistics, or in training by those of the batch, which move the given ones."""
+    x, gamma, beta, average, variance = (wide(node[i]) for i in range(5))
+    out = []
+    if node.attr("training_mode"):
+        axes = [i for i in range(x.rank) if i != 1]
+        _, m, v = centered(x, axes)
+        m, v = m.reshape([x.shape[1]]), v.reshape([x.shape[1]])
+        momentum = node.attr("momentum")
+        out = [back(old * momentum + new * (1 - momentum), node[i]) for i, (old, new) in ((3, (average, m)), (4, (variance, v)))]
+        average, variance = m, v
+    scale = gamma * (variance.cast(gamma.dtype) + node.attr("epsilon")).rsqrt()
+    y = (x - _per_channel(average, x)) * _per_channel(scale, x) + _per_channel(beta, x)
+    return [back(y, node[0]), *out]
+
+
+@handles("InstanceNormalization")
+def instance_norm(node: Node) -> Tensor:
+    """Normalized per sample and channel."""
+    x = wide(node[0])
+    rest, _, variance = centered(x, list(range(2, x.rank)))
+    y = rest * stretched((variance + node.attr("epsilon")).rsqrt(), x.shape)
+    return back(y * _per_channel(wide(node[1]), x) + _per_channel(wide(node[2]), x), node[0])
+
+
+@handles("GroupNormalization")
+def group_norm(node: Node) -> Tensor:
+    """Normalized per sample and group of channels; scaled per channel (before operator set 21, per group)."""
+    x = wide(node[0])
+    groups, channels = node.attr("num_groups"), x.shape[1]
+    if not isinstance(channels, int):
+        raise refused(f"GroupNormalization of {channels} channels")
+    split = reshaped(x, [_known(x.shape[0]), groups, channels // groups, *map(_known, x.shape[2:])])
+    rest, _, variance = centered(split, list(range(2, split.rank)))
+    y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)
+    scale, bias = wide(node[1]), wide(node[2])
+    if node.opset < 21:
+        scale, bias = (stretched(v.reshape([groups, 1]), (groups, channels // groups)).reshape([channels]) for v in (scale, bias))
+    return back(y * _per_channel(scale, x) + _per_channel(bias, x), node[0])
+
+
+def _known(d: Any) -> Any:
+    """An extent as `reshaped` takes it."""
+    return d if isinstance(d, int) else Extent("sym", d)
+
+
+@handles("LpNormalization")
+def lp_norm(node: Node) -> Tensor:
+    """Divided by a norm along an axis; zeros stay zeros."""
+    x = wide(node[0])
+    a = axis(node.attr("axis"), x.rank)
+    magnitude = node.block.op("abs", x) if node.attr("p") == 1 else x * x
+    norm = magnitude.reduce_sum([a], keepdims=True)
+    norm = stretched(norm if node.attr("p") == 1 else sqrt(norm), x.shape)
+    zero = node.block.op("compare_eq", norm, 0.0)
+    return back(zero.select(node.block.full(0.0, x), x / norm), node[0])
+
+
+@handles("LRN")
+def local_response(node: Node) -> Tensor:
+    """Divided by a power of the sum of squares of neighboring channels."""
+    x, n = wide(node[0]), node.attr("size")
+    ones = [1] * x.rank
+    pads = [((n - 1) // 2, n - 1 - (n - 1) // 2) if i == 1 else (0, 0) for i in range(x.rank)]
+    total = (x * x).reduce_window([n if i == 1 else 1 for i in range(x.rank)], ones, pads, ones, ones)
+    base = total * (node.attr("alpha") / n) + node.attr("bias")
+    beta = node.attr("beta")
+    scale = (base.log() * -beta).exp() if beta not in (0.5, 0.75) else base.rsqrt() if beta == 0.5 else _three_quarters(base)
+    return back(x * scale, node[0])
+
+
+def _three_quarters(x: Tensor) -> Tensor:
+    root = x.rsqrt()
+    return root * sqrt(root)

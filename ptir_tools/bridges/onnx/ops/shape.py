@@ -1,0 +1,404 @@
+"""Operators that move elements and change shapes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx import extents
+from ptir_tools.bridges.onnx.extents import Extent, dim
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, handles, one_shape, refused, stretched
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import F32, I1, SI64
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Dim
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
+
+
+@handles("Constant")
+def constant(node: Node) -> Any:
+    """What its attribute holds."""
+    name = next((f for f in _FIELDS if f in node.attrs), "")
+    if not name:
+        raise refused("Constant holds strings; PTIR has none")
+    value = node.attrs[name]
+    if name == "value":
+        return node.scope.importer.array(value)
+    if name == "sparse_value":
+        return node.scope.importer.dense(value)
+    return np.array(value, np.float32 if "float" in name else np.int64)
+
+
+@handles("Identity")
+def identity(node: Node) -> Any:
+    """Its operand."""
+    return node.datum(0)
+
+
+def _shape(node: Node) -> tuple[Dim, ...]:
+    x = node.datum(0)
+    return x.shape if isinstance(x, Tensor) else tuple(x.shape)
+
+
+@handles("Shape")
+def shape(node: Node) -> Any:
+    """The extents from `start` to `end`."""
+    found = _shape(node)
+    start, end = node.attr("start", 0), node.attr("end")
+    return extents.of_shape(found[start:] if end is None else found[start:end])
+
+
+@handles("Size")
+def size(node: Node) -> Any:
+    """The number of elements."""
+    return extents.settled(np.asarray(prod(extents.as_dims(extents.of_shape(_shape(node))), start=1), object))
+
+
+@handles("Reshape")
+def reshape(node: Node) -> Tensor:
+    """The same elements under another shape: 0 copies an extent, -1 is inferred."""
+    x = node[0]
+    target = node.dims(1)
+    if not node.attr("allowzero"):
+        target = [extents.as_dims(extents.of_shape(x.shape))[i] if _is(d, 0) else d for i, d in enumerate(target)]
+    return reshaped(x, target)
+
+
+def _is(d: Any, n: int) -> bool:
+    return not isinstance(d, Extent) and d == n
+
+
+def reshaped(x: Tensor, target: list[Any]) -> Tensor:
+    """`x` under a shape of integers and extents; one expression is left to be inferred."""
+    composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and not d.simple]
+    if not any(_is(d, -1) for d in target) and composite:
+        target = [-1 if i == composite[0] else d for i, d in enumerate(target)]
+    if any(_is(d, -1) for d in target) and all(isinstance(d, int) for d in x.shape):
+        known = [d for d in target if not _is(d, -1)]
+        rest = prod(d for d in known if isinstance(d, int))
+        if all(isinstance(d, int) for d in known) and rest and prod(x.tensor_type.static_shape) % rest == 0:
+            target = [prod(x.tensor_type.static_shape) // rest if _is(d, -1) else d for d in target]
+    return x.reshape([dim(d) for d in target])
+
+
+@handles("Flatten")
+def flatten(node: Node) -> Tensor:
+    """A matrix: the axes before `axis`, and the others."""
+    x = node[0]
+    a = node.attr("axis")
+    a = a + x.rank if a < 0 else a
+    left, right = x.shape[:a], x.shape[a:]
+    if all(isinstance(d, int) for d in right):
+        return x.reshape([-1 if not all(isinstance(d, int) for d in left) else prod(left), prod(right)])
+    return x.reshape([prod(left), -1])
+
+
+@handles("Squeeze")
+def squeeze(node: Node) -> Tensor:
+    """Axes of extent 1 left out."""
+    x = node[0]
+    axes = node.axes(1, x.rank)
+    gone = [i for i, d in enumerate(x.shape) if d == 1] if axes is None else axes
+    return x.reshape([d for i, d in enumerate(x.shape) if i not in gone])
+
+
+@handles("Unsqueeze")
+def unsqueeze(node: Node) -> Tensor:
+    """New axes of extent 1."""
+    x = node[0]
+    given = node.attrs.get("axes")
+    given = node.ints(1) if given is None else given
+    return expanded(x, given)
+
+
+def expanded(x: Tensor, axes: list[int]) -> Tensor:
+    """`x` with new axes of extent 1, counted in the result."""
+    rank = x.rank + len(axes)
+    new = {axis(a, rank) for a in axes}
+    rest = iter(x.shape)
+    return x.reshape([1 if i in new else next(rest) for i in range(rank)])
+
+
+@handles("Transpose")
+def transpose(node: Node) -> Tensor:
+    """Axes in another order."""
+    x = node[0]
+    return x.transpose(node.attr("perm") or list(reversed(range(x.rank))))
+
+
+@handles("Expand")
+def expand(node: Node) -> Tensor:
+    """Broadcast, both ways."""
+    x = node[0]
+    return stretched(x, one_shape(x.shape, tuple(dim(d) for d in node.dims(1))))
+
+
+@handles("Tile")
+def tile(node: Node) -> Tensor:
+    """Repeated as a whole."""
+    return node[0].tile(node.ints(1))
+
+
+@handles("Concat")
+def concat(node: Node) -> Tensor:
+    """One after the other."""
+    xs = node.all()
+    return node.block.op("concat", xs, axis(node.attr("axis"), xs[0].rank))
+
+
+@handles("Split")
+def split(node: Node) -> list[Tensor]:
+    """Parts along an axis."""
+    x = node[0]
+    a = axis(node.attr("axis"), x.rank)
+    n = x.shape[a]
+    sizes = node.attrs.get("split") or (node.ints(1) if node.has(1) else None)
+    if sizes is None:
+        if not isinstance(n, int):
+            raise refused(f"Split of the symbolic extent {n} in equal parts", "give the symbols with --bind")
+        count = node.attr("num_outputs") or node.outputs
+        each = -(-n // count)
+        sizes = [max(min(each, n - i * each), 0) for i in range(count)]
+    starts = np.cumsum([0, *sizes]).tolist()
+    return [cut(x, a, s, k) for s, k in zip(starts, sizes, strict=False)]
+
+
+def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
+    """`count` elements from `start` along axis `a`."""
+    if start == 0 and count == x.shape[a]:
+        return x
+    return x.slice([start if i == a else 0 for i in range(x.rank)], [count if i == a else d for i, d in enumerate(x.shape)])
+
+
+@handles("Slice")
+def slice_(node: Node) -> Tensor:
+    """Elements from `starts` to `ends` by `steps`, which may be negative."""
+    x = node[0]
+    if "starts" in node.attrs:
+        starts, ends, axes = node.attrs["starts"], node.attrs["ends"], node.attrs.get("axes")
+        steps = None
+    else:
+        axes, steps = (node.ints(i) if node.has(i) else None for i in (3, 4))
+        starts, ends = node.dims(1), node.dims(2)
+    places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
+    for k, a in enumerate(places):
+        x = sliced(x, a, starts[k], ends[k], 1 if steps is None else steps[k])
+    return x
+
+
+def sliced(x: Tensor, a: int, start: Any, end: Any, step: int) -> Tensor:
+    """A slice of NumPy's kind along one axis."""
+    n = x.shape[a]
+    if isinstance(n, int) and not isinstance(start, Extent) and not isinstance(end, Extent):
+        places = range(n)[slice(max(start + n, 0) if start < 0 else start, _end(end, n, step), step)]
+        return picked(x, a, places)
+    whole = start == 0 and step == 1 and (end == Extent("sym", n) or (not isinstance(end, Extent) and end >= 1 << 30))
+    if whole:
+        return x
+    if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < 1 << 30:
+        return cut(x, a, start, end - start)  # the run checks that there are as many
+    if step == 1 and start == 0 and isinstance(end, Extent) and end.simple:
+        return cut(x, a, 0, end.dim)
+    raise refused(f"Slice from {start} to {end} by {step} along the symbolic extent {n}", "give the symbols with --bind")
+
+
+def _end(end: int, n: int, step: int) -> int | None:
+    if end >= 0:
+        return end
+    return end + n if end + n >= 0 else None if step < 0 else 0
+
+
+def picked(x: Tensor, a: int, places: range) -> Tensor:
+    """The elements at `places` along axis `a`."""
+    if places.step < 0:
+        return reversed_(picked(x, a, places[::-1]), a)
+    if not len(places):
+        return cut(x, a, 0, 0)
+    span = places[-1] + 1 - places.start
+    part = cut(x, a, places.start, span)
+    step = places.step
+    if step == 1 or len(places) == 1:
+        return part
+    n = len(places)
+    full = pad(part, a, 0, n * step - span)
+    split_ = [d for i, d in enumerate(full.shape) for d in ([n, step] if i == a else [d])]
+    kept = cut(full.reshape(split_), a + 1, 0, 1)
+    return kept.reshape([n if i == a else d for i, d in enumerate(x.shape)])
+
+
+def reversed_(x: Tensor, a: int) -> Tensor:
+    """`x` back to front along axis `a`."""
+    n = x.shape[a]
+    if isinstance(n, int) and n <= 1:
+        return x
+    if not isinstance(n, int):
+        raise refused(f"the symbolic extent {n} back to front", "give the symbols with --bind")
+    return along(x, a, np.arange(n - 1, -1, -1))
+
+
+def along(x: Tensor, a: int, places: Any) -> Tensor:
+    """The elements at the known indices `places` along axis `a`."""
+    at = x.block.constant(np.asarray(places, np.int64))
+    if a == 0:
+        return x.take(at)
+    order = [a, *(i for i in range(x.rank) if i != a)]
+    return x.transpose(order).take(at).transpose([order.index(i) for i in range(x.rank)])
+
+
+def pad(x: Tensor, a: int, low: int, high: int, value: Any = 0) -> Tensor:
+    """Elements before and after along axis `a`."""
+    if not low and not high:
+        return x
+    return x.pad([low * (i == a) for i in range(x.rank)], [high * (i == a) for i in range(x.rank)], pad_value=_scalar(x, value))
+
+
+def _scalar(x: Tensor, value: Any) -> Any:
+    return bool(value) if x.dtype is I1 else value
+
+
+@handles("Pad")
+def padded(node: Node) -> Tensor:
+    """Elements around: constants, edges, reflections, or the other side."""
+    x, mode = node[0], node.attr("mode", "constant")
+    pads = node.attrs.get("pads") or node.ints(1)
+    axes = node.axes(3, x.rank) or list(range(x.rank))
+    if mode != "constant":
+        for k, a in enumerate(axes):
+            x = _mirrored(x, a, pads[k], pads[k + len(axes)], mode)
+        return x
+    for k, a in enumerate(axes):  # what is negative is cut off
+        low, high = pads[k], pads[k + len(axes)]
+        if low < 0 or high < 0:
+            n = x.shape[a]
+            if not isinstance(n, int):
+                raise refused(f"a negative Pad along the symbolic extent {n}", "give the symbols with --bind")
+            x = cut(x, a, max(-low, 0), n - max(-low, 0) - max(-high, 0))
+    lows, highs = ([0] * x.rank for _ in range(2))
+    for k, a in enumerate(axes):
+        lows[a], highs[a] = max(pads[k], 0), max(pads[k + len(axes)], 0)
+    datum = node.datum(2)
+    if isinstance(datum, Tensor):
+        mask = node.block.full(True, x).pad(lows, highs, pad_value=False)
+        moved = x.pad(lows, highs, pad_value=False if x.dtype is I1 else 0)
+        return mask.select(moved, datum.reshape([]).broadcast_to(moved.shape))
+    value = node.attrs.get("value", 0) if datum is None else datum.reshape(()).item() if datum.dtype.kind != "V" else float(datum)
+    return x.pad(lows, highs, pad_value=_scalar(x, value))
+
+
+def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
+    n = x.shape[a]
+    if not isinstance(n, int):
+        raise refused(f"Pad {mode} along the symbolic extent {n}", "give the symbols with --bind")
+    if not low and not high:
+        return x
+    at = np.arange(-low, n + high)
+    if mode == "edge":
+        at = np.clip(at, 0, n - 1)
+    elif mode == "wrap":
+        at = at % n
+    elif mode == "reflect":
+        period = max(2 * (n - 1), 1)
+        at = np.abs((at + (n - 1)) % period - (n - 1)) if n > 1 else at * 0
+    else:
+        raise Violation("InvalidModel", f"Pad has no mode `{mode}`")
+    if len(at) == n and (at == np.arange(n)).all():
+        return x
+    return along(x, a, at)
+
+
+@handles("ConstantOfShape")
+def constant_of_shape(node: Node) -> Tensor:
+    """One value everywhere."""
+    value = node.attr("value")
+    one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
+    return node.constant(one.reshape(())).broadcast_to([dim(d) for d in node.dims(0)])
+
+
+@handles("Range")
+def range_(node: Node) -> Tensor:
+    """Numbers from `start`, by `delta`, before `limit`."""
+    start, limit, delta = (node.dims(i) for i in range(3))
+    if _is(start[0], 0) and _is(delta[0], 1):
+        return node.iota([dim(limit[0])], SI64, 0)
+    if _is(delta[0], 1) and isinstance(limit[0], Extent) and limit[0].op == "+" and limit[0].left == start[0]:
+        return node.iota([dim(limit[0].right)], SI64, 0) + node.scope._measured(start[0]).broadcast_to([dim(limit[0].right)])
+    if _is(delta[0], 1) and isinstance(limit[0], Extent) and limit[0].op == "+" and limit[0].right == start[0]:
+        return node.iota([dim(limit[0].left)], SI64, 0) + node.scope._measured(start[0]).broadcast_to([dim(limit[0].left)])
+    raise refused(f"Range from {start[0]} to {limit[0]} by {delta[0]}: its extent is not one of the symbols")
+
+
+@handles("EyeLike")
+def eye_like(node: Node) -> Tensor:
+    """Ones on a diagonal."""
+    rows, columns = node[0].shape
+    dtype = dtype_of(node.attr("dtype")) if node.attr("dtype") else node[0].dtype
+    down, across = (node.iota([rows, columns], SI64, a) for a in (0, 1))
+    return node.block.op("compare_eq", across - down, int(node.attr("k", 0))).cast(dtype)
+
+
+@handles("Trilu")
+def trilu(node: Node) -> Tensor:
+    """The upper or lower triangle; the rest is zero."""
+    x = node[0]
+    down, across = (node.iota(x.shape[-2:], SI64, a) for a in (0, 1))
+    offset = node[1].reshape([]) if node.has(1) else node.constant(np.int64(0))
+    op = "compare_ge" if node.attr("upper") else "compare_le"
+    kept = stretched(node.block.op(op, across - down, offset.broadcast_to(x.shape[-2:])), x.shape)
+    return kept.select(x, node.block.full(False if x.dtype is I1 else 0, x))
+
+
+@handles("DepthToSpace")
+def depth_to_space(node: Node) -> Tensor:
+    """Channels as pixels."""
+    x, b = node[0], node.attr("blocksize")
+    n, c, h, w = x.shape
+    if node.attr("mode") == "DCR":
+        y = x.reshape([n, b, b, c // b**2, h, w]).transpose([0, 3, 4, 1, 5, 2])
+    else:
+        y = x.reshape([n, c // b**2, b, b, h, w]).transpose([0, 1, 4, 2, 5, 3])
+    return y.reshape([n, c // b**2, h * b, w * b])
+
+
+@handles("SpaceToDepth")
+def space_to_depth(node: Node) -> Tensor:
+    """Pixels as channels."""
+    x, b = node[0], node.attr("blocksize")
+    n, c, h, w = x.shape
+    y = x.reshape([n, c, h // b, b, w // b, b]).transpose([0, 3, 5, 1, 2, 4])
+    return y.reshape([n, c * b**2, h // b, w // b])
+
+
+@handles("CenterCropPad")
+def center_crop_pad(node: Node) -> Tensor:
+    """Cut or padded to a shape, around the middle."""
+    x = node[0]
+    axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
+    for a, wanted in zip(axes, node.ints(1), strict=True):
+        n = x.shape[a]
+        if n > wanted:
+            x = cut(x, a, (n - wanted) // 2, wanted)
+        else:
+            x = pad(x, a, (wanted - n) // 2, wanted - n - (wanted - n) // 2)
+    return x
+
+
+@handles("Dropout")
+def dropout(node: Node) -> list[Tensor]:
+    """Itself, and a mask that keeps all: this is inference."""
+    x = node[0]
+    training = node.datum(2)
+    ratio = node.datum(1)
+    if isinstance(training, Tensor) or (training is not None and bool(training.reshape(()))):
+        if isinstance(ratio, Tensor) or ratio is None or float(ratio.reshape(())) != 0:
+            raise refused("Dropout in training mode draws random numbers of its own")
+    return [x, node.block.full(True, x.block.op("compare_eq", x, x))] if node.wants(1) else [x]
+
+
+assert F32

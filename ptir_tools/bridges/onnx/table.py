@@ -1,0 +1,244 @@
+"""The table of operators, and what a handler sees of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx import extents
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import (
+    BF16,
+    CF32,
+    CF64,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+)  # fmt: skip
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import OPS
+from ptir_tools.core.types import Dim, Shape
+from ptir_tools.dialects.ptir.builder.build import Block, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.bridges.onnx.importer import Scope
+else:
+    np = lazy("numpy")
+
+Datum = Any  # a Tensor, or an array that is known while reading; None for an operand that is left out
+Handler = Callable[["Node"], Any]
+HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
+REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler
+
+# The numbers of onnx.TensorProto.DataType.
+DTYPES: dict[int, DType] = {
+    1: F32, 2: UI8, 3: SI8, 4: UI16, 5: SI16, 6: SI32, 7: SI64, 9: I1, 10: F16, 11: F64, 12: UI32, 13: UI64, 14: CF32, 15: CF64,
+    16: BF16, 17: FP8_E4M3, 19: FP8_E5M2, 21: UI4, 22: SI4,
+}  # fmt: skip
+NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+NAMES = {
+    8: "strings", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
+}  # fmt: skip
+NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
+
+
+def handles(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
+    """Make a function the handler of operators. It takes a `Node` and gives a datum per output."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update({(domain, name): handler for name in names})
+        return handler
+
+    return register
+
+
+def refuses(reason: str, *names: str, domain: str = "") -> None:
+    """Say why operators have no handler."""
+    REFUSED.update({(domain, name): reason for name in names})
+
+
+def refused(reason: str, help: str | None = None) -> Violation:
+    """What a handler raises for what PTIR cannot express."""
+    return Violation("UnsupportedOnnx", reason, help=help)
+
+
+def dtype_of(number: int) -> DType:
+    """The dtype with the ONNX number `number`. Raises Violation for one that PTIR has not."""
+    if number not in DTYPES:
+        raise refused(f"PTIR has no {NAMES.get(number, f'type {number}')}")
+    return DTYPES[number]
+
+
+class Node:
+    """A node of ONNX at work: its operands, attributes and the block that its translation is appended to."""
+
+    def __init__(self, scope: Scope, proto: Any, attrs: dict[str, Any], opset: int, defaults: dict[str, Any]) -> None:
+        self.scope, self.proto, self.attrs, self.opset, self.defaults = scope, proto, attrs, opset, defaults
+        self.op: str = proto.op_type
+        self.block: Block = scope.block
+
+    def __len__(self) -> int:
+        """How many operands there are, those left out in between included."""
+        return len(self.proto.input)
+
+    def has(self, i: int) -> bool:
+        """Whether operand `i` is there."""
+        return i < len(self.proto.input) and bool(self.proto.input[i])
+
+    def datum(self, i: int) -> Datum:
+        """Operand `i` as it is: a tensor, an array that is known, or None."""
+        return self.scope.datum(self.proto.input[i]) if self.has(i) else None
+
+    def __getitem__(self, i: int) -> Tensor:
+        """Operand `i` as a tensor. Raises Violation when it is left out."""
+        found = self.get(i)
+        if found is None:
+            raise Violation("InvalidModel", f"operand {i} is missing")
+        return found
+
+    def get(self, i: int) -> Tensor | None:
+        """Operand `i` as a tensor, None when it is left out."""
+        return self.scope.tensor(self.datum(i), self.proto.input[i]) if self.has(i) else None
+
+    def all(self) -> list[Tensor]:
+        """Every operand."""
+        return [self[i] for i in range(len(self))]
+
+    def known(self, i: int) -> Any:
+        """Operand `i`, which must be known now, as an array. Raises Violation("OnnxNeedsConstant")."""
+        found = self.datum(i)
+        if isinstance(found, Tensor):
+            self.scope.importer.wanted(self.scope, self.proto.input[i])
+            raise Violation(
+                "OnnxNeedsConstant",
+                f"operand {i} of {self.op}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
+                help="when it is an input, make it a constant: --set NAME=[1,2,3]",
+            )
+        return found
+
+    def dims(self, i: int) -> list[Any]:
+        """Operand `i` as integers and extents."""
+        return extents.as_dims(self.known(i))
+
+    def ints(self, i: int) -> list[int]:
+        """Operand `i` as integers. Raises Violation for what depends on a symbol."""
+        found = self.dims(i)
+        if any(isinstance(x, extents.Extent) for x in found):
+            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {found}", "give the symbols with --bind")
+        return found
+
+    def floats(self, i: int) -> list[float]:
+        """Operand `i` as numbers."""
+        return [float(x) for x in np.asarray(self.known(i)).reshape(-1)]
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node, else the schema's default, else `default`."""
+        if name in self.attrs:
+            return self.attrs[name]
+        return self.defaults.get(name, default)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs there are, those left out in between included."""
+        return len(self.proto.output)
+
+    def wants(self, k: int) -> bool:
+        """Whether output `k` has a name."""
+        return k < len(self.proto.output) and bool(self.proto.output[k])
+
+    def dtype(self, name: str, default: DType = F32) -> DType:
+        """The dtype that an attribute names by number; 0 and absence are the default."""
+        number = self.attr(name)
+        return dtype_of(number) if number else default
+
+    def axes(self, i: int, rank: int, name: str = "axes") -> list[int] | None:
+        """Axes from operand `i` or, in older operator sets, from an attribute; counted from the front; None when absent."""
+        found = self.attrs.get(name)
+        if found is None and self.has(i):
+            found = self.ints(i)
+        return None if found is None else [axis(a, rank) for a in found]
+
+    def constant(self, values: Any, dtype: DType | None = None) -> Tensor:
+        """A constant."""
+        return self.block.constant(np.asarray(values), dtype)
+
+    def iota(self, shape: Sequence[Dim], dtype: DType, at: int) -> Tensor:
+        """Elements that count along an axis."""
+        return self.block.op("iota", list(shape), dtype, at)
+
+    def call(self, op: str, *operands: Any, **attrs: Any) -> Tensor:
+        """An op of PTIR by name. Raises Violation when this PTIR has none of that name."""
+        if f"ptir.{op}" not in OPS:
+            raise refused(f"PTIR has no `{op}`")
+        return self.block.op(op, *operands, **attrs)
+
+
+def axis(a: int, rank: int) -> int:
+    """An axis counted from the front. Raises Violation."""
+    if not -rank <= a < max(rank, 1):
+        raise Violation("InvalidModel", f"axis {a} is not one of a tensor of rank {rank}")
+    return a + rank if a < 0 else a
+
+
+def one_shape(*shapes: Shape) -> tuple[Dim, ...]:
+    """The shape to which ONNX broadcasts tensors of these shapes. A symbol meets another extent as its equal: that is checked at
+    run time. Raises Violation when they do not fit."""
+    rank = max(map(len, shapes))
+    out: list[Dim] = []
+    for at in range(rank):
+        ds = [s[at - rank + len(s)] for s in shapes if at - rank + len(s) >= 0]
+        fixed = [d for d in ds if isinstance(d, int) and d != 1]
+        if len(set(fixed)) > 1:
+            raise Violation("InvalidModel", f"shapes do not broadcast: {', '.join(str(list(s)) for s in shapes)}")
+        symbols = [d for d in ds if not isinstance(d, int)]
+        out.append(fixed[0] if fixed else symbols[0] if symbols else 1)
+    return tuple(out)
+
+
+def stretched(x: Tensor, shape: Shape) -> Tensor:
+    """`x` broadcast to `shape`; a symbol that must equal another extent is reshaped to it, which the run checks."""
+    if x.shape == shape:
+        return x
+    lead = len(shape) - x.rank
+    wanted = [d if d == 1 or d == e else e for d, e in zip(x.shape, shape[lead:], strict=True)]
+    if tuple(wanted) != x.shape:
+        x = x.reshape(wanted)
+    return x if x.shape == shape else x.broadcast_to(shape)
+
+
+def together(*xs: Tensor) -> list[Tensor]:
+    """Tensors broadcast to one shape, as ONNX does it."""
+    shape = one_shape(*(x.shape for x in xs))
+    return [stretched(x, shape) for x in xs]
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in f32 when it is of a narrower float: composites are computed so, and rounded once."""
+    return x.cast(F32) if x.dtype in NARROW else x
+
+
+def back(y: Tensor, x: Tensor) -> Tensor:
+    """`y` in the dtype of `x`."""
+    return y if y.dtype is x.dtype else y.cast(x.dtype)
+
+
+def numpy_of(dtype: DType) -> Any:
+    """The NumPy dtype of a dtype."""
+    return arrays.numpy_dtype(dtype)

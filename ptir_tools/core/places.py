@@ -1,0 +1,225 @@
+"""Where in the text of an op a piece of it is: found only when there is something to report about it.
+
+Readers keep the place of a whole statement. The pieces are found again in its text, which costs nothing while all is well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from ptir_tools.core.diagnostics import Place
+from ptir_tools.core.dtypes import INDEX
+from ptir_tools.core.ir import Element, Literal, Op, Operand
+from ptir_tools.core.opdef import SEGMENTS
+from ptir_tools.core.source import Source, Span
+from ptir_tools.core.types import TensorType
+
+_SIGILS = ("%", "^", "@")
+_OPEN, _CLOSE = "([{<", ")]}>"
+_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|->|[%@^#$]?[\w.$]+(?:-[\w$.]+)*|\S')
+_HEAD = re.compile(r"\s*(?:[%\w$.,: -]*?=\s*)?\"?([\w.]+)")
+
+
+def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> Span | None:
+    """The place `at` within the text `span` of `op`; None when it is not written there.
+
+    A text is its last occurrence as a whole word, except the name of an attribute of `op`, which is the attribute's value.
+    """
+    if isinstance(at, str):
+        named = op is not None and at in op.defn.attr_index
+        return (find(source, span, Place("attribute", at), op) if named else None) or word(source, span, at)
+    text = source.text[span.start : span.end]
+    if text.startswith("{") and at.kind in source.keys:  # a node in JSON
+        entry = (int(at.key),) if at.kind == "operand" else ()
+        found = _attribute(text, Place("attribute", source.keys[at.kind], entry), op)
+    else:
+        found = _FINDERS[at.kind](text, at, op)
+    return None if found is None else Span(span.start + found[0], span.start + found[1])
+
+
+def word(source: Source, span: Span, needle: str) -> Span | None:
+    """Where the whole word `needle` last starts within `span` (operands and attributes come after the result)."""
+    before = r"(?<![\w$])" if _joins(needle[:1]) else ""
+    after = r"(?![\w$]|\.[\w$])" if needle[:1] in _SIGILS else r"(?!\w)" if _joins(needle[-1:]) else ""
+    last = None
+    for last in re.compile(f"{before}{re.escape(needle)}{after}").finditer(source.text, span.start, span.end):  # noqa: B007
+        pass
+    return None if last is None else Span(*last.span())
+
+
+def _joins(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+# ---- text
+
+Found = tuple[int, int] | None
+
+
+def _tokens(text: str, start: int = 0) -> Iterator[re.Match[str]]:
+    return (m for m in _TOKEN.finditer(text, start) if not m[0].startswith(("//", "/*")))
+
+
+def _operand(text: str, at: Place, op: Op | None) -> Found:
+    """Operand number `at.key`. Operands are written in their order, so each is looked for after the one before."""
+    if op is None or not 0 <= int(at.key) < len(op.operands):
+        return None
+    head = _HEAD.match(text)
+    begin = head.end(1) if head else 0
+    start, found = begin, None
+    for x in op.operands[: int(at.key) + 1]:
+        pattern = _written(x)
+        found = pattern.search(text, start) or pattern.search(text, begin)
+        start = found.end() if found and found.start() >= start else start
+    if found is None:
+        return None
+    return found.start(), closed(text, found.end()) if found[0].endswith("<") else found.end()
+
+
+def _written(x: Operand) -> re.Pattern[str]:
+    """How an operand is written."""
+    if isinstance(x, Literal):
+        index = x.data is not None and isinstance(x.type, TensorType) and not x.type.shape and x.type.dtype is INDEX
+        number = str(int.from_bytes(x.data or b"", "little", signed=True)) if index else ""
+        return re.compile(rf"(?<![\w.$%-]){number}(?![\w.])" if index else r"\bdense\s*<")
+    name = f"{x.value.name}[{x.index}]" if isinstance(x, Element) else x.name
+    return re.compile(rf"(?<![\w.$%^@])%?{re.escape(name)}(?![\w$])")
+
+
+def _group(text: str, at: Place, op: Op | None) -> Found:
+    """All operands of a group, from the first to the last."""
+    numbers = list(_members(op, str(at.key))) if op is not None else []
+    found = [p for n in numbers if (p := _operand(text, Place("operand", n), op)) is not None]
+    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
+
+
+def _operands(text: str, at: Place, op: Op | None) -> Found:
+    """All operands from number `at.key` on; the op's name where there is none."""
+    count = 0 if op is None else len(op.operands)
+    found = [p for n in range(int(at.key), count) if (p := _operand(text, Place("operand", n), op)) is not None]
+    return (min(p[0] for p in found), max(p[1] for p in found)) if found else _op(text, at, op)
+
+
+def _returned(text: str, at: Place, op: Op | None) -> Found:
+    """What a `return` or an output list names; the whole where it names nothing."""
+    found = re.match(r"\s*(?:[\w.]+\s*:?)\s*\(?([^:)]*[^:)\s])", text)
+    return found.span(1) if found else (0, len(text))
+
+
+def _literal(text: str, at: Place, op: Op | None) -> Found:
+    """A constant: the value of the attribute `value`, or what is written `dense<…>`."""
+    if (found := _attribute(text, Place("attribute", "value"), op)) is not None:
+        return found
+    inline = re.search(r"\bdense\s*<", text)
+    return None if inline is None else (inline.start(), closed(text, inline.end()))
+
+
+def _members(op: Op, group: str) -> Iterator[int]:
+    d = op.defn
+    lengths = op.attrs[-1] if SEGMENTS in d.attr_index else d.lengths(op.attrs, len(op.operands)) or ()
+    start = 0
+    for g, n in zip(d.groups, lengths, strict=False):
+        if g.name == group:
+            yield from range(start, start + n)
+        start += n
+
+
+def _key(text: str, at: Place, op: Op | None) -> Found:
+    """The name of an attribute; with an entry, where it is given for that time."""
+    pattern = rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?(?=\s*(?:[=:\[]|,|\}}))"
+    found = [m.span() for m in re.finditer(pattern, text)]
+    return found[min(at.entry[0] if at.entry else 0, len(found) - 1)] if found else None
+
+
+def _attribute(text: str, at: Place, op: Op | None) -> Found:
+    """The value of an attribute, or one entry of it, or an entry of that."""
+    found = re.search(rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?\s*([=:\[])\s*", text)
+    if found is None:
+        return None
+    if found[1] == "[":  # as text PTIR writes it
+        start, end = found.end(), closed(text, found.start(1) + 1) - 1
+    else:
+        start = found.end()
+        end = next((p for p in _ends(text, start)), len(text))
+    value = (start, start + len(text[start:end].rstrip()))
+    whole = found[1] == "["  # the brackets around the value are not part of it
+    for entry in at.entry:
+        if not whole and text[value[0] : value[0] + 1] not in ("[", "("):
+            return value
+        pieces = list(_split(text, *(value if whole else (value[0] + 1, value[1] - 1))))
+        if not 0 <= entry < len(pieces):
+            return value
+        value, whole = pieces[entry], False
+    return value
+
+
+def closed(text: str, start: int) -> int:
+    """Where the bracket that is open before `start` closes, after it."""
+    depth = 1
+    for m in _tokens(text, start):
+        depth += (m[0] in _OPEN) - (m[0] in _CLOSE)
+        if depth == 0:
+            return m.end()
+    return len(text)
+
+
+def _ends(text: str, start: int) -> Iterator[int]:
+    """Where a value that begins at `start` ends: at a comma or a closing bracket outside of its own brackets."""
+    depth = 0
+    for m in _tokens(text, start):
+        depth += (m[0] in _OPEN) - (m[0] in _CLOSE)
+        if depth < 0 or (depth == 0 and m[0] == ","):
+            yield m.start()
+
+
+def _split(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The pieces between commas of text[start:end], without blanks around them."""
+    begin = start
+    for stop in [*(p for p in _commas(text, start, end)), end]:
+        piece = text[begin:stop]
+        left = len(piece) - len(piece.lstrip())
+        if piece.strip():
+            yield begin + left, begin + left + len(piece.strip())
+        begin = stop + 1
+
+
+def _commas(text: str, start: int, end: int) -> Iterator[int]:
+    depth = 0
+    for m in _tokens(text, start):
+        if m.start() >= end:
+            return
+        depth += (m[0] in _OPEN) - (m[0] in _CLOSE)
+        if depth == 0 and m[0] == ",":
+            yield m.start()
+
+
+def _op(text: str, at: Place, op: Op | None) -> Found:
+    """The name of the op."""
+    found = _HEAD.match(text)
+    return None if found is None else found.span(1)
+
+
+def _result(text: str, at: Place, op: Op | None) -> Found:
+    """The declared type of a result: what follows the last arrow, colon or `to` outside of brackets."""
+    depth, start, arrow = 0, None, False
+    for m in _tokens(text):
+        if depth == 0 and (m[0] in ("->", "to") or (m[0] == ":" and not arrow)):
+            start, arrow = m.end(), m[0] != ":"
+        depth += (m[0] in _OPEN) - (m[0] in _CLOSE)
+        if depth == 0 and m[0] == "{" and arrow:
+            break
+    if start is None:
+        return None
+    pieces = list(_split(text, start, len(text)))
+    wanted = int(at.key)
+    count = len(op.results) if op is not None else 1
+    if not arrow and len(pieces) > count:  # types of operands come before those of results
+        wanted += len(pieces) - count
+    return pieces[wanted] if 0 <= wanted < len(pieces) else pieces[-1] if pieces else None
+
+
+_FINDERS: dict[str, Callable[[str, Place, Op | None], Found]] = {
+    "operand": _operand, "operands": _operands, "group": _group, "key": _key, "attribute": _attribute, "op": _op,
+    "result": _result, "returned": _returned, "literal": _literal,
+}  # fmt: skip

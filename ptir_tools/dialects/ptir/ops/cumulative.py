@@ -1,0 +1,99 @@
+"""Running sums, products and extremes along an axis: extensions of the contract (docs/ptir.md, "Extension ops")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import costs, errors
+from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.typerules import NUMERIC, ORDERED, axis_of, rule, want
+from ptir_tools.rewrite.vocabulary import tensor_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.ptir.ops.kinds import Result
+else:
+    np = lazy("numpy")
+
+
+@rule
+def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
+    """An axis of `x`, which is not i1; the result has its type."""
+    want(x.dtype, NUMERIC)
+    axis_of(axis, x.rank)
+    return x
+
+
+@rule
+def running_extreme(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
+    """An axis of `x`, of integers or floats; the result has its type."""
+    want(x.dtype, ORDERED)
+    axis_of(axis, x.rank)
+    return x
+
+
+def of_one(op: Op) -> Operand | None:
+    """`x`, when the axis has one element, which counts."""
+    x = op.operands[0]
+    return x if tensor_type(x).shape[op.attr("axis")] == 1 and not op.attr("exclusive") else None
+
+
+def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, result: TensorType) -> Array:
+    """What `kind` makes of the elements up to each along `axis`, in float64 (integers wrap), rounded once."""
+    dtype = numerics.dtype_of(x)
+
+    def along(wide: Array) -> Array:
+        ordered = np.flip(wide, axis) if reverse else wide
+        if exclusive:
+            first = np.full_like(np.take(ordered, [0] if ordered.shape[axis] else [], axis), numerics.identity(kind, dtype))
+            ordered = np.concatenate([first, np.take(ordered, range(max(ordered.shape[axis] - 1, 0)), axis)], axis)
+        found = numerics.ufunc(kind).accumulate(ordered, axis, wide.dtype)
+        return np.asarray(np.flip(found, axis) if reverse else found)
+
+    return numerics.compute(result, along, x)
+
+
+@op("ptir.cumsum", infer=running, fold=of_one, traits=PURE, error=errors.linear(), cost=costs.reads)
+def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
+    """The sum of the elements up to each, along `axis`. Extension.
+
+    With `reverse` it begins at the end; with `exclusive` each element itself is left out. Floats are summed in float64 and
+    rounded once, integers wrap.
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
+    """
+    return accumulated("sum", x, axis, exclusive, reverse, result)
+
+
+@op("ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads)
+def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
+    """The product of the elements up to each, as `cumsum` is their sum. Extension.
+
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
+    """
+    return accumulated("prod", x, axis, exclusive, reverse, result)
+
+
+@op("ptir.cummax", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads)
+def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
+    """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
+
+    With `exclusive` the first is -inf, or the lowest integer.
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
+    """
+    return accumulated("max", x, axis, exclusive, reverse, result)
+
+
+@op("ptir.cummin", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads)
+def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
+    """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
+
+    With `exclusive` the first is inf, or the highest integer.
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
+    """
+    return accumulated("min", x, axis, exclusive, reverse, result)
