@@ -66,7 +66,8 @@ def _pool(x: Any, kind: Any, start: Any) -> Any:
 
 
 def _conv(x: Any, w: Any, **options: Any) -> Any:
-    return lax.conv_general_dilated(x, w, padding="SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), window_strides=(1, 1), **options)
+    options = {"padding": "SAME", **options}
+    return lax.conv_general_dilated(x, w, dimension_numbers=("NHWC", "HWIO", "NHWC"), window_strides=(1, 1), **options)
 
 
 def _gradient(f: Callable[..., Any], *where: int) -> Callable[..., Any]:
@@ -132,7 +133,7 @@ CASES: dict[str, Case] = {
     "convolution": (_conv, (IMAGE, KERNEL)),
     "convolution_grad": (_gradient(_conv, 0, 1), (IMAGE, KERNEL)),
     "depthwise": (lambda x, w: _conv(x, w, feature_group_count=4), (IMAGE, _normal(3, 3, 1, 8))),
-    "dilated": (lambda x, w: _conv(x, w, rhs_dilation=(2, 1), lhs_dilation=(1, 2)), (IMAGE, KERNEL)),
+    "dilated": (lambda x, w: _conv(x, w, rhs_dilation=(2, 1), lhs_dilation=(1, 2), padding=((2, 1), (-1, 2))), (IMAGE, KERNEL)),
     "conv_transpose": (lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"), (IMAGE, KERNEL)),
     "max_pool": (lambda x: _pool(x, lax.max, -jnp.inf), (IMAGE,)),
     "max_pool_grad": (_gradient(lambda x: _pool(x, lax.max, -jnp.inf)), (IMAGE,)),

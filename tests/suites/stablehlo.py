@@ -99,7 +99,7 @@ def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> R
                 number += 1
                 if number % every == 0:
                     engines = ("reference", "numpy", *(["native"] if native and number % native == 0 else []))
-                    _one(f"{path.stem}/{f.name}", source, items, f, report, engines)
+                    _one(f"{path.stem}/{k}/{f.name}", source, items, f, report, engines)
     return report
 
 

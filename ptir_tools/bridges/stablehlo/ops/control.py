@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ptir_tools.bridges.stablehlo.ops.lapack import CALLS
 from ptir_tools.bridges.stablehlo.scopes import Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, refuses
@@ -132,6 +133,8 @@ def custom_call(site: Site, *operands: Any) -> Any:
     target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:
         return list(operands)
+    if target in CALLS:
+        return CALLS[target](site, *site.each(operands))
     raise refused(f"PTIR does not know what `{target}` does")
 
 

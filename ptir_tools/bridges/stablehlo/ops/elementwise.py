@@ -399,7 +399,14 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
         bits = int(exponent), int(mantissa)
     else:
         bits = site.int("exponent_bits"), site.int("mantissa_bits")
-    return site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
+    found = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
+    if bits[1]:
+        return found
+    t = x.tensor_type  # without bits for what it is, a NaN is an infinity of its sign
+    whole = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
+    negative = site.op("compare_lt", whole, site.full(0, whole.tensor_type))
+    infinite = site.op("select", negative, site.full(-math.inf, t), site.full(math.inf, t))
+    return site.op("select", site.op("compare_ne", x, x), infinite, found)
 
 
 @handles("stablehlo.optimization_barrier", values=True)

@@ -15,9 +15,7 @@ from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handl
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32, UI8
 from ptir_tools.core.types import Shape
-from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 
-_SCATTERS = {"add": "add", "max": "max", "min": "min", "replace": "replace", "mul": "mul"}
 MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
 
 
@@ -34,7 +32,7 @@ class Numbers:
 
     def __init__(self, site: Site, indices: Tensor, sizes: Sequence[int], vector: int, to: Sequence[int]) -> None:
         self.site, self.sizes = site, sizes
-        dtype = index_dtype(math.prod(sizes) + 1)
+        dtype = index_dtype(math.prod(sizes))
         indices = as_index(indices)
         indices = indices if indices.dtype.bits >= dtype.bits else indices.cast(dtype)
         require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is no axis of the indices")
@@ -154,8 +152,17 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     xs, updates = promoted(site, region, xs), promoted(site, region, updates)
     f = site.fields("scatter_dimension_numbers")
     window, inserted, batching = (f.get(k, []) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
-    sizes, vector = _sizes(xs[0]), f.get("index_vector_dim", 0)
-    numbers = Numbers(site, indices, sizes, vector, f.get("scatter_dims_to_operand_dims", []))
+    sizes, vector, to = _sizes(xs[0]), f.get("index_vector_dim", 0), f.get("scatter_dims_to_operand_dims", [])
+    found = kinds(region, n)
+    if found is not None and not batching and not any(x.dtype.is_complex for x in xs):
+        numbers_ = {"update_window_dims": window, "inserted_window_dims": inserted, "scatter_dims_to_operand_dims": to}
+        attrs = {**numbers_, "index_vector_dim": vector, "drop": True}
+        at = as_index(indices)
+        return [
+            x if k == "keep" else site.op("scatter", x, at, u, **attrs, reduce=monoid(k, x.dtype))
+            for k, x, u in zip(found, xs, updates, strict=True)
+        ]
+    numbers = Numbers(site, indices, sizes, vector, to)
     mapped = list(numbers.starts)
     numbers.batching(batching, f.get("scatter_indices_batching_dims", []), vector)
     windows = [d for d in range(len(sizes)) if d not in (*inserted, *batching)]
@@ -178,18 +185,17 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
         chosen, outer = list(range(len(sizes))), shape
         along = {d: len(numbers.batch) + i for i, d in enumerate(windows)}
     rest = [d for d in range(len(sizes)) if d not in chosen]
-    rows = math.prod(sizes[d] for d in chosen)
-    places, outside = _in_bounds(site, numbers, mapped, chosen, outer, along, rows)
+    places = _in_bounds(site, numbers, mapped, chosen, outer, along)
     flat = [u.reshape([math.prod(outer), *(sizes[d] for d in rest)]) for u in updates]
-    made = scattered(site, region, [_rows(x, chosen) for x in xs], places.reshape([math.prod(outer)]), flat, outside=outside)
+    made = scattered(site, region, [_rows(x, chosen) for x in xs], places.reshape([math.prod(outer)]), flat)
     back = [[*chosen, *rest].index(d) for d in range(len(sizes))]
     return [y.reshape([sizes[d] for d in (*chosen, *rest)]).transpose(back) for y in made]
 
 
 def _in_bounds(
-    site: Site, numbers: Numbers, mapped: Sequence[int], chosen: Sequence[int], shape: Sequence[int], along: dict[int, int], rows: int
-) -> tuple[Tensor, bool]:
-    """The numbers of rows, and whether some may be `rows`, which stands for all that is outside of the operand."""
+    site: Site, numbers: Numbers, mapped: Sequence[int], chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]
+) -> Tensor:
+    """The numbers of rows, -1 for what is outside of the operand."""
     inside: Tensor | None = None
     for d in mapped:
         number = known(numbers.starts[d])
@@ -205,45 +211,20 @@ def _in_bounds(
         fine = site.op("bitwise_and", at.compare_ge(site.full(0, t)), at.compare_lt(site.full(numbers.sizes[d], t)))
         inside = fine if inside is None else site.op("bitwise_and", inside, fine)
     places = _linear(site, numbers, chosen, shape, along)
-    if inside is None:
-        return places, False
-    return site.op("select", inside, places, site.full(rows, places.tensor_type)), True
+    return places if inside is None else site.op("select", inside, places, site.full(-1, places.tensor_type))
 
 
-def scattered(
-    site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor], *, outside: bool
-) -> list[Tensor]:
-    """Rows of updates combined by a region into rows of operands; with `outside`, a place may be the number of rows."""
+def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
+    """Rows of updates combined by a region into rows of operands; a place -1 is none."""
     found = kinds(region, len(xs))
-    rows = xs[0].shape[0]
-    if outside:
-        zeros = [site.full(0 if x.dtype is not I1 else False, x.tensor_type.with_shape(())) for x in xs]
-        xs = [filled(site, x, z, [0] * x.rank, [1, *(0 for _ in x.shape[1:])], [0] * x.rank) for x, z in zip(xs, zeros, strict=True)]
-    made: list[Tensor] | None = None
-    if found is not None and len(places.shape) == 1:
-        single = [_scattered(site, monoid(k, x.dtype), x, places, u) for k, x, u in zip(found, xs, updates, strict=True)]
-        if all(y is not None for y in single):
-            made = [y for y in single if y is not None]
-    if made is None:
-        made = _one_by_one(site, region, xs, places, updates)
-    return [y.slice([0] * y.rank, [rows, *y.shape[1:]]) if outside else y for y in made]
-
-
-def _scattered(site: Site, kind: str, x: Tensor, places: Tensor, updates: Tensor) -> Tensor | None:
-    """The op of PTIR for a kind; None where there is none."""
-    if kind == "keep":
-        return x
-    if x.dtype is I1:
-        flags = {"or": "max", "and": "min", "replace": "replace"}.get(kind)
-        made = _scattered(site, flags, x.cast(UI8), places, updates.cast(UI8)) if flags else None
-        return None if made is None else made.cast(I1)
-    if kind == "add":
-        window = list(range(1, x.rank))
-        return x.scatter_add(places, updates, update_window_dims=window, inserted_window_dims=[0], scatter_dims_to_operand_dims=[0])
-    complex_order = x.dtype.is_complex and kind in ("max", "min")
-    if _SCATTERS.get(kind) not in ENUMERATIONS["ScatterKind"] or complex_order:
-        return None
-    return x.scatter_reduce(site.broadcast(places, updates.shape, [0]), updates, 0, reduce=kind)  # type: ignore[arg-type]
+    if found is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(found, xs, strict=True)):
+        return _one_by_one(site, region, xs, places, updates)
+    window = {"update_window_dims": list(range(1, xs[0].rank)), "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
+    names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)]
+    return [
+        x if k == "keep" else site.op("scatter", x, places, u, **window, reduce=k, drop=True)
+        for k, x, u in zip(names, xs, updates, strict=True)
+    ]
 
 
 def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
@@ -262,10 +243,13 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
         starts = []
         for x in params[:n]:
             zeros = [inner.block.constant(0, at.dtype).reshape([1]) for _ in x.shape[1:]]
-            starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))
+            starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 moves to row 0, which stays
         olds = [x.dynamic_slice(s, [1, *x.shape[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
         results = inner.inline(region, [*olds, *new], lift=olds[0].shape)
-        for x, s, y in zip(params, starts, results, strict=False):
+        there = at.compare_ge(inner.block.constant(0, at.dtype))
+        for x, s, old, new_ in zip(params, starts, olds, results, strict=False):
+            flag = there.broadcast_to(old.shape) if old.rank else there
+            y = inner.block.select(flag, new_, old)
             made.append(x.dynamic_update_slice(y.reshape([1, *y.shape]), s, [1, *x.shape[1:]]))
         return [*made, *params[n : len(carried)]]
 
@@ -284,9 +268,9 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     require(min((*low, *high, 0)) >= 0, "InvalidAttributeValue", "padding is not negative")
     count = math.prod(sizes)
-    dtype = index_dtype(count + 1)
+    dtype = index_dtype(count)
     place = site.integers([count], 0, dtype).reshape(sizes)
-    zero, none = site.full(0 if x.dtype is not I1 else False, x.tensor_type.with_shape(())), site.array(count, dtype)
+    zero, none = site.full(0 if x.dtype is not I1 else False, x.tensor_type.with_shape(())), site.array(-1, dtype)
     full = filled(site, x, zero, low, high, [0] * x.rank), filled(site, place, none, low, high, [0] * x.rank)
     best: tuple[Tensor, Tensor] | None = None
     for k in range(math.prod(window)):
@@ -296,7 +280,7 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
         if best is None:
             best = value, at
             continue
-        outside = site.full(count, at.tensor_type)
+        outside = site.full(-1, at.tensor_type)
         kept = site.scope.inline(site.regions[0], [best[0], value], lift=value.shape)[0]
         kept = site.op("bitwise_or", kept, at.compare_eq(outside))
         kept = site.op("bitwise_and", kept, best[1].compare_ne(outside))
@@ -305,7 +289,8 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
     region = site.regions[1]
     (start,), (flat,) = promoted(site, region, [init]), promoted(site, region, [source.reshape([math.prod(source.shape)])])  # type: ignore[arg-type]
     into = site.op("broadcast_to", start, result_shape=(count,))
-    made = scattered(site, region, [into], best[1].reshape([math.prod(best[1].shape)]), [flat], outside=any((*low, *high)))  # type: ignore[arg-type]
+    places = best[1].reshape([math.prod(best[1].shape)])  # type: ignore[arg-type]
+    made = scattered(site, region, [into], places, [flat])
     return made[0].reshape(sizes)
 
 
@@ -333,12 +318,16 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
     keys = Keys(site, xs).found()
     if keys is None:
         return _by_rank(site, xs, axis)
-    places: Tensor | None = None
+    descends = keys[0][1]
+    if all(d is descends for _, d in keys):
+        own = [x for x, _ in keys]
+        together = [*own, *(x for x in xs if all(x is not key for key in own))]
+        found = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
+        parts = [found] if len(together) == 1 else [*found]
+        return [parts[next(i for i, y in enumerate(together) if y is x)] for x in xs]
+    places = site.integers(_sizes(xs[0]), axis, SI32)
     for key, descending in reversed(keys):  # a stable sort by each key, the first one last
-        here = key if places is None else key.gather(places, axis)
-        order = here.top_k(_sizes(here)[axis], axis=axis, largest=descending)[1]
-        places = order if places is None else places.gather(order, axis)
-    assert places is not None
+        places = site.op("sort", [key.gather(places, axis), places], axis=axis, keys=1, descending=descending)[1]
     return [x.gather(places, axis) for x in xs]
 
 

@@ -28,6 +28,7 @@ _REDUCED = {
     "xor": "reduce_xor",
 }  # fmt: skip
 _WINDOWS = {"add": "sum", "max": "max", "min": "min"}
+_RUNNING = {"add": "cumsum", "mul": "cumprod", "max": "cummax", "min": "cummin"}
 _OF_FLAGS = {"add": "or", "mul": "and", "max": "or", "min": "and"}  # what ops are of i1
 MOST_TAPS = 4096
 Combine = Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]
@@ -235,6 +236,8 @@ def windows(
         n, sides = window[single[0]], padding[single[0]]
         plain = all(p == (0, 0) for a, p in enumerate(padding) if a != single[0])
         if plain and sides in ((n - 1, 0), (0, n - 1)) and (not names or all(map(is_identity, names, inits))):
+            if names and all(k in _RUNNING and x.dtype is not I1 and not x.dtype.is_complex for k, x in zip(names, xs, strict=True)):
+                return [site.op(_RUNNING[k], x, axis=single[0], reverse=sides[0] == 0) for k, x in zip(names, xs, strict=True)]
             return running(site, region, xs, inits, single[0], backward=sides[0] == 0)
     least = min((n for pair in padding for n in pair), default=0)
     direct = [k in _WINDOWS and x.dtype is not I1 and not x.dtype.is_complex and least >= 0 and is_identity(k, i)

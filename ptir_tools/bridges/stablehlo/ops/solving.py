@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.stablehlo.ops.contractions import contracted
 from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused
@@ -29,13 +30,13 @@ def _extents(x: Tensor) -> list[int]:
     return [d for d in x.shape if isinstance(d, int)]
 
 
-def _adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
+def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
     """The last two axes swapped."""
     y = x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
     return conjugate(site, y) if conj else y
 
 
-def _triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
+def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
     """One triangle of matrices [b, n, n], zeros in the other."""
     sizes = _extents(x)
     row, column = (site.integers(sizes, x.rank - 2 + k, SI32) for k in (0, 1))
@@ -52,11 +53,11 @@ def triangular_solve(site: Site, a: Tensor, b: Tensor) -> Tensor:
     fine = a.rank == b.rank >= 2 and a.shape[-1] == a.shape[-2] and a.shape[-1] == b.shape[-2 if left else -1]
     require(fine and a.shape[:-2] == b.shape[:-2], "OperandShapeMismatch", f"{a.type} and {b.type} are no system")
     if how != "NO_TRANSPOSE":
-        a, lower = _adjoint(site, a, conj=how == "ADJOINT"), not lower
+        a, lower = adjoint(site, a, conj=how == "ADJOINT"), not lower
     if not left:
-        a, lower, b = _adjoint(site, a, conj=False), not lower, _adjoint(site, b, conj=False)
+        a, lower, b = adjoint(site, a, conj=False), not lower, adjoint(site, b, conj=False)
     x = solved(site, a, b, lower=lower, unit=unit)
-    return x if left else _adjoint(site, x, conj=False)
+    return x if left else adjoint(site, x, conj=False)
 
 
 def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tensor:
@@ -65,7 +66,7 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
     count = math.prod(batch)
     if not count * n * m:
         return b
-    full = _triangle(site, a.reshape([count, n, n]), lower)
+    full = triangle(site, a.reshape([count, n, n]), lower)
     right = b.reshape([count, n, m])
     t = a.tensor_type
     if unit:
@@ -83,14 +84,14 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
         x, at, row, divisor, given = params
         known = row.dot_general(x, batch_lhs=[0], batch_rhs=[1], contract_lhs=[1], contract_rhs=[0])
         found = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
-        return [_put(x, at, found)]
+        return [put(x, at, found)]
 
     region = site.scope.region([start.type, *(x.tensor_type.with_shape(x.shape[1:]) for x in steps)], body)
     made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
     return made.transpose([1, 0, 2]).reshape(b.shape)
 
 
-def _put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
+def put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
     """`x` with a row replaced."""
     block = x.block
     zeros = [block.constant(0, SI32).reshape([1]) for _ in x.shape[1:]]
@@ -103,8 +104,8 @@ def cholesky(site: Site, a: Tensor) -> Tensor:
     """The triangular factor of positive definite matrices, column by column in a loop."""
     lower = site.flag("lower")
     require(a.rank >= 2 and a.shape[-1] == a.shape[-2], "OperandShapeMismatch", f"{a.type} is not square")
-    found = factored(site, a if lower else _adjoint(site, a, conj=True))
-    return found if lower else _adjoint(site, found, conj=True)
+    found = factored(site, a if lower else adjoint(site, a, conj=True))
+    return found if lower else adjoint(site, found, conj=True)
 
 
 def factored(site: Site, a: Tensor) -> Tensor:
@@ -128,7 +129,7 @@ def factored(site: Site, a: Tensor) -> Tensor:
         root = square_root(local, local.op("real", corner) if a.dtype.is_complex else corner)
         divided = rest / converted(local, root, a.dtype).broadcast_to([count, n])
         below = local.integers([count, n], 1, SI32).compare_ge(at.broadcast_to([count, n]))
-        return [_put(done, at, local.op("select", below, divided, local.full(0, divided.tensor_type)))]
+        return [put(done, at, local.op("select", below, divided, local.full(0, divided.tensor_type)))]
 
     region = site.scope.region([start.type, tensor(SI32), columns.tensor_type.with_shape((count, n))], body)
     made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
@@ -251,3 +252,26 @@ def _carried(site: Site, operands: Sequence[Any]) -> int:
         return len(lists[1])
     return len(operands) - len(site.regions[0].params) // 2 if len(site.types) == len(operands) else site.int("num_carries", len(operands) // 2)
 
+
+
+@handles("chlo.ragged_dot")
+def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+    """Each row by the matrix of its group; groups are neighboring rows."""
+    f = site.fields("ragged_dot_dimension_numbers")
+    batch = f.get("lhs_batching_dimensions", []), f.get("rhs_batching_dimensions", [])
+    contract = f.get("lhs_contracting_dimensions", []), f.get("rhs_contracting_dimensions", [])
+    ragged, group = f.get("lhs_ragged_dimensions", []), f.get("rhs_group_dimensions", [])
+    if len(ragged) != 1 or len(group) != 1 or sizes.rank != 1 or ragged[0] in (*batch[0], *contract[0]):
+        raise refused("groups of other than rows")
+    count, rows = _extents(y)[group[0]], _extents(x)[ragged[0]]
+    every = contracted(site, x, y, batch, contract, site.dtype)
+    free = [a for a in range(x.rank) if a not in (*batch[0], *contract[0])]
+    others = [a for a in range(y.rank) if a not in (*batch[1], *contract[1])]
+    at = len(batch[0]) + free.index(ragged[0])
+    of_group = len(batch[0]) + len(free) + others.index(group[0])
+    ends = site.op("cumsum", sizes.cast(SI32), axis=0)
+    row, end = site.integers([rows, count], 0, SI32), site.broadcast(ends, (rows, count), [1])
+    size = site.broadcast(sizes.cast(SI32), (rows, count), [1])
+    own = site.op("bitwise_and", row.compare_lt(end), row.compare_ge(end - size))
+    kept = site.broadcast(own, every.shape, [at, of_group])
+    return site.op("select", kept, every, site.full(0, every.tensor_type)).reduce_sum([of_group])
