@@ -29,13 +29,18 @@ from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
     from ptir_tools.bridges import jax as jax_bridge
+    from ptir_tools.bridges.onnx import format as onnx_format
+    from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.core.arrays import Array
 else:
     jax_bridge = lazy("ptir_tools.bridges.jax")
+    onnx_format = lazy("ptir_tools.bridges.onnx.format")
+    torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify",
+    "write",
 ]  # fmt: skip
 
 
@@ -142,6 +147,35 @@ def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
     JAX is not installed.
     """
     return jax_bridge.from_jax(function, *examples)
+def from_onnx(
+    model: Any,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    bind: Mapping[str, int] | None = None,
+    **options: Unpack[ReadOptions],
+) -> Program:
+    """The PTIR program of an ONNX model: the path of its file, or a `ModelProto`. Needs the extra `onnx`.
+
+    `constants` are inputs that are known: arrays by name, which the program then has not as parameters. `bind` gives symbols.
+    Raises Rejected naming every node that cannot be expressed, UsageError when the package is not installed, OSError.
+    """
+    diagnostics, chosen = Diagnostics(), Options(**options)
+    found = onnx_format.program(model, diagnostics, constants or {})
+    diagnostics.raise_if_errors()
+    symbols.bind(found, bind or {})
+    verify_program(found, diagnostics, chosen)
+    diagnostics.raise_if_errors()
+    return cast(Program, found)
+
+
+def from_torch(
+    module: Any, example_inputs: Sequence[Any], *, dynamic: Mapping[str, Any] | Sequence[Any] | None = None
+) -> Program:
+    """The PTIR program of a `torch.nn.Module`, exported in memory by `torch.onnx.export(dynamo=True)`. Needs the extra `torch`.
+
+    `dynamic` gives the dynamic axes as `dynamic_shapes` of torch. Raises Rejected, UsageError as `from_onnx`.
+    """
+    return from_onnx(torch_export.exported(module, tuple(example_inputs), dynamic))
 
 
 def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic, ...]:

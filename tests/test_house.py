@@ -16,10 +16,10 @@ from conftest import ROOT
 from ptir_tools.dialects import load_dialect
 
 # Each room may import the rooms left of it, and itself.
-LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "engines", "tools", "api", "cli")
+LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "bridges", "engines", "tools", "api", "cli")
 ROOMS = {
     **{
-        name: ROOT / "ptir_tools" / name for name in ("core", "rewrite", "dialects", "plan", "convert", "engines", "tools", "cli")
+        name: ROOT / "ptir_tools" / name for name in ("core", "rewrite", "dialects", "plan", "convert", "bridges", "engines", "tools", "cli")
     },
     "grammars": ROOT / "grammars",
     "passes": ROOT / "passes",

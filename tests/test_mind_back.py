@@ -153,7 +153,6 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "tuple": (lambda b, x: b.op("top_k", x, k=1), "no `top_k`"),
     "select": (lambda b, x: b.op("select", b.op("compare_gt", x, b.op("neg", x)), x, x), "no `compare_gt`"),
     "accumulation": (lambda b, x: b.op("reduce_sum", x, axes=(0,), accum_dtype=F64), "accum_dtype f64"),
-    "pad": (lambda b, x: b.op("pad", x, low=(0, 0), high=(1, 1)), "no `pad`"),
     "empty constant": (lambda b, x: b.op("constant", value=constant(np.zeros((0, 2)))), "extent 0"),
     "empty broadcast": (
         lambda b, x: b.op("broadcast_to", b.op("slice", x, starts=(0, 0), sizes=(1, 3)), result_shape=(0, 3)),

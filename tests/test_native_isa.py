@@ -57,6 +57,47 @@ for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.u
         assert (out == a.astype(np.int64) @ b.astype(np.int64)).all(), (left, right, turned, m, k, n)
 """
 
+# Convolutions and pooling of odd sizes, a part of the places at a time.
+WINDOWS = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(3)
+room = np.empty(native.PACKED_SCRATCH, np.float32)
+for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1, 2, 17, 49), (1, 2), (0, 1)):
+    x = rng.standard_normal((2, 7, 11, groups * each)).astype(np.float32)
+    w = rng.standard_normal((groups, 9 * each, n)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (low, 1), (low, 1), (0, 0)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::stride, ::stride].astype(float)
+    m, size = seen[..., 0, 0, 0].size, -(-n // native.GEMM_PANEL) * native.GEMM_PANEL * 9 * each
+    geometry = (*seen.shape[1:3], 3, 3, stride, stride, 1, 1, low, low, groups)
+    packed, out = np.empty(groups * size, np.float32), np.full((m, groups, n), np.nan, np.float32)
+    for g in range(groups):
+        native.pack(packed[g * size :][:size], w[g])
+    for first in range(0, m, 13):
+        native.conv(out[first : first + 13], x, packed, geometry, first, room)
+    patches = seen.reshape(m, groups, each, 9).swapaxes(2, 3).reshape(m, groups, 9 * each)
+    bound = 1e-5 * np.einsum("mgk,gkn->mgn", abs(patches), abs(w)) + 1e-30
+    assert (abs(out - np.einsum("mgk,gkn->mgn", patches, w)) <= bound).all(), geometry
+for channels, stride, low in itertools.product((1, 15, 16, 17, 33, 144), (1, 2), (0, 1)):
+    x = rng.standard_normal((2, 7, 11, channels)).astype(np.float32)
+    w = rng.standard_normal((9, channels)).astype(np.float32)
+    for kind, start in ((native.WEIGHTED, 0), (native.SUM, 0), (native.MAX, -np.inf), (native.MIN, np.inf)):
+        padded = np.pad(x, ((0, 0), (low, 1), (low, 1), (0, 0)), constant_values=start)
+        seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::stride, ::stride].astype(float)
+        places, seen = seen.shape[1:3], seen.reshape(-1, channels, 9)
+        out = np.full(seen.shape[:2], np.nan, np.float32)
+        geometry = (*places, 3, 3, stride, stride, 1, 1)
+        for first in range(0, len(out), 13):
+            native.windows(out[first : first + 13], x, w, (*geometry, low, low, channels), first, kind)
+        if kind in (native.MAX, native.MIN):
+            assert (out == (seen.max(-1) if kind == native.MAX else seen.min(-1))).all(), geometry
+            continue
+        terms = seen * w.T if kind == native.WEIGHTED else seen
+        assert (abs(out - terms.sum(-1)) <= 1e-5 * abs(terms).sum(-1)).all(), geometry
+"""
+
 
 def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, isa]
@@ -64,7 +105,7 @@ def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("isa", native.ISAS)
-@pytest.mark.parametrize("program", [PRODUCTS, BYTES], ids=["f32", "bytes"])
+@pytest.mark.parametrize("program", [PRODUCTS, BYTES, WINDOWS], ids=["f32", "bytes", "windows"])
 def test_products(isa: str, program: str) -> None:
     done = _run(isa, program)
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,9 @@ def agree(before: Program, after: Program, inputs: list, exact: bool = True) -> 
 @settings(max_examples=150, deadline=None)
 def test_random_graphs_agree(seed: int) -> None:
     before = good(random_text(seed))
-    agree(before, to_ptir(before), inputs_of(before, seed, special=True))
+    after = to_ptir(before)
+    contracted = any(op.defn.short == "dot_general" for op in after.main.body)  # whose products are not rounded
+    agree(before, after, inputs_of(before, seed, special=True), exact=not contracted)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)

@@ -88,9 +88,9 @@ TINY_TO_MIND: list[Row] = [
     ("C", "EXP2", one("EXP2"), one("EXP2", inputs=(source([3], "fp16"),))),
     ("C", "EXP2 as e to the power", graph(X, node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")), None),
     ("L", "RSQRT", graph(X, node("EXP2", id="e"), node("RSQRT", "e")), None),
-    ("N", "PAD", None, one("PAD", pad=[[1, 0], [0, 0]])),
+    ("Y", "PAD", one("PAD", pad=[[1, 0], [0, 2]], value=2.5), one("PAD", inputs=(source([3, 4], "fp16"),), pad=[[1, 0], [0, 0]])),
     ("Y", "FLIP", one("FLIP", axes=[0]), None),
-    ("Y", "VIEW", view("i0", "i0", shape=[3]), view("i0-1", "i1", shape=[4, 4], guard=["i0>=1"])),
+    ("Y", "VIEW", view("i0", "i0", shape=[3]), view("i0-1", "i1", shape=[4, 4], guard=["i0>=2"])),
     ("Y", "POOL", one("POOL", kernel=[2]), None),
     ("N", "CAST", None, one("CAST", to="i32")),
 ]  # fmt: skip

@@ -46,6 +46,7 @@ def proofs(ir: str, target: str, seeds: range) -> Counter[str]:
 @pytest.mark.parametrize(("ir", "target"), PAIRS)
 def test_generated_programs(ir: str, target: str) -> None:
     found = proofs(ir, target, range(FEW))
+    assert not found["there"], "what was translated does not come back"
     assert found.total() - found["refused"] >= ACCEPTED[ir, target] * FEW / 100, found
 
 
@@ -54,6 +55,7 @@ def test_generated_programs(ir: str, target: str) -> None:
 def test_many_generated_programs(ir: str, target: str) -> None:
     share = MANY // 2  # each IR has two targets
     found = proofs(ir, target, range(FEW, FEW + share))
+    assert not found["there"], "what was translated does not come back"
     assert found.total() - found["refused"] >= ACCEPTED[ir, target] * share / 100, found
 
 

@@ -21,6 +21,4 @@ typedef struct {
 
 enum { REPEATED = PTIR_OP_COUNT };
 
-/* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
-void ptir_chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
 #endif

@@ -5,13 +5,6 @@
 
 #define PTIR_INLINE static inline __attribute__((always_inline))
 
-/* One body, compiled for AVX2 with FMA and for any x86-64, chosen when the library is loaded: too early for ThreadSanitizer. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
 /* The text of what a macro stands for. */
 #define PTIR_TEXT_(x) #x
 #define PTIR_TEXT(x) PTIR_TEXT_(x)

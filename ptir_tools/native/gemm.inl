@@ -2,12 +2,11 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { NR = NRV * W, KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR, LINE = 16 };
+enum { KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR };
 
-/* Packed panels begin at a line of the cache: a vector that crosses one is loaded twice. */
-PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 
-static size_t gemm_scratch(void) { return (size_t)MC * KC + (size_t)NC * KC + MR * NR + 3 * LINE; }
+static size_t gemm_scratch(void) { return packed_scratch() + (size_t)NC * KC; }
 
 static size_t packed_floats(size_t k, size_t n) { return (n + NR - 1) / NR * NR * k; }
 
@@ -44,21 +43,21 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
                        int add, int rows, int vectors)
 {
-    vec sum[MR][NRV];
+    floats sum[MR][NRV];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = (vec){0};
+            sum[i][v] = (floats){0};
     for (size_t k = 0; k < depth; k++, a += MR, b += NR) {
-        vec right[NRV];
+        floats right[NRV];
         for (int v = 0; v < vectors; v++)
-            right[v] = *(const vec *)(b + v * W);
+            right[v] = *(const floats *)(b + v * W);
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += a[i] * right[v];
     }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++) {
-            vec *to = (vec *)(out + i * stride + v * W);
+            floats *to = (floats *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
             *to = sum[i][v];
@@ -128,12 +127,46 @@ static void pack_whole(float *to, ptir_matrix c, size_t k, size_t n)
                  smallest(NC, n - j), smallest(KC, k - p), NR);
 }
 
-static void gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t m, size_t n, size_t k, float *scratch,
-                 ptir_watch *watch)
+/* Rows of patches, packed as `pack` does a left operand: rows [first, first + count), columns [p, p + depth). Eight rows at a time
+ * are turned, each from where its pixel is, or from zeros. */
+static void pack_patches(float *to, const ptir_patches *x, size_t first, size_t count, size_t p, size_t depth)
 {
-    float *left = at_line(scratch), *own = at_line(left + (size_t)MC * KC), *spare = at_line(own + (size_t)NC * KC);
-    if (k == 0)
-        memset(out, 0, m * n * sizeof *out);
+    static const float zeros[KC];
+    for (size_t start = 0; start < count; start += MR, to += MR * depth) {
+        ptrdiff_t top[MR], left[MR];
+        const float *image[MR], *from[MR];
+        for (size_t r = 0; r < MR; r++) {
+            size_t at = smallest(first + start + r, first + count - 1), line = at / x->places[1];
+            image[r] = x->data + (ptrdiff_t)(line / x->places[0]) * x->batch;
+            top[r] = (ptrdiff_t)(line % x->places[0] * x->stride[0]) - x->low[0];
+            left[r] = (ptrdiff_t)(at % x->places[1] * x->stride[1]) - x->low[1];
+        }
+        for (size_t k = 0, here; k < depth; k += here) {
+            size_t tap = (p + k) / x->channels, channel = (p + k) % x->channels, done = 0;
+            here = smallest(x->channels - channel, depth - k);
+            for (size_t r = 0; r < MR; r++) {
+                ptrdiff_t i = top[r] + (ptrdiff_t)(tap / x->window[1] * x->dilation[0]);
+                ptrdiff_t j = left[r] + (ptrdiff_t)(tap % x->window[1] * x->dilation[1]);
+                int inside = i >= 0 && j >= 0 && i < (ptrdiff_t)x->extent[0] && j < (ptrdiff_t)x->extent[1];
+                from[r] = inside ? image[r] + i * x->row + j * x->column + (ptrdiff_t)channel : zeros;
+            }
+            if (MR == 8)
+                for (; done + 8 <= here; done += 8)
+                    turn8_from(to + (k + done) * MR, MR, (const void *const *)from, done);
+            for (; done < here; done++)
+                for (size_t r = 0; r < MR; r++)
+                    to[(k + done) * MR + r] = from[r][done];
+        }
+    }
+}
+
+/* Rows [first, first + m) of the product of `a`, or of `patches` where they are given; rows of the result are `step` apart. */
+static void gemm(float *out, size_t step, ptir_matrix a, const ptir_patches *patches, size_t first, ptir_matrix c,
+                 const float *packed, size_t m, size_t n, size_t k, float *scratch, ptir_watch *watch)
+{
+    float *left = at_line(scratch), *spare = at_line(left + (size_t)MC * KC), *own = at_line(spare + MR * NR);
+    for (size_t i = 0; k == 0 && i < m; i++)
+        memset(out + i * step, 0, n * sizeof *out);
     for (size_t j = 0; j < n; j += NC)
         for (size_t p = 0; p < k; p += KC) {
             size_t columns = smallest(NC, n - j), depth = smallest(KC, k - p);
@@ -144,8 +177,11 @@ static void gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, 
                 pack(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
             for (size_t i = 0; i < m; i += MC) {
                 size_t rows = smallest(MC, m - i);
-                pack(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR);
-                macro_block(out + i * n + j, n, left, right, rows, columns, depth, p > 0, spare);
+                if (patches)
+                    pack_patches(left, patches, first + i, rows, p, depth);
+                else
+                    pack(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR);
+                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, spare);
             }
         }
 }
@@ -154,8 +190,18 @@ static void gemm_batch(float *out, ptir_matrix a, ptir_matrix c, const float *pa
                        float *scratch, ptir_watch *watch)
 {
     for (size_t b = 0; b < batch && !watch->stopped; b++) {
-        gemm(out + b * m * n, a, c, packed, m, n, k, scratch, watch);
+        gemm(out + b * m * n, n, a, NULL, 0, c, packed, m, n, k, scratch, watch);
         a.data += a.batch;
         c.data += packed ? 0 : c.batch;
     }
+}
+
+static void conv(float *out, size_t step, size_t group_step, const ptir_patches *x, const float *packed, size_t first, size_t m,
+                 size_t n, float *scratch, ptir_watch *watch)
+{
+    size_t k = x->window[0] * x->window[1] * x->channels;
+    ptir_matrix none = {0};
+    ptir_patches group = *x;
+    for (size_t g = 0; g < x->groups && !watch->stopped; g++, group.data += x->channels)
+        gemm(out + g * group_step, step, none, &group, first, none, packed + g * packed_floats(k, n), m, n, k, scratch, watch);
 }

@@ -6,7 +6,6 @@
 
 enum { IKC = 512, IMC = 192 / MR * MR, INC = 1024 / NR * NR };
 
-typedef int32_t words_of_sums __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint32_t words_of_pack __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
 static size_t igemm_scratch(void)
@@ -75,9 +74,9 @@ static void sum_words(int32_t *sums, const uint32_t *from, size_t count, size_t 
 
 /* Add products of the IG numbers of each word. */
 #ifndef IDOT
-PTIR_INLINE words_of_sums idot(words_of_sums sum, uint32_t a, words_of_pack b)
+PTIR_INLINE ints idot(ints sum, uint32_t a, words_of_pack b)
 {
-    words_of_sums right = (words_of_sums)b;
+    ints right = (ints)b;
     return sum + (int16_t)a * (right << 16 >> 16) + ((int32_t)a >> 16) * (right >> 16);
 }
 #define IDOT(sum, a, b) idot(sum, a, b)
@@ -86,10 +85,10 @@ PTIR_INLINE words_of_sums idot(words_of_sums sum, uint32_t a, words_of_pack b)
 PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b,
                         const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int rows)
 {
-    words_of_sums sum[MR][NRV];
+    ints sum[MR][NRV];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < NRV; v++)
-            sum[i][v] = *(const words_of_sums *)(columns_add + v * W) + rows_add[i];
+            sum[i][v] = *(const ints *)(columns_add + v * W) + rows_add[i];
     for (size_t k = 0; k < steps; k++, a += MR, b += NR)
         for (int v = 0; v < NRV; v++) {
             words_of_pack right = *(const words_of_pack *)(b + v * W);
@@ -98,7 +97,7 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
         }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < NRV; v++) {
-            words_of_sums *to = (words_of_sums *)(out + i * stride + v * W);
+            ints *to = (ints *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
             *to = sum[i][v];

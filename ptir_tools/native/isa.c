@@ -3,6 +3,9 @@
 #include <string.h>
 
 static const ptir_isa *available[5], *in_use;
+#if PTIR_X86
+static ptir_isa with_bytes; /* AVX-512 with the products of VNNI */
+#endif
 
 const ptir_isa *const *ptir_isas(void)
 {
@@ -13,8 +16,12 @@ const ptir_isa *const *ptir_isas(void)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {
+        with_bytes = ptir_isa_avx512;
+        with_bytes.name = ptir_isa_avx512vnni.name;
+        with_bytes.igemm = ptir_isa_avx512vnni.igemm;
+        with_bytes.igemm_scratch = ptir_isa_avx512vnni.igemm_scratch;
         if (__builtin_cpu_supports("avx512vnni"))
-            available[n++] = &ptir_isa_avx512vnni;
+            available[n++] = &with_bytes;
         available[n++] = &ptir_isa_avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))

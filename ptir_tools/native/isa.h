@@ -2,12 +2,15 @@
  * one instruction set and names the results in a table. The table in use is chosen when the module is loaded. */
 #ifndef PTIR_ISA_H
 #define PTIR_ISA_H
+#include "chain.h"
 #include "kernels.h"
+
+enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 
 typedef struct {
     const char *name;
-    /* Floats of scratch that `gemm` needs. */
-    size_t (*gemm_scratch)(void);
+    /* Floats of scratch that `gemm` needs; with a right operand that is packed. */
+    size_t (*gemm_scratch)(void), (*packed_scratch)(void);
     /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. With `packed`,
      * one right operand for all of the stack, c is not read. */
     void (*gemm)(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
@@ -15,10 +18,28 @@ typedef struct {
     /* A right operand of k rows and n columns in the order in which `gemm` reads it; the floats that this takes. */
     void (*pack)(float *to, ptir_matrix c, size_t k, size_t n);
     size_t (*packed_floats)(size_t k, size_t n);
-    /* Likewise of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
+    /* Convolution: rows [first, first + m) of the product of patches, group by group, with n columns of `packed` each (one right
+     * operand after the other). Rows of the result are `step` apart, groups `group_step`. */
+    void (*conv)(float *out, size_t step, size_t group_step, const ptir_patches *x, const float *packed, size_t first, size_t m,
+                 size_t n, float *scratch, ptir_watch *watch);
+    /* What the places [first, first + m) see of each channel for itself, n channels: the sum of products with weights[tap * n +
+     * channel] (PTIR_WEIGHTED), or the sum, maximum or minimum of what is no padding. */
+    void (*windows)(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
+                    ptir_watch *watch);
+    /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
     void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
                   ptir_watch *watch);
     size_t (*igemm_scratch)(void);
+    /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
+     * cut. */
+    void (*gemv)(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
+    /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
+    void (*chain)(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
+    /* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
+    void (*turn)(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
+    /* Copy `n` elements of a kind, `step` apart, to floats; floats to elements in order. */
+    void (*load)(float *to, const void *from, ptrdiff_t step, size_t n, int kind);
+    void (*store)(void *to, const float *from, size_t n, int kind);
 } ptir_isa;
 
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -1,24 +1,53 @@
 /* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
- * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. */
+ * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. With ONLY_BYTES the table has the
+ * product of 8-bit integers only: the rest is that of another. */
+#include <math.h>
 #include <string.h>
+#include "chain.h"
 #include "common.h"
 #include "isa.h"
+#include "narrow.h"
+#include "phases.h"
 #include "turn.h"
 
 #define JOINED_(a, b) a##b
 #define JOINED(a, b) JOINED_(a, b)
 
-typedef float vec __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef float floats __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
-#include "gemm.inl"
+enum { NR = NRV * W, LINE = 16 };
+
+/* What is packed begins at a line of the cache: a vector that crosses one is loaded twice. */
+PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
 #include "igemm.inl"
+#ifndef ONLY_BYTES
+#include "functions.inl"
+#include "quick.inl"
+#include "chain.inl"
+#include "gemm.inl"
+#include "gemv.inl"
+#include "moves.inl"
+#include "windows.inl"
+#endif
 
 const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
+    .igemm = igemm,
+    .igemm_scratch = igemm_scratch,
+#ifndef ONLY_BYTES
     .gemm_scratch = gemm_scratch,
+    .packed_scratch = packed_scratch,
     .gemm = gemm_batch,
     .pack = pack_whole,
     .packed_floats = packed_floats,
-    .igemm = igemm,
-    .igemm_scratch = igemm_scratch,
+    .conv = conv,
+    .windows = windows,
+    .gemv = gemv,
+    .chain = chain,
+    .turn = turn_stack,
+    .load = load,
+    .store = store,
+#endif
 };

@@ -11,7 +11,7 @@
 #define MR 4
 #define NRV 3
 #define IG 2
-#define IDOT(sum, a, b) ((words_of_sums)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(_mm256_set1_epi32((int)(a)), (__m256i)b)))
+#define IDOT(sum, a, b) ((ints)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(_mm256_set1_epi32((int)(a)), (__m256i)b)))
 #include "isa.inl"
 #ifdef __clang__
 #pragma clang attribute pop

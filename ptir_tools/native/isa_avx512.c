@@ -11,7 +11,7 @@
 #define MR 8
 #define NRV 3
 #define IG 2
-#define IDOT(sum, a, b) ((words_of_sums)_mm512_add_epi32((__m512i)sum, _mm512_madd_epi16(_mm512_set1_epi32((int)(a)), (__m512i)b)))
+#define IDOT(sum, a, b) ((ints)_mm512_add_epi32((__m512i)sum, _mm512_madd_epi16(_mm512_set1_epi32((int)(a)), (__m512i)b)))
 #include "isa.inl"
 #ifdef __clang__
 #pragma clang attribute pop

@@ -1,4 +1,4 @@
-/* The kernels for x86-64 with AVX-512 and its dot products of bytes (VNNI). */
+/* What is faster on x86-64 with AVX-512 that has dot products of bytes (VNNI). */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #ifdef __clang__
@@ -11,7 +11,8 @@
 #define MR 8
 #define NRV 3
 #define IG 4
-#define IDOT(sum, a, b) ((words_of_sums)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32((int)(a)), (__m512i)b))
+#define IDOT(sum, a, b) ((ints)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32((int)(a)), (__m512i)b))
+#define ONLY_BYTES
 #include "isa.inl"
 #ifdef __clang__
 #pragma clang attribute pop

@@ -1,6 +1,6 @@
 /* Tile programs: which elements are in work, and where the registers are for them. */
 #include "chain.h"
-#include "narrow.h"
+#include "isa.h"
 #include "phases.h"
 
 enum { BROAD = 128 }; /* columns from which on rows need not lie one after the other to be used where they are */
@@ -52,40 +52,13 @@ static int is_direct(const ptir_array *x, const tile *t)
     return x->per_row ? x->rows == 1 || (x->rows == 0 && !x->is_output) : x->columns == 1 && in_order;
 }
 
-/* Copies of `n` elements between an array, `step` apart there, and a register. */
-#define COPIES(kind, type, widened, narrowed)                                                                          \
-    CLONES static void load_##kind(float *restrict to, const type *from, ptrdiff_t step, size_t n)                     \
-    {                                                                                                                  \
-        for (size_t i = 0; step == 1 && i < n; i++)                                                                    \
-            to[i] = widened(from[i]);                                                                                  \
-        for (size_t i = 0; step != 1 && i < n; i++)                                                                    \
-            to[i] = widened(from[(ptrdiff_t)i * step]);                                                                \
-    }                                                                                                                  \
-    CLONES static void store_##kind(type *restrict to, const float *from, size_t n)                                    \
-    {                                                                                                                  \
-        for (size_t i = 0; i < n; i++)                                                                                 \
-            to[i] = narrowed(from[i]);                                                                                 \
-    }
-#define SAME(x) (x)
-#define IS_SET(x) ((x) != 0.0f)
-
-COPIES(float, float, SAME, SAME)
-COPIES(bool, uint8_t, SAME, IS_SET)
-COPIES(f16, uint16_t, from_f16, to_f16)
-COPIES(bf16, uint16_t, from_bf16, to_bf16)
-
 /* Copy a tile of an array into a register. */
 static void load(const ptir_array *x, float *to, const tile *t, size_t row, size_t column)
 {
     const char *from = (const char *)x->data + place(x, row, column);
     size_t n = x->per_row ? 1 : t->columns;
     for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0), to += n)
-        switch (x->kind) {
-        case PTIR_FLOAT: load_float(to, (const float *)from, x->columns, n); break;
-        case PTIR_BOOL: load_bool(to, (const uint8_t *)from, x->columns, n); break;
-        case PTIR_F16: load_f16(to, (const uint16_t *)from, x->columns, n); break;
-        case PTIR_BF16: load_bf16(to, (const uint16_t *)from, x->columns, n); break;
-        }
+        ptir_isa_in_use()->load(to, from, x->columns, n, x->kind);
 }
 
 static void store(const ptir_array *x, const float *from, const tile *t, size_t row, size_t column)
@@ -93,12 +66,7 @@ static void store(const ptir_array *x, const float *from, const tile *t, size_t 
     char *to = (char *)x->data + place(x, row, column);
     size_t n = x->per_row ? 1 : t->columns;
     for (size_t r = 0; r < t->rows; r++, from += n, to += place(x, 1, 0))
-        switch (x->kind) {
-        case PTIR_FLOAT: store_float((float *)to, from, n); break;
-        case PTIR_BOOL: store_bool((uint8_t *)to, from, n); break;
-        case PTIR_F16: store_f16((uint16_t *)to, from, n); break;
-        case PTIR_BF16: store_bf16((uint16_t *)to, from, n); break;
-        }
+        ptir_isa_in_use()->store(to, from, n, x->kind);
 }
 
 /* Find the registers for the tile at (row, column), and load those inputs that cannot be used where they are; `again` when the
@@ -192,11 +160,11 @@ static void run_phase(workspace *w, const ptir_program *p, const tile *t, const 
 {
     prepare(w, p, t, f);
     if (f->on_rows)
-        ptir_chain(w->code, f->length, UNKNOWN, 1, t->rows);
+        ptir_isa_in_use()->chain(w->code, f->length, UNKNOWN, 1, t->rows);
     else if (is_flat(p, t, f))
-        ptir_chain(w->code, f->length, f->known, 1, t->rows * t->columns);
+        ptir_isa_in_use()->chain(w->code, f->length, f->known, 1, t->rows * t->columns);
     else
-        ptir_chain(w->code, f->length, f->known, t->rows, t->columns);
+        ptir_isa_in_use()->chain(w->code, f->length, f->known, t->rows, t->columns);
 }
 
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch)

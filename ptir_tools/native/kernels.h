@@ -22,6 +22,17 @@ typedef struct {
     ptrdiff_t batch, rows, columns;
 } ptir_matrix;
 
+/* Windows over images with the channels of a pixel in order, two spatial axes, zeros around. Pixel (i, j) of image b is at
+ * data[b * batch + i * row + j * column]; tap (s, t) of place (i, j) is pixel (i * stride - low + s * dilation, likewise j). As the
+ * left operand of a product: a row for each place, in order of image and place, a column for each tap and channel. */
+typedef struct {
+    const float *data;
+    ptrdiff_t batch, row, column;
+    size_t extent[2], places[2], window[2], stride[2], dilation[2];
+    ptrdiff_t low[2];
+    size_t groups, channels; /* channels of a group */
+} ptir_patches;
+
 /* A stack of matrices of 8-bit integers. */
 typedef struct {
     const uint8_t *data;
@@ -36,17 +47,11 @@ typedef struct {
     int kind;
 } ptir_narrow;
 
-/* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is cut. */
-void ptir_gemv(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
-
 /* A stack of matrices of four-byte items, one after the other along one axis, `step` apart along the other. */
 typedef struct {
     uint32_t *data;
     ptrdiff_t batch, step;
 } ptir_turned;
-
-/* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
-void ptir_turn(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
 
 /* A tile program, run for every tile of a rows x columns domain: instructions on an accumulator, and registers in memory.
  *

@@ -78,7 +78,8 @@ static int multiplies(const Py_buffer *out, const Py_buffer *a, const Py_buffer 
         fits = fits && b->ndim == 3 && b->shape[0] == out->shape[0] && b->shape[2] == out->shape[2] && a->shape[2] == b->shape[1];
     if (!fits)
         return fail("shapes do not multiply");
-    if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < ptir_isa_in_use()->gemm_scratch() * sizeof(float))
+    size_t needed = b->ndim == 1 ? ptir_isa_in_use()->packed_scratch() : ptir_isa_in_use()->gemm_scratch();
+    if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < needed * sizeof(float))
         return fail("the result is not dense, or scratch is too small");
     return 1;
 }
@@ -106,6 +107,99 @@ static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count
     while (held)
         PyBuffer_Release(&view[--held]);
     (void)self;
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(conv_doc,
+             "conv(out, x, packed, geometry, first, scratch): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
+             "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
+             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups.");
+
+/* The windows over `image` that `geometry` says, where all that places [first, first + m) see is there. */
+static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometry, Py_ssize_t first, Py_ssize_t m)
+{
+    Py_ssize_t n[11], size = image->itemsize;
+    if (!PyArg_ParseTuple(geometry, "nnnnnnnnnnn", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10]))
+        return 0;
+    int fits = image->shape[3] == 1 || image->strides[3] == size;
+    for (int i = 0; i < 11; i++)
+        fits = fits && n[i] >= (i < 8 || i == 10) && n[i] < 1 << 28;
+    fits = fits && image->shape[3] % n[10] == 0 && first >= 0 && first <= image->shape[0] * n[0] * n[1] - m;
+    if (!fits)
+        return fail("the windows do not fit the image");
+    *x = (ptir_patches){image->buf, image->strides[0] / size, image->strides[1] / size, image->strides[2] / size,
+                        {image->shape[1], image->shape[2]}, {n[0], n[1]}, {n[2], n[3]}, {n[4], n[5]}, {n[6], n[7]}, {n[8], n[9]},
+                        n[10], image->shape[3] / n[10]};
+    return 1;
+}
+
+static PyObject *py_conv(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {3, 4, 1, 1}, at[] = {0, 1, 2, 5};
+    Py_buffer view[4];
+    int held = 0, good = count == 6 || fail("conv takes 6 arguments");
+    (void)self;
+    while (good && held < 4 && (good = take(args[at[held]], &view[held], ranks[held], "f", held == 0 || held == 3)))
+        held++;
+    if (good) {
+        const ptir_isa *isa = ptir_isa_in_use();
+        const Py_ssize_t *out = view[0].shape, size = sizeof(float), first = PyLong_AsSsize_t(args[4]);
+        ptir_patches x;
+        good = !PyErr_Occurred() && patches_of(&x, &view[1], args[3], first, out[0]);
+        if (good) {
+            size_t packed = isa->packed_floats(x.window[0] * x.window[1] * x.channels, (size_t)out[2]);
+            good = ((size_t)out[1] == x.groups && is_dense(&view[2]) && (size_t)view[2].shape[0] == packed * x.groups &&
+                    (out[2] == 1 || view[0].strides[2] == size) && is_dense(&view[3]) &&
+                    (size_t)view[3].len >= isa->packed_scratch() * sizeof(float)) ||
+                   fail("shapes do not multiply, or scratch is too small");
+        }
+        if (good) {
+            PyThreadState *saved = PyEval_SaveThread();
+            ptir_watch watch = {is_interrupted, &saved, 0, 0};
+            isa->conv(view[0].buf, view[0].strides[0] / size, view[0].strides[1] / size, &x, view[2].buf, (size_t)first, out[0],
+                      out[2], view[3].buf, &watch);
+            PyEval_RestoreThread(saved);
+            good = !watch.stopped;
+        }
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(windows_doc,
+             "windows(out, x, weights, geometry, first, kind): places [first, first + m) of what windows see of each channel for itself.\n"
+             "out is [m, channels]; weights is [taps, channels], and any array where the kind is not WEIGHTED; else as conv.");
+
+static PyObject *py_windows(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {2, 4, 2};
+    Py_buffer view[3];
+    int held = 0, good = count == 6 || fail("windows takes 6 arguments");
+    (void)self;
+    while (good && held < 3 && (good = take(args[held], &view[held], ranks[held], "f", held == 0)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape, size = sizeof(float), first = PyLong_AsSsize_t(args[4]);
+        long kind = PyLong_AsLong(args[5]);
+        ptir_patches x;
+        good = !PyErr_Occurred() && patches_of(&x, &view[1], args[3], first, out[0]);
+        good = good && ((x.channels == 1 && (size_t)out[1] == x.groups && (out[1] == 1 || view[0].strides[1] == size) && kind >= 0 &&
+                         kind <= PTIR_MIN &&
+                         (kind != PTIR_WEIGHTED || ((size_t)view[2].shape[0] == x.window[0] * x.window[1] &&
+                                                    view[2].shape[1] == out[1] && is_dense(&view[2])))) ||
+                        fail("an array does not have the shape that the windows give"));
+        if (good) {
+            PyThreadState *saved = PyEval_SaveThread();
+            ptir_watch watch = {is_interrupted, &saved, 0, 0};
+            ptir_isa_in_use()->windows(view[0].buf, view[0].strides[0] / size, &x, (int)kind, view[2].buf, (size_t)first, out[0], out[1],
+                                       &watch);
+            PyEval_RestoreThread(saved);
+            good = !watch.stopped;
+        }
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -166,7 +260,7 @@ static PyObject *py_gemv(PyObject *self, PyObject *const *args, Py_ssize_t count
             PyThreadState *saved = PyEval_SaveThread();
             ptir_watch watch = {is_interrupted, &saved, 0, 0};
             ptir_narrow matrices = {b->buf, b->strides[0] / size, down, right, kind_of(b)};
-            ptir_gemv(view[0].buf, view[1].buf, matrices, m[0], m[2], m[1], &watch);
+            ptir_isa_in_use()->gemv(view[0].buf, view[1].buf, matrices, m[0], m[2], m[1], &watch);
             PyEval_RestoreThread(saved);
             good = !watch.stopped;
         }
@@ -252,7 +346,7 @@ static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count
         Py_BEGIN_ALLOW_THREADS
         ptir_turned to = {out.buf, out.strides[0] / size, out.strides[1] / size};
         ptir_turned from = {x.buf, x.strides[0] / size, x.strides[2] / size};
-        ptir_turn(to, from, x.shape[0], x.shape[1], x.shape[2]);
+        ptir_isa_in_use()->turn(to, from, x.shape[0], x.shape[1], x.shape[2]);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&x);
@@ -389,6 +483,8 @@ static PyMethodDef methods[] = {
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"conv", (PyCFunction)(void (*)(void))py_conv, METH_FASTCALL, conv_doc},
+    {"windows", (PyCFunction)(void (*)(void))py_windows, METH_FASTCALL, windows_doc},
     {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
@@ -441,10 +537,13 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
     if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
         add_isas(made) < 0 || PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_isa_in_use()->gemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->packed_floats(1, 1)) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
-        PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0) {
+        PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0 || PyModule_AddIntConstant(made, "WEIGHTED", PTIR_WEIGHTED) < 0 ||
+        PyModule_AddIntConstant(made, "SUM", PTIR_SUM) < 0 || PyModule_AddIntConstant(made, "MAX", PTIR_MAX) < 0 ||
+        PyModule_AddIntConstant(made, "MIN", PTIR_MIN) < 0) {
         Py_XDECREF(names);
         Py_XDECREF(made);
         return NULL;

@@ -1,4 +1,4 @@
-/* Phases that come often, by name: `phases.c` tells which they are, `quick.h` has a loop for each. */
+/* Phases that come often, by name: `phases.c` tells which they are, `quick.inl` has a loop for each. */
 #ifndef PTIR_PHASES_H
 #define PTIR_PHASES_H
 #include "common.h"

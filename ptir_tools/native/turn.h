@@ -7,14 +7,13 @@ enum { SIDE = 8 };
 
 typedef uint32_t words __attribute__((vector_size(32), aligned(4), may_alias));
 
-/* Eight rows of eight items of four bytes, turned: out[j * stride + i] = from[i * step + j]. */
-PTIR_INLINE void turn8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t step)
+/* Eight rows of eight items of four bytes, each from `from`[i] + at on, turned: out[j * stride + i] = from[i][at + j]. */
+PTIR_INLINE void turn8_from(void *to, ptrdiff_t stride, const void *const *from, size_t at)
 {
     uint32_t *out = to;
-    const uint32_t *from = data;
     words a[SIDE], b[SIDE];
     for (int i = 0; i < SIDE; i++)
-        a[i] = *(const words *)(from + i * step);
+        a[i] = *(const words *)((const uint32_t *)from[i] + at);
     for (int i = 0; i < SIDE; i += 2) {
         b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -28,6 +27,15 @@ PTIR_INLINE void turn8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t s
         *(words *)(out + i * stride) = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         *(words *)(out + (i + 4) * stride) = __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
+}
+
+/* Rows `step` apart, turned likewise. */
+PTIR_INLINE void turn8(void *to, ptrdiff_t stride, const void *data, ptrdiff_t step)
+{
+    const void *from[SIDE];
+    for (int i = 0; i < SIDE; i++)
+        from[i] = (const uint32_t *)data + i * step;
+    turn8_from(to, stride, from, 0);
 }
 
 typedef uint32_t four_words __attribute__((vector_size(16), aligned(4), may_alias));

@@ -168,13 +168,18 @@ class _Walk:
         out = self.found.places.get((op.result, ())) if op.results else None
         if out is None or out.parent is not None or out.usage == "constant":
             return
-        fused = len(step) > 1 and not any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in step)
-        elementwise = fused or bool(op.defn.traits & ELEMENTWISE)
+        product = any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in step)
+        elementwise = (len(step) > 1 and not product) or bool(op.defn.traits & ELEMENTWISE)
         over = op.defn.inplace.over if op.defn.inplace is not None else ()
         allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in over]
         read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
+        # A product reads more of its operands than the elements that are written meanwhile.
+        whole = [o for o in step if product and len(step) > 1 and not o.defn.traits & ELEMENTWISE]
+        kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
             if source is None or source.type is not out.type or source.root.usage != "temporary" or source.root.end != at:
+                continue
+            if id(source.root) in kept:
                 continue
             others = [b for b in read if b is not source and b.root is source.root]
             if source.start < at and _same_bytes(source) and all(elementwise and _same_bytes(b) for b in others):

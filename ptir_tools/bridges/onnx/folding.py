@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.extents import Extent, as_dims, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
-from ptir_tools.core.dtypes import SI64
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _div(_: Node, x: Any, y: Any) -> Any:
     if x.dtype == object or y.dtype == object:
         return np.floor_divide(x.astype(object), y.astype(object))
     if x.dtype.kind not in "iu":
-        return x / y
+        return (x / y).astype(x.dtype)
     if (y == 0).any():
         return None
     return (np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))).astype(x.dtype)
@@ -77,7 +78,9 @@ def _cast(node: Node, x: Any, *like: Any) -> Any:
     target = dtype_of(node.attr("to"))
     if x.dtype == object:
         return x if target is SI64 else None
-    if x.dtype.kind not in "iub" or target.bits < 8 or (x.dtype.kind != "b" and target.is_integer and target.bits < 32):
+    if target not in (F32, F64, SI32, SI64, I1) or (x.dtype.kind not in "iubf" and x.dtype.name != "bfloat16"):
+        return None
+    if x.dtype.kind in "fV" and target.is_integer and not (np.abs(x) < 2.0**31).all():
         return None
     return x.astype(numpy_of(target))
 
@@ -173,7 +176,7 @@ FOLDS: dict[str, Fold] = {
     "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
     "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs))),
     "Max": _same(lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
-    "Sqrt": _same(np.sqrt), "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
+    "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: np.maximum(x, x.dtype.type(0))), "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
     "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
     "Cast": _cast, "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,

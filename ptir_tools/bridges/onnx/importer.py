@@ -129,6 +129,7 @@ class Importer:
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.depth = 0
+        self.poisoned = _Poisoned()
 
     def program(self) -> Program | None:
         """The program, or None after errors."""
@@ -136,7 +137,7 @@ class Importer:
         self._list(graph)
         scope = Scope(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-        self._initializers(graph, scope)
+        self.initializers(graph, scope)
         for value in graph.input:
             if value.name not in given:
                 with_error = self._guard(value.name)
@@ -197,7 +198,8 @@ class Importer:
             self.diagnostics.violation(violation, loc)
             return _POISON
 
-    def _initializers(self, graph: Any, scope: Scope) -> None:
+    def initializers(self, graph: Any, scope: Scope) -> None:
+        """Define the initializers of a graph."""
         for t in graph.initializer:
             try:
                 scope.values[t.name] = self.array(t)
@@ -333,7 +335,14 @@ class Importer:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if not versions:
             raise refused(f"{proto.op_type} has no function body for operator set {opset}")
-        made = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+        plain = onnx.NodeProto()
+        plain.CopyFrom(proto)
+        if any(a.ref_attr_name for a in proto.attribute):
+            del plain.attribute[:]
+            given = [(a, scope.attrs.get(a.ref_attr_name) if a.ref_attr_name else a) for a in proto.attribute]
+            made = (x if x is a else onnx.helper.make_attribute(a.name, x) for a, x in given if x is not None)
+            plain.attribute.extend(made)
+        made = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
         return onnx.FunctionProto.FromString(made)
 
     def expand(self, body: Any, proto: Any, attrs: Mapping[str, Any], scope: Scope) -> list[Datum]:
@@ -357,8 +366,14 @@ class Importer:
 
     def region_scope(self, outer: Scope, block: Block) -> Scope:
         """A scope for a subgraph whose nodes go into a region: known values are seen, others must be passed in."""
-        inner = Scope(self, block, outer.opsets, outer.attrs, outer.top)
+        inner = Scope(self, block, outer.opsets, outer.attrs, False)
         inner.values = {k: v for k, v in outer.values.items() if v is None or v is _POISON or not isinstance(v, Tensor)}
+        return inner
+
+    def inner_scope(self, outer: Scope) -> Scope:
+        """A scope for a subgraph whose nodes are appended in place: it sees everything."""
+        inner = Scope(self, outer.block, outer.opsets, outer.attrs, False)
+        inner.values, inner.made = dict(outer.values), outer.made
         return inner
 
     def captured(self, graph: Any, outer: Scope) -> list[str]:

@@ -18,12 +18,18 @@ from ptir_tools.core.ir import Op, Program, Value
 from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized
-from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.dialects.ptir.rewrites.contractions import JOINS
+from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.constants import literal_of, scalar_of
+from ptir_tools.rewrite.patterns import Effect
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The PTIR program that computes what `program` does; None after reporting what cannot run."""
-    return PtirEmit(RULES, program.main, diagnostics, options).run()
+    made = PtirEmit(RULES, program.main, diagnostics, options).run()
+    if made is not None:
+        PassContext().apply(made, JOINS, effect=Effect.ZERO_SIGN, enable_constant_fold=False)
+    return made
 
 
 def constant(emit: PtirEmit, op: Op) -> Value:
@@ -136,9 +142,13 @@ def contraction(
 
 
 def conv2d(emit: PtirEmit, op: Op, x: Value, f: Value) -> Value:
-    """The patches times the filter as a matrix; patches run over (kh, kw, c), as the filter's leading axes do."""
+    """The patches times the filter as a matrix; patches run over (kh, kw, c), as the filter's leading axes do. By one tap of 1
+    it is a pad."""
     window, strides = tensor_type(f).static_shape, op.attr("strides")
     padding = pads(tensor_type(x).static_shape, window, strides, op.attr("padding"))
+    if window == (1, 1, 1, 1) and tuple(strides) == (1, 1) and scalar_of(f) == 1:  # the way of Core v1 to make room
+        low, high = zip((0, 0), *padding, (0, 0), strict=True)
+        return emit.last("pad", x, low=low, high=high)
     patches = emit("extract_patches", x, window=window[:2], strides=strides, padding=padding)
     matrix = emit("reshape", f, new_shape=(prod(window[:3]), window[3]))
     return contraction(emit, patches, matrix, (3,), (0,))

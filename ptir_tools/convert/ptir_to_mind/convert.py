@@ -12,12 +12,14 @@ from typing import Any
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, filled
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
+from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Program, Value
 from ptir_tools.core.types import tensor
+from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
 
 
@@ -139,6 +141,8 @@ def dot_general(emit: MindEmit, op: Op, lhs: Any, rhs: Any) -> Value:
     left, right = ([i % len(s) for i in op.attr(f"contract_{side}")] for s, side in ((a, "lhs"), (b, "rhs")))
     if not batch and left == [len(a) - 1] and right == [0] and 1 in (len(a), len(b)) and max(len(a), len(b)) <= 2:
         return emit.last("Dot", x, y)
+    if not batch and (left, right, len(a), len(b)) == ([0], [0], 2, 1):
+        return emit.last("Dot", y, x)
     if not batch and left == [len(a) - 1] and right == [0] and len(b) == 2 and len(a) >= 2:
         return emit.last("MatMul", x, y)
     sides = (a, batch + left), (b, other_batch + right)
@@ -150,13 +154,6 @@ def dot_general(emit: MindEmit, op: Op, lhs: Any, rhs: Any) -> Value:
     if (*lead, rows, columns) == emit.shape:
         return emit.last("MatMul", x, y)
     return emit.last("Reshape", emit("MatMul", x, y), new_shape=emit.shape)
-
-
-def arranged(emit: MindEmit, x: Value, order: list[int], shape: tuple[int, ...]) -> Value:
-    """`x` with its axes in another order, then in another shape; nothing where nothing changes."""
-    if order != sorted(order):
-        x = emit("Transpose", x, permutation=tuple(order))
-    return x if tensor_type(x).shape == shape else emit("Reshape", x, new_shape=shape)
 
 
 RULES: dict[str, Rule] = {
@@ -178,4 +175,5 @@ RULES: dict[str, Rule] = {
     "take": take,
     "reduce_sum": reduce_sum,
     "dot_general": dot_general,
+    **ROOM,
 }

@@ -22,8 +22,6 @@ HELP: dict[str, str] = {
     "layer_norm": "`ptir opt -p decompose` makes it smaller ops, and --lossy translates their rsqrt",
     "tanh": "of the functions of floats, Core v1 has Exp, Log and Relu",
     "erf": "of the functions of floats, Core v1 has Exp, Log and Relu",
-    "concat": "Core v1 makes no tensor larger but by broadcasting",
-    "pad": "Core v1 makes no tensor larger but by broadcasting",
     "gather": "Gather of Core v1 indexes the first axis alone, as take does",
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,

@@ -38,8 +38,11 @@ def relu(op: Op, options: Options) -> Match | None:
 
 
 def mean(op: Op, options: Options) -> Match | None:
-    """A sum divided by the number of its terms is Mean; a reshape between the two follows it, unless it only keeps the axes."""
+    """A sum divided by the number of its terms, or times the reciprocal if that is exact, is Mean; a reshape between the two
+    follows it, unless it only keeps the axes."""
     total, count = op.operands
+    if op.defn.short == "mul" and splat_of(total) is not None:
+        total, count = count, total
     view = defined_by(total, "reshape")
     reduce = defined_by(view.operands[0] if view else total, "reduce_sum")
     if reduce is None:
@@ -49,7 +52,9 @@ def mean(op: Op, options: Options) -> Match | None:
     if not t.is_static or (t.rank and not named["axes"]) or {named["accum_dtype"], named["out_dtype"]} - {None, t.dtype}:
         return None
     axes = {a % t.rank for a in named["axes"]}
-    if not (n := prod(t.static_shape[a] for a in axes)) or splat_of(count) != n:
+    n = prod(t.static_shape[a] for a in axes)
+    exact = op.defn.short == "div" or (t.dtype.is_float and n & (n - 1) == 0)
+    if not n or not exact or splat_of(count) != (n if op.defn.short == "div" else 1 / n):
         return None
     shape = type_of(op.result).shape
     keeps = bool(named["keepdims"] or (view and shape == tuple(1 if i in axes else d for i, d in enumerate(t.shape))))
@@ -57,6 +62,15 @@ def mean(op: Op, options: Options) -> Match | None:
     if view is None or keeps:
         return Match((x,), lambda emit, op, x: emit.last("Mean", emit.value(x), **attrs))
     return Match((x,), lambda emit, op, x: emit.last("Reshape", emit("Mean", emit.value(x), **attrs), new_shape=shape))
+
+
+def index(op: Op, options: Options) -> Match | None:
+    """A window of one element as a scalar is Index."""
+    window = defined_by(op.operands[0], "slice")
+    if window is None or type_of(op.result).rank or not type_of(window.operands[0]).rank:
+        return None
+    at = window.attr("starts")
+    return Match((window.operands[0],), lambda emit, op, x: emit.last("Index", emit.value(x), indices=at))
 
 
 def strided_slice(op: Op, options: Options) -> Match | None:
@@ -202,9 +216,10 @@ def maximum(op: Op, options: Options) -> Match | None:
 PATTERNS: dict[str, tuple[Pattern, ...]] = {
     "select": (relu,),
     "cast": (exp2,),
-    "reshape": (strided_slice,),
+    "reshape": (index, strided_slice),
     "dot_general": (conv2d,),
     "div": (mean, division),
+    "mul": (mean,),
     "maximum": (maximum,),
     "abs": (_lossy(_abs, "NaN becomes 0"),),
     "reciprocal": (_lossy(_reciprocal, "through Log: positive numbers only, and rounded"),),

@@ -12,15 +12,19 @@ from typing import Any
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
+from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value, clone
 from ptir_tools.core.types import Dim, Shape
+from ptir_tools.dialects.ptir.rewrites.contractions import RAISING
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols
+from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.patterns import Effect
 
 CONST_POOL = "const_pool"  # the storage of INPUTs that stand for constants
 
@@ -29,7 +33,12 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     """The PTIR program that computes what `program`, which verifies, does; None after reporting what it cannot."""
     before = diagnostics.errors
     program = _with_dims(program, diagnostics)
-    return None if diagnostics.errors > before else GraphEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
+    if diagnostics.errors > before:
+        return None
+    made = GraphEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
+    if made is not None:
+        PassContext().apply(made, RAISING, effect=Effect.ORDER, enable_constant_fold=False)
+    return made
 
 
 class GraphEmit(PtirEmit):
@@ -224,4 +233,4 @@ RULES: dict[str, Rule] = {
     "SHRINK": shrink, "FLIP": flip, "VIEW": general_view, "POOL": pool,
 }  # fmt: skip
 
-PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,)}
+PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), **WINDOWS}

@@ -12,7 +12,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, threads, vectors
+from ptir_tools.engines.native import attention, blocks, moves, products, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
@@ -58,14 +58,14 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
-    packed = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
+    packs = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
     few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
-    if not exact or (few and not packed):
+    if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
-    if packed:
-        right = shop.kept((op, "packed"), lambda: _packed(ins[1].transpose([*other_contract, *columns]).reshape(depth, width)))
+    if packs:
+        right = products.packed(op, ins[1].transpose([*other_contract, *columns]), depth, shop, steps)
     else:
         right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
@@ -90,14 +90,6 @@ def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step
     return [*steps, *threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)]
 
 
-def _packed(right: Array) -> Array:
-    """A right operand, of any dtype that f32 holds, in the order in which the kernel reads it."""
-    depth, width = right.shape
-    out = np.empty(-(-width // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * depth, np.float32)
-    kernels().pack(out, right.astype(np.float32, copy=False))
-    return out
-
-
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
     """A stack of f32 products, cut for the threads."""
     return [(kernels().gemm, (*piece, shop.scratch((kernels().GEMM_SCRATCH,), F32))) for piece in _cut(out, left, right, shop)]
@@ -115,16 +107,22 @@ def _cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Ar
 _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _dot}
 
 
+# By the form of the NumPy engine's step.
+_FORMS: dict[str, Builder] = {"window": windows.pooled}
+
+
 def _builder(op: Op) -> Builder:
-    return _BUILDERS.get(clusters.role(op)) or numpy_engine.builder(op)
+    form = op.defn.inplace.form if op.defn.inplace is not None else ""
+    return _BUILDERS.get(clusters.role(op)) or _FORMS.get(form) or numpy_engine.builder(op)
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
-    return attention.joined(block, clusters.partition(block))
+    return products.joined(block, attention.joined(block, clusters.partition(block)))
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    make = blocks.assemble if clusters.role(ops[0]) == "product" else assemble
+    contractions = sum(clusters.role(op) == "product" for op in ops)
+    make = (assemble, products.assemble, blocks.assemble)[contractions]
     return make(ops, data, outs, shop)
 
 

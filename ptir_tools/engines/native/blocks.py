@@ -15,7 +15,7 @@ from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.causal import LANES, causal
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
-from ptir_tools.engines.native.tiles import bits, register_kinds
+from ptir_tools.engines.native.tiles import bits, in_turn, register_kinds
 from ptir_tools.engines.numpy.linalg import axes_of, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
@@ -52,7 +52,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     for w in range(workers):
         made = blocks.room(rows, shop)
         chain = [step for b, s in places[w::workers] for step in blocks.steps(b, s, left, right, value, out, made, finite)]
-        chains.append((_in_turn, (chain,)))
+        chains.append((in_turn, (chain,)))
     return [*steps, *threads.together(chains, workers)]
 
 
@@ -66,11 +66,11 @@ def _narrowed(
 ) -> None:
     """The steps of a block without the columns that weigh nothing; all of it where they might."""
     if finite[b]:
-        _in_turn(narrow)
+        in_turn(narrow)
         if (top >= least).all():
             last[0](*last[1])
             return
-    _in_turn(whole)
+    in_turn(whole)
 
 
 def _after_reshapes(ops: Sequence[Op]) -> int:
@@ -86,11 +86,6 @@ def _operands(op: Op, x: Array, y: Array, shop: Workshop, steps: list[Step]) -> 
 def _right(op: Op, y: Array, shop: Workshop, steps: list[Step]) -> Array:
     *_, batch, columns, contract = axes_of(op)
     return stack(y, (batch, contract, columns), 0, shop, F32, steps)
-
-
-def _in_turn(steps: Sequence[Step]) -> None:
-    for function, arguments in steps:
-        function(*arguments)
 
 
 class _Blocks:

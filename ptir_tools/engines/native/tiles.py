@@ -32,7 +32,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     if columns == 1 and not cluster.reduces:
         rows, columns = 1, rows
     steps: list[Step] = []
-    arrays = [_matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
+    arrays = [matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
     arrays += [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, kinds = lowered(cluster, list(outs), register_kinds(cluster, arrays, list(outs)))
     return [*steps, *_run(code, kinds, arrays, len(cluster.inputs), (rows, columns), cluster.reduces, shop)]
@@ -87,7 +87,7 @@ def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers
     return [[a[s] for a in arrays] for s in threads.cuts(rows, chunks)]
 
 
-def _matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]) -> Array:
+def matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]) -> Array:
     """`x` as [rows, columns], or [rows, 1] when its elements are one per row; copied only when it has no such strides."""
     width = 1 if x.size == rows else columns
     try:
@@ -102,3 +102,9 @@ def _matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step]
 def bits(x: Array) -> Array:
     """`x` as kernels take it: bf16, which has no buffers, as its bits."""
     return x.view(np.uint16) if x.dtype == numpy_dtype(BF16) else x
+
+
+def in_turn(steps: Sequence[Step]) -> None:
+    """Run steps one after the other."""
+    for function, arguments in steps:
+        function(*arguments)

@@ -1,8 +1,24 @@
 """One function per ONNX operator, in files by what they do."""
 
-from ptir_tools.bridges.onnx.ops import elementwise, index, matrix, normalize, reduce, shape, window
+from ptir_tools.bridges.onnx.ops import (
+    control,
+    elementwise,
+    index,
+    matrix,
+    normalize,
+    quantize,
+    recurrent,
+    reduce,
+    resize,
+    shape,
+    signal,
+    training,
+    window,
+)
+
+FILES = (control, elementwise, index, matrix, normalize, quantize, recurrent, reduce, resize, shape, signal, training, window)
 
 
 def load() -> None:
-    """Importing this package fills the table."""
-    assert all((elementwise, index, matrix, normalize, reduce, shape, window))
+    """Fill the table: importing the files does it."""
+    assert FILES

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
-from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI64, DType
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, UI64, DType
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import OPS
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ Map = Callable[[Tensor], Tensor]
 # Operators that are one op of PTIR on operands broadcast to one shape.
 DIRECT = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
-    "Atanh": "atanh", "BitwiseAnd": "and", "BitwiseNot": "not", "BitwiseOr": "or", "BitwiseXor": "xor", "Ceil": "ceil",
+    "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor", "Ceil": "ceil",
     "Cos": "cos", "Cosh": "cosh", "Div": "div", "Equal": "compare_eq", "Erf": "erf", "Exp": "exp", "Floor": "floor",
     "Greater": "compare_gt", "GreaterOrEqual": "compare_ge", "Less": "compare_lt", "LessOrEqual": "compare_le", "Log": "log",
     "Mul": "mul", "Neg": "neg", "Reciprocal": "reciprocal", "Round": "round_even", "Sign": "sign", "Sin": "sin",
@@ -54,11 +54,6 @@ def boolean(node: Node) -> Tensor:
     return logical(node.op.lower(), *together(node[0], node[1]))
 
 
-def inverted(x: Tensor) -> Tensor:
-    """The other flag."""
-    return x.select(False, True) if x.rank else x.block.op("compare_eq", x, x.block.constant(False))
-
-
 @handles("Not")
 def invert(node: Node) -> Tensor:
     """The other flag."""
@@ -72,8 +67,6 @@ def flags(node: Node, x: Tensor, value: bool) -> Tensor:
 
 def _sqrt(x: Tensor) -> Tensor:
     """The square root: `x * rsqrt(x)` would be NaN at zero and infinity."""
-    if "ptir.sqrt" in OPS:
-        return x.block.op("sqrt", x)
     special = (x.block.op("compare_eq", x, 0), x.block.op("compare_eq", x, math.inf))
     return special[0].select(x, special[1].select(x, x * x.rsqrt()))
 
@@ -143,35 +136,24 @@ _POWERS: dict[float, Map] = {
 @handles("Mod")
 def modulo(node: Node) -> Tensor:
     """The remainder: with the sign of the divisor, with `fmod` with that of `x`."""
-    x, y = together(node[0], node[1])
-    if x.dtype.is_float or node.attr("fmod"):
-        rest = node.call("remainder", x, y)  # of a division toward zero
-        if node.attr("fmod"):
-            return rest
-    elif "ptir.remainder" in OPS:
-        rest = node.call("remainder", x, y)
-    else:
-        rest = x - (x / y) * y
-    if not x.dtype.is_signed and x.dtype.is_integer:
-        return rest
-    block = node.block
-    other = block.op("compare_ne", block.op("compare_lt", rest, 0), block.op("compare_lt", y, 0))
-    turn = logical("and", other, block.op("compare_ne", rest, 0))
-    return turn.select(rest + y, rest)
+    return node.call("rem" if node.attr("fmod") else "mod", *together(node[0], node[1]))
 
 
 @handles("BitShift")
 def shift(node: Node) -> Tensor:
-    """Bits moved left or right; unsigned."""
+    """Bits moved left or right; the sign of a signed integer stays."""
     x, y = together(node[0], node[1])
-    return node.call("shift_left" if node.attr("direction") == "LEFT" else "shift_right_logical", x, y)
+    right = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
+    return node.call("shift_left" if node.attr("direction") == "LEFT" else right, x, y)
 
 
 @handles("BitCast")
 def bitcast(node: Node) -> Tensor:
     """The bits as another dtype of the same size."""
     target = dtype_of(node.attr("to"))
-    if target.bits != node[0].dtype.bits or I1 in (target, node[0].dtype):
+    if I1 in (target, node[0].dtype) and 8 in (target.bits, node[0].dtype.bits):
+        return node[0].cast(UI8).bitcast(target) if target is not I1 else node[0].bitcast(UI8).cast(I1)
+    if target.bits != node[0].dtype.bits:
         raise refused(f"BitCast of {node[0].dtype} to {target} changes the size of an element")
     return node.call("bitcast", node[0], dtype=target)
 
@@ -205,8 +187,7 @@ def sigmoid(x: Tensor) -> Tensor:
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)), which does not overflow."""
     e = (-x.block.op("abs", x)).exp()
-    rest = x.block.op("log1p", e) if "ptir.log1p" in OPS else (e + 1.0).log()
-    return x.block.op("maximum", x, 0.0) + rest
+    return x.block.op("maximum", x, 0.0) + e.log1p()
 
 
 def relu(x: Tensor) -> Tensor:
@@ -215,8 +196,8 @@ def relu(x: Tensor) -> Tensor:
 
 
 def expm1(x: Tensor) -> Tensor:
-    """exp(x) - 1, exact for small `x` where PTIR has the op."""
-    return x.block.op("expm1", x) if "ptir.expm1" in OPS else x.exp() - 1.0
+    """exp(x) - 1, exact for small `x`."""
+    return x.expm1()
 
 
 def positive(x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
@@ -318,42 +299,30 @@ def cast(node: Node) -> Tensor:
 
 def converted(x: Tensor, target: DType, saturate: bool = True) -> Tensor:
     """`x` as ONNX casts it: integers wrap, floats to 4-bit integers wrap, floats to fp8 saturate when asked."""
-    source, block = x.dtype, x.block
+    source = x.dtype
     if source is target:
         return x
     if target.is_float and target.bits == 8:
         return _to_fp8(x, target, saturate)
-    if target.is_integer and target.bits < 64:
+    if target.is_integer:
+        if source.is_integer and source.bits == target.bits > 4:
+            return x.bitcast(target)
         if source.is_integer and not (target.min <= source.min and source.max <= target.max):
-            return wrapped(x, target)
+            return wrapped(x, target) if source.bits >= target.bits else wrapped(x.cast(SI64), target)
         if source.is_float and target.bits == 4:
             return wrapped(x.cast(SI32), target)
-    if source.is_integer and target.is_integer and source.bits == 64 and target.bits == 64:
-        return block.op("bitcast", x, dtype=target) if "ptir.bitcast" in OPS else _wrapped64(x, target)
     return x.cast(target)
 
 
 def wrapped(x: Tensor, target: DType) -> Tensor:
     """An integer tensor as a narrower integer dtype, modulo its number of values."""
-    if x.dtype.bits <= 32 and x.dtype.is_signed:
-        x = x.cast(SI64)
-    elif x.dtype.bits <= 32:
-        x = x.cast(SI64)
-    if x.dtype is UI64:
-        size = 1 << target.bits
-        low = x - (x / size) * size  # 0 ≤ low < size
-        wide = low.cast(SI64)
-    else:
-        size = 1 << target.bits
-        rest = x - (x / size) * size
-        wide = x.block.op("compare_lt", rest, 0).select(rest + size, rest)
-    if target.is_signed:
-        wide = x.block.op("compare_gt", wide, target.max).select(wide - size, wide)
-    return wide.cast(target)
+    half, size = 1 << (target.bits - 1), 1 << target.bits
+    low = x.block.op("bitwise_and", x, _mask(x, size - 1)).cast(SI64)  # 0 ≤ low < size
+    return (x.block.op("compare_ge", low, half).select(low - size, low) if target.is_signed else low).cast(target)
 
 
-def _wrapped64(x: Tensor, target: DType) -> Tensor:
-    raise refused(f"PTIR has no `bitcast`, with which {x.dtype} becomes {target}")
+def _mask(x: Tensor, bits: int) -> Tensor:
+    return x.block.full(bits if bits <= x.dtype.max else bits - (1 << x.dtype.bits), x)
 
 
 def _to_fp8(x: Tensor, target: DType, saturate: bool) -> Tensor:

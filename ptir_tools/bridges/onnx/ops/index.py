@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.onnx.ops.shape import expanded
+from ptir_tools.bridges.onnx.ops.shape import along, expanded
 from ptir_tools.bridges.onnx.table import Datum, Node, axis, handles, refused, refuses, stretched, together
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.lazy import lazy
@@ -18,7 +18,7 @@ else:
     np = lazy("numpy")
 
 _DATA = "the extent of the result depends on data"
-refuses(_DATA, "NonZero", "Unique", "Compress", "NonMaxSuppression")
+refuses(_DATA, "NonZero", "Unique", "NonMaxSuppression")
 _STRINGS = "PTIR has no strings"
 refuses(_STRINGS, "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder")
 refuses(_STRINGS, "LabelEncoder", "CategoryMapper", domain="ai.onnx.ml")
@@ -156,6 +156,27 @@ def scatter_nd(node: Node) -> Tensor:
     column = places.reshape([-1, 1])
     each = stretched(column * length, (column.shape[0], length)) + node.iota([column.shape[0], length], SI64, 1)
     return scattered(node, x, each, updates)
+
+
+@handles("Compress")
+def compress(node: Node) -> Tensor:
+    """What flags that are known choose."""
+    x, chosen = node[0], np.flatnonzero(node.known(1))
+    if node.attr("axis") is None:
+        return along(x.reshape([-1]), 0, chosen)
+    return along(x, axis(node.attr("axis"), x.rank), chosen)
+
+
+@handles("TensorScatter")
+def tensor_scatter(node: Node) -> Tensor:
+    """A cache, written from an index per sequence on."""
+    x, updates, a = node[0], node[1], axis(node.attr("axis", -2), node[0].rank)
+    at = node.iota(updates.shape, SI64, a)
+    if node.has(2):
+        at = at + stretched(node[2].cast(SI64).reshape([-1, *[1] * (x.rank - 1)]), at.shape)
+    if node.attr("mode", "linear") == "circular":
+        at = at.mod(node.block.full(x.shape[a], at))
+    return x.scatter_reduce(at, updates, axis=a, reduce="replace")
 
 
 @handles("OneHot")

@@ -285,7 +285,7 @@ def padded(node: Node) -> Tensor:
         lows[a], highs[a] = max(pads[k], 0), max(pads[k + len(axes)], 0)
     datum = node.datum(2)
     if isinstance(datum, Tensor):
-        mask = node.block.full(True, x).pad(lows, highs, pad_value=False)
+        mask = node.constant(True).broadcast_to(x.shape).pad(lows, highs, pad_value=False)
         moved = x.pad(lows, highs, pad_value=False if x.dtype is I1 else 0)
         return mask.select(moved, datum.reshape([]).broadcast_to(moved.shape))
     value = node.attrs.get("value", 0) if datum is None else datum.reshape(()).item() if datum.dtype.kind != "V" else float(datum)
@@ -371,7 +371,8 @@ def space_to_depth(node: Node) -> Tensor:
     """Pixels as channels."""
     x, b = node[0], node.attr("blocksize")
     n, c, h, w = x.shape
-    y = x.reshape([n, c, h // b, b, w // b, b]).transpose([0, 3, 5, 1, 2, 4])
+    order = [0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    y = x.reshape([n, c, h // b, b, w // b, b]).transpose(order)
     return y.reshape([n, c * b**2, h // b, w // b])
 
 
@@ -395,10 +396,12 @@ def dropout(node: Node) -> list[Tensor]:
     x = node[0]
     training = node.datum(2)
     ratio = node.datum(1)
-    if isinstance(training, Tensor) or (training is not None and bool(training.reshape(()))):
-        if isinstance(ratio, Tensor) or ratio is None or float(ratio.reshape(())) != 0:
+    training = node.known(2) if isinstance(training, Tensor) else training
+    if training is not None and bool(training.reshape(())):
+        ratio = node.known(1) if isinstance(ratio, Tensor) else ratio
+        if ratio is None or float(ratio.reshape(())) != 0:
             raise refused("Dropout in training mode draws random numbers of its own")
-    return [x, node.block.full(True, x.block.op("compare_eq", x, x))] if node.wants(1) else [x]
+    return [x, node.constant(True).broadcast_to(x.shape)] if node.wants(1) else [x]
 
 
 assert F32

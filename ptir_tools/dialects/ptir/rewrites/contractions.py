@@ -1,17 +1,19 @@
-"""A product of repeated operands that is summed is a contraction: it need not be materialized.
+"""What dialects without contractions or concat write out, as one op: it need not be materialized.
 
-The product is then not rounded to its dtype before it is summed, which is why this is no canonicalization.
+The product of a contraction is not rounded to its dtype before it is summed, which is why this is no canonicalization.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.dialects.ptir.rewrites.dots import cast_of_accumulator
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
 
@@ -29,10 +31,14 @@ class Factor:
         return self.axes[axis] is not None
 
 
-def trace(x: Operand, ends: Container[Operand] = ()) -> Factor:
-    """`x` through broadcasts, transposes and reshapes that add or drop extents 1, up to one of `ends`."""
+def trace(x: Operand, ends: Container[Operand] = (), *, casts: bool = False) -> Factor:
+    """`x` through broadcasts, transposes and reshapes that add or drop extents 1, up to one of `ends`; with `casts` also
+    through casts that lose nothing."""
     factor = Factor(x, [None if d == 1 else i for i, d in enumerate(helpers.shape(x))])
     while isinstance(factor.source, Value) and factor.source not in ends and (op := factor.source.op) is not None:
+        if casts and op.defn.name == "ptir.cast" and helpers.lossless(helpers.dtype(op.operands[0]), helpers.dtype(op)):
+            factor = Factor(op.operands[0], factor.axes)
+            continue
         step = _STEPS.get(op.defn.name)
         back = step(op) if step is not None else None
         if back is None:
@@ -66,9 +72,33 @@ _STEPS = {"ptir.broadcast_to": _broadcast, "ptir.transpose": _transpose, "ptir.r
 def raise_contraction(op: OpView) -> bool:
     """`reduce_sum(mul(a, b))`, a or b repeated, is a `dot_general` of what they repeat."""
     product = _product(op)
-    if product is None:
+    return product is not None and _raised(op, product)
+
+
+@rewrites("ptir.reduce_sum", operands=["ptir.mul"], depth=4, effect=Effect.ORDER)
+def raise_wide_contraction(op: OpView) -> bool:
+    """The same where products have the dtype of the accumulator, so that only roundings of products are saved; and the inner
+    product of two vectors."""
+    product = op.defined_by(op.x, "mul")
+    if product is None or (op.accum_dtype or default_accum(helpers.dtype(op.x))) is not helpers.dtype(op.x):
         return False
-    left, right, scale = _factors(op, product)
+    left, right = (trace(x, casts=True) for x in product.root.operands)
+    if helpers.dtype(left.source) is not helpers.dtype(right.source) or not _same_kind(op, left.source):
+        left, right = map(trace, product.root.operands)
+    return _contracted(op, left, right, inner=True)
+
+
+def _same_kind(op: OpView, x: Operand) -> bool:
+    return helpers.floating(x) == helpers.floating(op.x) and helpers.integer(x) == helpers.integer(op.x)
+
+
+def _raised(op: OpView, product: Op) -> bool:
+    """Whether the sum of `product` became a contraction."""
+    return _contracted(op, *_factors(op, product))
+
+
+def _contracted(op: OpView, left: Factor, right: Factor, scale: Operand | None = None, *, inner: bool = False) -> bool:
+    """Whether the sum of a product became a contraction; `inner`: also where it has no free axes but is one of vectors."""
     summed = set(helpers.axes(op.axes, helpers.rank(op.x)))
     kept = [i for i in range(helpers.rank(op.x)) if i not in summed]
     extents = helpers.shape(op.x)
@@ -76,13 +106,15 @@ def raise_contraction(op: OpView) -> bool:
         return False
     contracted = [i for i in sorted(summed) if left.reads(i)]
     free = [i for i in kept if left.reads(i) != right.reads(i)]
-    if not contracted or not free or any(extents[i] != 1 and not left.reads(i) for i in summed):
+    if not contracted or any(extents[i] != 1 and not left.reads(i) for i in summed):
+        return False
+    if not free and not (inner and len(extents) == 1):
         return False
     if scale is not None and helpers.count(left.source) <= helpers.count(right.source):
         left = _scaled(op, left, scale)
     elif scale is not None:
         right = _scaled(op, right, scale)
-    if right.reads(free[0]):  # the result then has its axes in order more often
+    if free and right.reads(free[0]):  # the result then has its axes in order more often
         left, right = right, left
     return op.replace(_dot(op, left, right, contracted, kept))
 
@@ -128,24 +160,22 @@ def _squeezed(op: OpView, factor: Factor) -> tuple[Operand, list[int | None]]:
 
 def _dot(op: OpView, left: Factor, right: Factor, contracted: Sequence[int], kept: Sequence[int]) -> Operand:
     """The contraction, with its axes in the order and with the extents of the root's result."""
-    (lhs, at_left), (rhs, at_right) = _squeezed(op, left), _squeezed(op, right)
     batch = [i for i in kept if left.reads(i) and right.reads(i)]
-    dot = op.rw.build(
-        op.root,
-        "dot_general",
-        lhs,
-        rhs,
-        batch_lhs=_at(at_left, batch),
-        batch_rhs=_at(at_right, batch),
-        contract_lhs=_at(at_left, contracted),
-        contract_rhs=_at(at_right, contracted),
-        accum_dtype=op.accum_dtype or default_accum(helpers.dtype(op.x)),
-        out_dtype=helpers.dtype(op.root),
-    )
     order = batch
     for factor, other in ((left, right), (right, left)):
         order = order + sorted((i for i in kept if factor.reads(i) and not other.reads(i)), key=lambda i: factor.axes[i] or 0)
-    return _in_order(op, dot, order)
+
+    def dot(lhs: Operand, at_left: Sequence[int | None], rhs: Operand, at_right: Sequence[int | None]) -> Value:
+        numbers: dict[str, Any] = {"batch_lhs": _at(at_left, batch), "batch_rhs": _at(at_right, batch)}
+        numbers |= {"contract_lhs": _at(at_left, contracted), "contract_rhs": _at(at_right, contracted)}
+        accum = op.accum_dtype or default_accum(helpers.dtype(op.x))
+        return op.rw.build(op.root, "dot_general", lhs, rhs, **numbers, accum_dtype=accum, out_dtype=helpers.dtype(op.root))
+
+    both = *batch, *contracted
+    free = [d for f in (left, right) for a, d in enumerate(helpers.shape(f.source)) if a not in _at(f.axes, both)]
+    if order == sorted(order) and (*(helpers.shape(op.x)[i] for i in batch), *free) == helpers.shape(op.root):
+        return dot(left.source, left.axes, right.source, right.axes)  # extents 1 are where they are wanted
+    return _in_order(op, dot(*_squeezed(op, left), *_squeezed(op, right)), order)
 
 
 def _at(axes: Sequence[int | None], wanted: Sequence[int]) -> tuple[int, ...]:
@@ -168,3 +198,35 @@ def _in_order(op: OpView, dot: Value, order: Sequence[int]) -> Operand:
 
 
 CONTRACTIONS = PatternSet([raise_contraction]).freeze()
+
+
+@rewrites("ptir.add", operands=["ptir.pad"], effect=Effect.ZERO_SIGN)
+def sum_of_parts(op: OpView) -> bool:
+    """The sum of two pads by zeros to one shape, each of which has elements where the other has none, is a concat."""
+    first, second = op.defined_by(op.x, "pad"), op.defined_by(op.y, "pad")
+    if first is None or second is None or not helpers.static(op.x):
+        return False
+    if any(p.pad_value.value or not helpers.zeros(p.interior) for p in (first, second)):
+        return False
+    for a, b in ((first, second), (second, first)):
+        axes = [i for i, widths in enumerate(zip(a.low, a.high, b.low, b.high, strict=True)) if any(widths)]
+        if len(axes) != 1:
+            return False
+        (axis,) = axes
+        widths = a.low[axis], a.high[axis], b.low[axis], b.high[axis]
+        if widths == (0, helpers.shape(b.x)[axis], helpers.shape(a.x)[axis], 0):
+            return op.replace(op.rw.build(op.root, "concat", a.x, b.x, axis=axis))
+    return False
+
+
+@rewrites("ptir.cast", operands=["ptir.dot_general"])
+def narrowed_product(op: OpView) -> bool:
+    """A contraction that is cast to a narrower dtype has that as its own."""
+    product = op.defined_by(op.x, "dot_general")
+    if product is None or not helpers.lossless(helpers.dtype(op.root), helpers.dtype(op.x)):
+        return False
+    return cast_of_accumulator.function(op)
+
+
+RAISING = PatternSet([raise_wide_contraction, narrowed_product, sum_of_parts]).freeze()
+JOINS = PatternSet([sum_of_parts]).freeze()

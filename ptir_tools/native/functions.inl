@@ -1,20 +1,21 @@
-/* Elementary functions on eight floats at once, without branches. Coefficients are fits of this project; errors are at most 2
+/* Elementary functions on W floats at once, without branches. Coefficients are fits of this project; errors are at most 2
  * units in the last place for exp and log, 7 for tanh and erf. No sum is of two products, which a compiler may fuse in two ways:
  * every copy of a function gives the same bits. */
-#ifndef PTIR_FUNCTIONS_H
-#define PTIR_FUNCTIONS_H
-#include <math.h>
-#include "common.h"
-
-enum { WIDTH = 8 };
-typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
 
 enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* where the exponent begins; the bits of 1 */
 enum { MAGNITUDE = 0x7fffffff, QUIET = 0x400000 };
 
-PTIR_INLINE floats all(float x) { return (floats){x, x, x, x, x, x, x, x}; }
-PTIR_INLINE ints all_ints(int32_t x) { return (ints){x, x, x, x, x, x, x, x}; }
+PTIR_INLINE floats all(float x) { return x - (floats){0}; }
+
+/* The elements of a vector from element n on, in a ring. */
+#define FOUR_FROM(n) (n) % W, ((n) + 1) % W, ((n) + 2) % W, ((n) + 3) % W
+#if W == 4
+#define FROM(v, n) __builtin_shufflevector(v, v, FOUR_FROM(n))
+#elif W == 8
+#define FROM(v, n) __builtin_shufflevector(v, v, FOUR_FROM(n), FOUR_FROM(n + 4))
+#else
+#define FROM(v, n) __builtin_shufflevector(v, v, FOUR_FROM(n), FOUR_FROM(n + 4), FOUR_FROM(n + 8), FOUR_FROM(n + 12))
+#endif
 
 /* a where `mask` is set, b elsewhere. */
 PTIR_INLINE floats pick(ints mask, floats a, floats b) { return (floats)((mask & (ints)a) | (~mask & (ints)b)); }
@@ -23,9 +24,12 @@ PTIR_INLINE floats absolute(floats x) { return (floats)((ints)x & MAGNITUDE); }
 
 PTIR_INLINE int is_any(ints mask)
 {
-    mask |= __builtin_shufflevector(mask, mask, 4, 5, 6, 7, 4, 5, 6, 7);
-    mask |= __builtin_shufflevector(mask, mask, 2, 3, 2, 3, 2, 3, 2, 3);
-    return (mask | __builtin_shufflevector(mask, mask, 1, 1, 1, 1, 1, 1, 1, 1))[0];
+    if (W > 8)
+        mask |= FROM(mask, 8);
+    if (W > 4)
+        mask |= FROM(mask, 4);
+    mask |= FROM(mask, 2);
+    return (mask | FROM(mask, 1))[0];
 }
 
 /* 2 to the power n, for n in [-126, 127]. */
@@ -143,7 +147,7 @@ PTIR_INLINE floats quick_erf(floats x)
 
 PTIR_INLINE floats inverse_root(floats x)
 {
-    for (int i = 0; i < WIDTH; i++)
+    for (int i = 0; i < W; i++)
         x[i] = sqrtf(x[i]);
     return 1.0f / x;
 }
@@ -168,4 +172,3 @@ PTIR_INLINE floats nearest_f16(floats x)
 /* The larger and the smaller; NaN when either is NaN. */
 PTIR_INLINE floats larger(floats a, floats b) { return pick((a > b) | (a != a), a, b); }
 PTIR_INLINE floats smaller(floats a, floats b) { return pick((a < b) | (a != a), a, b); }
-#endif

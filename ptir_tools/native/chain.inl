@@ -1,14 +1,24 @@
 /* One row of a tile program. An accumulator of 64 floats stays in vector registers from one instruction to the next. */
-#include "chain.h"
-#include "functions.h"
-#include "quick.h"
 
-/* The accumulator is eight variables, so that it needs no memory. Of short rows the first two are computed. */
+/* The accumulator is LANES / W variables, so that it needs no memory. Of short rows those for the first SHORT floats are computed. */
+enum { SHORT = 16 };
+#if W == 4
+#define FIRST_OF(DO, value) DO(0, value) DO(1, value) DO(2, value) DO(3, value)
+#define REST_OF(DO, value)                                                                                             \
+    DO(4, value) DO(5, value) DO(6, value) DO(7, value) DO(8, value) DO(9, value)                                      \
+    DO(10, value) DO(11, value) DO(12, value) DO(13, value) DO(14, value) DO(15, value)
+#elif W == 8
+#define FIRST_OF(DO, value) DO(0, value) DO(1, value)
+#define REST_OF(DO, value) DO(2, value) DO(3, value) DO(4, value) DO(5, value) DO(6, value) DO(7, value)
+#else
+#define FIRST_OF(DO, value) DO(0, value)
+#define REST_OF(DO, value) DO(1, value) DO(2, value) DO(3, value)
+#endif
 #define ALL_OF(DO, value)                                                                                              \
     {                                                                                                                  \
-        DO(0, value) DO(1, value)                                                                                      \
-        if (n > 2 * WIDTH) {                                                                                           \
-            DO(2, value) DO(3, value) DO(4, value) DO(5, value) DO(6, value) DO(7, value)                              \
+        FIRST_OF(DO, value)                                                                                            \
+        if (n > SHORT) {                                                                                               \
+            REST_OF(DO, value)                                                                                         \
         }                                                                                                              \
     }
 #define EACH(value) ALL_OF(ONE_OF, value)
@@ -48,7 +58,7 @@
     }
 #define PAIR(k, value)                                                                                                 \
     {                                                                                                                  \
-        floats x = a##k, y = EIGHT(p, k);                                                                              \
+        floats x = a##k, y = VECTOR(p, k);                                                                              \
         (void)x;                                                                                                       \
         a##k = (value);                                                                                                \
     }
@@ -61,7 +71,7 @@
     }
 #define THREE(k, value)                                                                                                \
     {                                                                                                                  \
-        floats x = a##k, y = in->first.is_one ? all(*p) : EIGHT(p, k), z = in->second.is_one ? all(*q) : EIGHT(q, k);  \
+        floats x = a##k, y = in->first.is_one ? all(*p) : VECTOR(p, k), z = in->second.is_one ? all(*q) : VECTOR(q, k);  \
         a##k = (value);                                                                                                \
     }
 
@@ -69,8 +79,9 @@
 #define PUT(p)                                                                                                         \
     {                                                                                                                  \
         floats *to = (floats *)(p);                                                                                    \
-        to[0] = a0, to[1] = a1, to[2] = a2, to[3] = a3, to[4] = a4, to[5] = a5, to[6] = a6, to[7] = a7;                \
+        FIRST_OF(PUT_ONE, ) REST_OF(PUT_ONE, )                                                                         \
     }
+#define PUT_ONE(k, value) to[k] = a##k;
 
 /* Two halves, then what was there; beyond the row stands what changes nothing. */
 #define REDUCE(op)                                                                                                     \
@@ -80,30 +91,41 @@
             PUT(spare[1])                                                                                              \
             fill(spare[0], LANES, nothing(op));                                                                        \
             copy(spare[0], spare[1], n);                                                                               \
-            for (int i = 0; i < SUMS / WIDTH; i++)                                                                     \
-                s[i] = joined(op, s[i], joined(op, EIGHT(spare[0], i), EIGHT(spare[0] + SUMS, i)));                    \
+            for (int i = 0; i < SUMS / W; i++)                                                                         \
+                s[i] = joined(op, s[i], joined(op, VECTOR(spare[0], i), VECTOR(spare[0] + SUMS, i)));                    \
         } else {                                                                                                       \
-            s[0] = joined(op, s[0], joined(op, a0, a4));                                                               \
-            s[1] = joined(op, s[1], joined(op, a1, a5));                                                               \
-            s[2] = joined(op, s[2], joined(op, a2, a6));                                                               \
-            s[3] = joined(op, s[3], joined(op, a3, a7));                                                               \
+            HALVES_OF(SUM_HALVES, op)                                                                                  \
         }                                                                                                              \
         break;                                                                                                         \
     }
 
+#define SUM_HALVES(op, k, l) s[k] = joined(op, s[k], joined(op, a##k, a##l));
+#if W == 4
+#define HALVES_OF(DO, op)                                                                                              \
+    DO(op, 0, 8) DO(op, 1, 9) DO(op, 2, 10) DO(op, 3, 11) DO(op, 4, 12) DO(op, 5, 13) DO(op, 6, 14) DO(op, 7, 15)
+#elif W == 8
+#define HALVES_OF(DO, op) DO(op, 0, 4) DO(op, 1, 5) DO(op, 2, 6) DO(op, 3, 7)
+#else
+#define HALVES_OF(DO, op) DO(op, 0, 2) DO(op, 1, 3)
+#endif
+
 PTIR_INLINE void fill(float *to, size_t n, float x)
 {
 #pragma GCC unroll 8
-    for (size_t i = 0; i < n; i += WIDTH)
+    for (size_t i = 0; i < n; i += W)
         *(floats *)(to + i) = all(x);
 }
 
 /* Without a loop over single floats: compilers make library calls of those. */
 PTIR_INLINE void copy(float *to, const float *from, size_t n)
 {
-    for (; n >= WIDTH; n -= WIDTH, to += WIDTH, from += WIDTH)
-        *(floats *)to = EIGHT(from, 0);
-    if (n & 4) {
+    for (; n >= W; n -= W, to += W, from += W)
+        *(floats *)to = VECTOR(from, 0);
+    if (W > 8 && n & 8) {
+        __builtin_memcpy(to, from, 8 * sizeof *to);
+        to += 8, from += 8;
+    }
+    if (W > 4 && n & 4) {
         __builtin_memcpy(to, from, 4 * sizeof *to);
         to += 4, from += 4;
     }
@@ -119,7 +141,7 @@ PTIR_INLINE void copy(float *to, const float *from, size_t n)
 PTIR_INLINE const float *along(const ptir_operand *x, size_t at, size_t n, float *spare)
 {
     const float *p = x->at + (at & x->moves);
-    if (__builtin_expect(n == LANES || n == 2 * WIDTH || !x->moves, 1))
+    if (__builtin_expect(n == LANES || n == SHORT || !x->moves, 1))
         return p;
     copy(spare, p, n);
     return spare;
@@ -128,10 +150,18 @@ PTIR_INLINE const float *along(const ptir_operand *x, size_t at, size_t n, float
 /* What a reduction has found in its SUMS floats: one half with the other, until one is left. */
 PTIR_INLINE float reduced(unsigned op, const float *s)
 {
-    floats v = joined(op, joined(op, EIGHT(s, 0), EIGHT(s, 2)), joined(op, EIGHT(s, 1), EIGHT(s, 3)));
-    v = joined(op, v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7));
-    v = joined(op, v, __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3));
-    return joined(op, v, __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1))[0];
+    floats v[SUMS / W];
+    for (int i = 0; i < SUMS / W; i++)
+        v[i] = VECTOR(s, i);
+    for (int n = SUMS / W / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            v[i] = joined(op, v[i], v[i + n]);
+    if (W > 8)
+        v[0] = joined(op, v[0], FROM(v[0], 8));
+    if (W > 4)
+        v[0] = joined(op, v[0], FROM(v[0], 4));
+    v[0] = joined(op, v[0], FROM(v[0], 2));
+    return joined(op, v[0], FROM(v[0], 1))[0];
 }
 
 /* Before a row reductions have found nothing. */
@@ -159,7 +189,9 @@ PTIR_INLINE void finish(ptir_ready *code, size_t length)
 /* Columns [from, columns) of one row. */
 PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t columns, float (*spare)[LANES])
 {
-    floats a0 = {0}, a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0;
+#define BEGIN(k, value) floats a##k = {0};
+    FIRST_OF(BEGIN, ) REST_OF(BEGIN, )
+#undef BEGIN
     for (size_t at = from; at < columns; at += LANES) {
         size_t n = smallest(LANES, columns - at);
         for (const ptir_ready *in = code; in < code + length; in++)
@@ -206,7 +238,7 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
     }
 }
 
-CLONES void ptir_chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns)
+static void chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns)
 {
     float spare[2][LANES];
     fill(spare[0], LANES, 0.0f);

@@ -1,17 +1,15 @@
 /* Products of one row and a matrix, which is read once, where it is and as narrow as it is. */
-#include "functions.h"
 
-enum { STRIP = 2048, DEPTH = 8, ROWS = 4 }; /* columns in work, rows of the right operand at once; columns of a turned one */
+enum { STRIP = 2048, DEPTH = 8, COLUMNS = 4 }; /* columns in work, rows of the right operand at once; columns of a turned one */
 
-typedef uint16_t halves __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * W), aligned(2), may_alias));
 
-/* Eight elements from `p`[i] on, in f32. */
+/* W elements from `p`[i] on, in f32. */
 PTIR_INLINE floats widened(const char *p, size_t i, int kind)
 {
     if (kind == PTIR_FLOAT)
         return *(const floats *)(p + 4 * i);
-    halves low = *(const halves *)(p + 2 * i), none = {0};
-    ints u = (ints)__builtin_shufflevector(none, low, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15); /* shifted by 16 */
+    ints u = __builtin_convertvector(*(const halves *)(p + 2 * i), ints) << 16;
     if (kind == PTIR_BF16)
         return (floats)u;
     ints magnitude = (u & MAGNITUDE) >> 3, special = magnitude >= 0x0f800000;
@@ -23,9 +21,9 @@ PTIR_INLINE size_t bytes(int kind) { return kind == PTIR_FLOAT ? 4 : 2; }
 /* One element. */
 PTIR_INLINE float single(const char *p, size_t i, int kind)
 {
-    char eight[4 * WIDTH] = {0};
-    __builtin_memcpy(eight, p + bytes(kind) * i, bytes(kind));
-    return widened(eight, 0, kind)[0];
+    char alone[4 * W] = {0};
+    __builtin_memcpy(alone, p + bytes(kind) * i, bytes(kind));
+    return widened(alone, 0, kind)[0];
 }
 
 /* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j. */
@@ -35,7 +33,7 @@ PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t s
     size_t j = 0;
     for (size_t p = 0; p < depth; p++)
         factor[p] = all(x[p]);
-    for (; j + WIDTH <= n; j += WIDTH) {
+    for (; j + W <= n; j += W) {
         floats sum = *(floats *)(out + j);
         for (size_t p = 0; p < depth; p++)
             sum += factor[p] * widened(b + (ptrdiff_t)p * step, j, kind);
@@ -48,30 +46,33 @@ PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t s
 
 PTIR_INLINE float total(floats v)
 {
-    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);
-    v += __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);
+    if (W > 8)
+        v += FROM(v, 8);
+    if (W > 4)
+        v += FROM(v, 4);
+    v += FROM(v, 2);
     return v[0] + v[1];
 }
 
-/* out[j] = sum over p of x[p] * b[j][p] for ROWS columns j, of which those from `count` on are the last again and are left out; b is
+/* out[j] = sum over p of x[p] * b[j][p] for COLUMNS columns j, of which those from `count` on are the last again and are left out; b is
  * in order along p. */
 PTIR_INLINE void dots(float *out, const float *x, const char *b, ptrdiff_t step, size_t k, size_t count, int kind)
 {
-    const char *column[ROWS];
-    floats low[ROWS], high[ROWS];
-    float rest[ROWS];
+    const char *column[COLUMNS];
+    floats low[COLUMNS], high[COLUMNS];
+    float rest[COLUMNS];
     size_t p = 0;
-    for (size_t j = 0; j < ROWS; j++) {
+    for (size_t j = 0; j < COLUMNS; j++) {
         column[j] = b + (ptrdiff_t)smallest(j, count - 1) * step;
         low[j] = high[j] = all(rest[j] = 0.0f);
     }
-    for (; p + 2 * WIDTH <= k; p += 2 * WIDTH)
-        for (int j = 0; j < ROWS; j++) {
+    for (; p + 2 * W <= k; p += 2 * W)
+        for (int j = 0; j < COLUMNS; j++) {
             low[j] += *(const floats *)(x + p) * widened(column[j], p, kind);
-            high[j] += *(const floats *)(x + p + WIDTH) * widened(column[j], p + WIDTH, kind);
+            high[j] += *(const floats *)(x + p + W) * widened(column[j], p + W, kind);
         }
     for (; p < k; p++)
-        for (int j = 0; j < ROWS; j++)
+        for (int j = 0; j < COLUMNS; j++)
             rest[j] += x[p] * single(column[j], p, kind);
     for (size_t j = 0; j < count; j++)
         out[j] = total(low[j] + high[j]) + rest[j];
@@ -90,12 +91,12 @@ PTIR_INLINE void columns_of(float *out, const float *x, const ptir_narrow *b, co
         add_rows(out, x + p, data + (ptrdiff_t)p * down, down, k - p, n, kind);
         return;
     }
-    for (size_t j = 0; j < n; j += ROWS)
-        dots(out + j, x, data + (ptrdiff_t)j * right, right, k, smallest(ROWS, n - j), kind);
+    for (size_t j = 0; j < n; j += COLUMNS)
+        dots(out + j, x, data + (ptrdiff_t)j * right, right, k, smallest(COLUMNS, n - j), kind);
 }
 
 #define KIND(kind)                                                                                                     \
-    CLONES static void columns_##kind(float *out, const float *x, const ptir_narrow *b, const char *data, size_t n,    \
+    static void columns_##kind(float *out, const float *x, const ptir_narrow *b, const char *data, size_t n,    \
                                       size_t k, int turned)                                                            \
     {                                                                                                                  \
         columns_of(out, x, b, data, n, k, turned, PTIR_##kind);                                                        \
@@ -105,7 +106,7 @@ KIND(FLOAT)
 KIND(F16)
 KIND(BF16)
 
-void ptir_gemv(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch)
+static void gemv(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch)
 {
     int turned = c.columns != 1 || (c.rows == 1 && n == 1); /* one column of a turned matrix has no other stride */
     for (size_t i = 0; i < batch; i++, out += n, x += k)

@@ -1,11 +1,6 @@
 /* Phases that come often, as loops: what their instructions give one by one, to the bit, for whole blocks of a row. */
-#ifndef PTIR_QUICK_H
-#define PTIR_QUICK_H
-#include "chain.h"
-#include "functions.h"
-#include "phases.h"
 
-#define EIGHT(p, k) (*(const floats *)((p) + WIDTH * (k)))
+#define VECTOR(p, k) (*(const floats *)((p) + W * (k)))
 
 /* A product that no sum takes in: it is rounded. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
@@ -23,17 +18,17 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
     return op == PTIR_reduce_max ? larger(a, b) : smaller(a, b);
 }
 
-/* For every block of `columns`: `value` of eight floats at column i, and with `op` its reduction. */
+/* For every block of `columns`: `value` of a vector at column i, and with `op` its reduction. */
 #define BLOCKS(op, sums, value)                                                                                        \
     {                                                                                                                  \
-        floats *s = (floats *)(sums), s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];                                      \
-        for (size_t at = 0; at < columns; at += LANES) {                                                               \
-            HALVES(op, s0, at, value)                                                                                  \
-            HALVES(op, s1, at + WIDTH, value)                                                                          \
-            HALVES(op, s2, at + 2 * WIDTH, value)                                                                      \
-            HALVES(op, s3, at + 3 * WIDTH, value)                                                                      \
-        }                                                                                                              \
-        s[0] = s0, s[1] = s1, s[2] = s2, s[3] = s3;                                                                    \
+        floats *to = (floats *)(sums), s[SUMS / W];                                                                    \
+        for (int k = 0; k < SUMS / W; k++)                                                                             \
+            s[k] = to[k];                                                                                              \
+        for (size_t at = 0; at < columns; at += LANES)                                                                 \
+            for (int k = 0; k < SUMS / W; k++)                                                                         \
+                HALVES(op, s[k], at + k * W, value)                                                                    \
+        for (int k = 0; k < SUMS / W; k++)                                                                             \
+            to[k] = s[k];                                                                                              \
     }
 #define HALVES(op, s, first, value)                                                                                    \
     {                                                                                                                  \
@@ -44,45 +39,45 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
         s = joined(op, s, joined(op, low, high));                                                                      \
     }
 
-PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, EIGHT(x + i, 0))
+PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, VECTOR(x + i, 0))
 
 PTIR_INLINE floats square(floats x) { return ROUNDED(x * x); }
 PTIR_INLINE floats put(float *to, floats x) { return *(floats *)to = x; }
 
 PTIR_INLINE void quick_squares(float *sums, const float *x, size_t columns)
-    BLOCKS(PTIR_reduce_sum, sums, square(EIGHT(x + i, 0)))
+    BLOCKS(PTIR_reduce_sum, sums, square(VECTOR(x + i, 0)))
 
 PTIR_INLINE void quick_deviation(float *sums, float *out, const float *x, float y, size_t columns)
-    BLOCKS(PTIR_reduce_sum, sums, square(put(out + i, EIGHT(x + i, 0) - y)))
+    BLOCKS(PTIR_reduce_sum, sums, square(put(out + i, VECTOR(x + i, 0) - y)))
 
 /* Block by block: quick where all arguments are near 0, whole where one is not. */
 PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, size_t all_columns)
 {
     const size_t columns = LANES;
     for (size_t done = 0; done < all_columns; done += LANES, x += LANES, out += LANES) {
-        ints near = is_near(EIGHT(x, 0) - y);
-        for (size_t i = WIDTH; i < LANES; i += WIDTH)
-            near &= is_near(EIGHT(x + i, 0) - y);
+        ints near = is_near(VECTOR(x, 0) - y);
+        for (size_t i = W; i < LANES; i += W)
+            near &= is_near(VECTOR(x + i, 0) - y);
         if (is_any(~near))
-            BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(EIGHT(x + i, 0) - y)))
+            BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(VECTOR(x + i, 0) - y)))
         else
-            BLOCKS(PTIR_reduce_sum, sums, put(out + i, near_exp(EIGHT(x + i, 0) - y)))
+            BLOCKS(PTIR_reduce_sum, sums, put(out + i, near_exp(VECTOR(x + i, 0) - y)))
     }
 }
 
-/* Elementwise: `value` of x for every eight. */
+/* Elementwise: `value` of x for every vector. */
 #define EVERY(name, value, ...)                                                                                        \
     PTIR_INLINE void name(float *out, const float *from, size_t columns, __VA_ARGS__)                                  \
     {                                                                                                                  \
-        for (size_t i = 0; i < columns; i += WIDTH) {                                                                  \
-            floats x = EIGHT(from + i, 0);                                                                             \
+        for (size_t i = 0; i < columns; i += W) {                                                                  \
+            floats x = VECTOR(from + i, 0);                                                                             \
             put(out + i, value);                                                                                       \
         }                                                                                                              \
     }
 
 EVERY(quick_divided, x / r, float r)
-EVERY(quick_scaled, ROUNDED(x * r) * EIGHT(g + i, 0), float r, const float *g)
-EVERY(quick_scaled_shifted, ROUNDED(ROUNDED(x * r) * EIGHT(g + i, 0)) + EIGHT(c + i, 0), float r, const float *g, const float *c)
+EVERY(quick_scaled, ROUNDED(x * r) * VECTOR(g + i, 0), float r, const float *g)
+EVERY(quick_scaled_shifted, ROUNDED(ROUNDED(x * r) * VECTOR(g + i, 0)) + VECTOR(c + i, 0), float r, const float *g, const float *c)
 EVERY(quick_erf_gelu, ROUNDED(x * half) * (quick_erf(ROUNDED(x * k)) + one), float k, float one, float half)
 EVERY(quick_tanh_gelu,
       ROUNDED(x * half) * (quick_tanh(ROUNDED((ROUNDED(ROUNDED(square(x) * x) * c) + x) * k)) + one),
@@ -110,4 +105,3 @@ PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t columns)
         break;
     }
 }
-#endif

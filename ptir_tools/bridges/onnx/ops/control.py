@@ -1,0 +1,322 @@
+"""Control flow: subgraphs as regions, or in line where what decides is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.extents import Extent
+from ptir_tools.bridges.onnx.ops.elementwise import logical
+from ptir_tools.bridges.onnx.ops.shape import reversed_
+from ptir_tools.bridges.onnx.table import Datum, Node, axis, handles, refused
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dtypes import I1, SI64
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.bridges.onnx.importer import Scope
+else:
+    np = lazy("numpy")
+
+_UNROLLED = 64  # steps of a loop that are written out when a region cannot hold it
+
+
+class _Failed(Exception):
+    """A subgraph was refused; the diagnostics say why."""
+
+    def __init__(self, found: Diagnostics) -> None:
+        super().__init__()
+        self.found = found
+
+
+@contextmanager
+def _attempt(node: Node) -> Iterator[Diagnostics]:
+    """Diagnostics inside are kept apart; when there are errors, _Failed is raised and nothing was appended."""
+    importer = node.scope.importer
+    before, mine = importer.diagnostics, Diagnostics(importer.source)
+    importer.diagnostics = mine
+    try:
+        with node.block.whole():
+            try:
+                yield mine
+            except type(importer.poisoned):
+                raise _Failed(mine) from None
+            if mine.errors:
+                raise _Failed(mine)
+    finally:
+        importer.diagnostics = before
+
+
+def _report(node: Node, failed: _Failed) -> None:
+    """What was refused inside is what is refused."""
+    for diagnostic in failed.found:
+        node.scope.importer.diagnostics.add(diagnostic)
+    raise node.scope.importer.poisoned
+
+
+def _inline(scope: Scope, graph: Any, given: Sequence[Datum]) -> list[Datum]:
+    """The outputs of a subgraph whose nodes are appended in place. Poison inside is the caller's."""
+    importer = scope.importer
+    inner = importer.inner_scope(scope)
+    importer.initializers(graph, inner)
+    inner.values.update(zip((v.name for v in graph.input), given, strict=True))
+    importer.run(graph.node, inner)
+    return [inner.datum(v.name) for v in graph.output]
+
+
+class Region:
+    """A subgraph as a region: what it reads of the outside comes in after its own parameters."""
+
+    def __init__(self, node: Node, *graphs: Any) -> None:
+        self.node = node
+        names = {name: None for graph in graphs for name in node.scope.importer.captured(graph, node.scope)}
+        self.names = list(names)
+        self.tensors = [node.scope.values[name] for name in self.names]
+
+    def build(self, graph: Any, own: int, given: Callable[[Sequence[Tensor]], Sequence[Datum]]) -> Callable[..., list[Datum]]:
+        """A function of `own` parameters and of what is captured, which gives the outputs of `graph` as data of the region."""
+        importer = self.node.scope.importer
+
+        def built(*params: Tensor) -> list[Datum]:
+            inner = importer.region_scope(self.node.scope, params[0].block if params else self.node.block)
+            inner.values.update(zip(self.names, params[own : own + len(self.names)], strict=True))
+            importer.initializers(graph, inner)
+            inner.values.update(zip((v.name for v in graph.input), given(params[:own]), strict=True))
+            importer.run(graph.node, inner)
+            found = []
+            for v in graph.output:
+                found.append(inner.tensor(inner.datum(v.name)))
+            self.inner = inner
+            return found
+
+        return built
+
+
+@handles("If")
+def if_(node: Node) -> list[Datum]:
+    """One of two branches."""
+    pred = node.datum(0)
+    yes, no = node.attrs["then_branch"], node.attrs["else_branch"]
+    if not isinstance(pred, Tensor):
+        return _inline(node.scope, yes if bool(pred.reshape(())) else no, [])
+    region = Region(node, yes, no)
+    carried = region.tensors or [pred]  # a region of no parameters would have no block to be in
+    own = 0 if region.tensors else 1
+
+    def branch(graph: Any) -> Callable[..., Any]:
+        built = region.build(graph, own, lambda _: [])
+        return lambda *params: built(*params)
+
+    try:
+        with _attempt(node):
+            out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
+    except Violation as violation:
+        if violation.code == "RegionSignatureMismatch":
+            raise refused(f"the branches of If give different types: {violation.message}") from None
+        raise
+    except _Failed as failed:
+        _report(node, failed)
+    return _several(out, node.outputs)
+
+
+def _several(out: Tensor, count: int) -> list[Tensor]:
+    return [out] if count == 1 else [out[i] for i in range(count)]
+
+
+def _elements(out: Tensor, count: int) -> list[Tensor]:
+    return [out] if count == 1 else [out[i] for i in range(count)]
+
+
+@handles("Loop")
+def loop(node: Node) -> list[Datum]:
+    """A loop with a trip count, a condition, or both; the outputs of all steps are stacked."""
+    body = node.attrs["body"]
+    count, condition = node.datum(0), node.datum(1)
+    carries = [node.datum(i) for i in range(2, len(node))]
+    stacked = len(body.output) - 1 - len(carries)
+    known = condition is None or not isinstance(condition, Tensor)
+    if known and condition is not None and not bool(condition.reshape(())):
+        count = np.array(0)
+    if count is not None and not isinstance(count, Tensor) and known:
+        steps = count.reshape(-1)[0]
+        try:
+            return _counted(node, body, steps, stacked)
+        except _Failed as failed:
+            if isinstance(steps, Extent) or int(steps) > _UNROLLED:
+                _report(node, failed)
+        unrolled = _unrolled(node, body, int(steps), carries)
+        if unrolled is not None:
+            return unrolled
+    if stacked:
+        for i in (0, 1):
+            if isinstance(node.datum(i), Tensor):
+                node.known(i)
+        raise refused("the number of steps of a Loop with stacked outputs depends on data")
+    return _while(node, body, count, condition)
+
+
+def _counted(node: Node, body: Any, steps: Any, stacked: int) -> list[Tensor]:
+    """A loop of so many steps as a `scan` over their numbers. Raises _Failed when its condition may end it."""
+    carries = [node[i] for i in range(2, len(node))]
+    region = Region(node, body)
+    extent = steps.dim if isinstance(steps, Extent) else max(int(steps), 0)
+    carried = [*carries, *region.tensors]
+
+    with _attempt(node) as found:
+        numbers = node.iota([extent], SI64, 0)
+
+        def step(*params: Tensor) -> list[Any]:
+            held, at = params[:-1], params[-1]
+            own = (*held[: len(carries)], at)
+            built = region.build(body, len(own), lambda xs: [xs[-1], np.array(True), *xs[:-1]])
+            out = built(*own, *held[len(carries) :])
+            ends = region.inner.values.get(body.output[0].name)
+            if isinstance(ends, Tensor) or not bool(np.asarray(ends).reshape(())):
+                found.error("UnsupportedOnnx", "the condition of the Loop is computed in its body", node.scope.importer.place.loc)
+            return [*out[1 : 1 + len(carries)], *held[len(carries) :], *out[1 + len(carries) :]]
+
+        try:
+            made = node.block.scan(carried, [numbers], step)
+        except Violation as violation:
+            found.violation(violation, node.scope.importer.place.loc)
+            raise _Failed(found) from None
+    elements = _elements(made, len(carried) + stacked)
+    return [*elements[: len(carries)], *elements[len(carried) :]]
+
+
+def _unrolled(node: Node, body: Any, steps: int, carries: list[Datum]) -> list[Datum] | None:
+    """A loop written out, step by step; None when its condition is not known."""
+    held, stacks = list(carries), [[] for _ in range(len(body.output) - 1 - len(carries))]  # type: list[Datum], list[list[Datum]]
+    on: Datum = np.array(True)
+    try:
+        with _attempt(node):
+            for k in range(steps):
+                out = _inline(node.scope, body, [np.array(k), on, *held])
+                on, held = out[0], out[1 : 1 + len(carries)]
+                for stack, x in zip(stacks, out[1 + len(carries) :], strict=True):
+                    stack.append(node.scope.tensor(x))
+                if isinstance(on, Tensor):
+                    return None
+                if not bool(np.asarray(on).reshape(())):
+                    break
+    except _Failed as failed:
+        _report(node, failed)
+    if any(not stack for stack in stacks):
+        raise refused("a Loop of no steps stacks nothing of a known type")
+    joined = [node.block.op("concat", [x.reshape([1, *x.shape]) for x in stack], 0) for stack in stacks]
+    return [*held, *joined]
+
+
+def _while(node: Node, body: Any, count: Datum, condition: Datum) -> list[Tensor]:
+    """A loop that a condition ends."""
+    block, scope = node.block, node.scope
+    region = Region(node, body)
+    at = block.constant(np.array(0, np.int64))
+    flag = block.constant(np.array(True)) if condition is None else scope.tensor(condition)
+    most = block.constant(np.array(np.iinfo(np.int64).max)) if count is None else scope.tensor(count)
+    assert flag is not None and most is not None
+    own = [at, most.reshape([]), flag.reshape([]), *(node[i] for i in range(2, len(node)))]
+    n = len(own)
+
+    def test(*params: Tensor) -> list[Tensor]:
+        inner = params[0].block
+        return [logical_and(inner.op("compare_lt", params[0], params[1]), params[2]), *params]
+
+    def step(*params: Tensor) -> list[Any]:
+        built = region.build(body, n, lambda xs: [xs[0], xs[2], *xs[3:]])
+        out = built(*params)
+        return [params[0] + 1, params[1], out[0].reshape([]), *out[1:], *params[n:]]
+
+    try:
+        with _attempt(node):
+            made = block.while_([*own, *region.tensors], test, step)
+    except Violation as violation:
+        if violation.code == "RegionSignatureMismatch":
+            raise refused(f"what a Loop carries changes its type: {violation.message}") from None
+        raise
+    except _Failed as failed:
+        _report(node, failed)
+    return [made[i] for i in range(3, n)]
+
+
+def logical_and(x: Tensor, y: Tensor) -> Tensor:
+    """Both flags."""
+    return logical("and", x, y) if x.rank else x.select(y, x)
+
+
+@handles("Scan")
+def scan(node: Node) -> list[Tensor]:
+    """The body over slices of the inputs, carrying values from step to step."""
+    if node.opset < 9:
+        return _scan_of_batches(node)
+    return _scanned(node, node.all(), {})
+
+
+def _scan_of_batches(node: Node) -> list[Tensor]:
+    """Before operator set 9, every operand has a batch in front, and each is scanned by itself."""
+    if node.has(0):
+        raise refused("Scan of operator set 8 with lengths of sequences")
+    xs = [node[i] for i in range(1, len(node))]
+    batch = xs[0].shape[0]
+    if not isinstance(batch, int):
+        raise refused(f"Scan of operator set 8 with the symbolic batch {batch}")
+    parts = []
+    for b in range(batch):
+        each = [x.slice([b] + [0] * (x.rank - 1), [1, *x.shape[1:]]).reshape(x.shape[1:]) for x in xs]
+        parts.append(_scanned(node, each, {"scan_input_directions": node.attrs.get("directions")}))
+    stacked = ([x.reshape([1, *x.shape]) for x in column] for column in zip(*parts, strict=True))
+    return [node.block.op("concat", column, 0) for column in stacked]
+
+
+def _scanned(node: Node, xs: list[Tensor], more: dict[str, Any]) -> list[Tensor]:
+    body, count = node.attrs["body"], node.attrs["num_scan_inputs"]
+    carries, inputs = xs[: len(xs) - count], xs[len(xs) - count :]
+    attrs = {**node.attrs, **more}
+    axes, turned = attrs.get("scan_input_axes") or [0] * count, attrs.get("scan_input_directions") or [0] * count
+    inputs = [_first(x, axis(a, x.rank), bool(t)) for x, a, t in zip(inputs, axes, turned, strict=True)]
+    region = Region(node, body)
+    carried = [*carries, *region.tensors]
+
+    def step(*params: Tensor) -> list[Any]:
+        held, slices = params[: len(carried)], params[len(carried) :]
+        own = (*held[: len(carries)], *slices)
+        built = region.build(body, len(own), lambda ps: list(ps))
+        out = built(*own, *held[len(carries) :])
+        return [*out[: len(carries)], *held[len(carries) :], *out[len(carries) :]]
+
+    try:
+        with _attempt(node):
+            made = node.block.scan(carried, inputs, step)
+    except Violation as violation:
+        if violation.code == "RegionSignatureMismatch":
+            raise refused(f"what a Scan carries changes its type: {violation.message}") from None
+        raise
+    except _Failed as failed:
+        _report(node, failed)
+    outputs = len(body.output) - len(carries)
+    elements = _elements(made, len(carried) + outputs)
+    stacks = elements[len(carried) :]
+    out_axes, out_turned = attrs.get("scan_output_axes") or [0] * outputs, attrs.get("scan_output_directions") or [0] * outputs
+    moved = [_placed(x, axis(a, x.rank), bool(t)) for x, a, t in zip(stacks, out_axes, out_turned, strict=True)]
+    return [*elements[: len(carries)], *moved]
+
+
+def _first(x: Tensor, a: int, turned: bool) -> Tensor:
+    y = x if a == 0 else x.transpose([a, *(i for i in range(x.rank) if i != a)])
+    return reversed_(y, 0) if turned else y
+
+
+def _placed(x: Tensor, a: int, turned: bool) -> Tensor:
+    y = reversed_(x, 0) if turned else x
+    if a == 0:
+        return y
+    order = list(range(1, x.rank))
+    order.insert(a, 0)
+    return y.transpose(order)
+
+
+assert I1

@@ -1,0 +1,117 @@
+"""Quantized operators: a scale and zero point per tensor, per index of an axis, or per block of it."""
+
+from __future__ import annotations
+
+from ptir_tools.bridges.onnx.ops.elementwise import bounded, converted
+from ptir_tools.bridges.onnx.ops.matrix import matmul
+from ptir_tools.bridges.onnx.ops.shape import cut, expanded
+from ptir_tools.bridges.onnx.ops.window import Window, channels_first, convolved
+from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched, wide
+from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
+from ptir_tools.core.types import Dim
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+_RANGE = float(1 << 24)  # rounded quotients beyond it are saturated by every quantized dtype
+
+
+def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
+    """A scale or zero point with the shape of `x`: the tensor's, one per index of axis `a`, or one per `block` of indices."""
+    if v.rank == 0 or v.shape == (1,):
+        return stretched(v.reshape([]), x.shape)
+    if v.rank == 1 and not block:
+        return stretched(v.reshape([v.shape[0] if i == a else 1 for i in range(x.rank)]), x.shape)
+    count = v.shape[a]
+    assert isinstance(count, int)
+    each: list[Dim] = [d for i, d in enumerate(v.shape) for d in ([count, block] if i == a else [d])]
+    whole = stretched(expanded(v, [a + 1]), tuple(each)).reshape([count * block if i == a else d for i, d in enumerate(v.shape)])
+    return cut(whole, a, 0, x.shape[a])
+
+
+def rounded(x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
+    """Floats rounded to the nearest (ties to even), moved by the zero point, saturated; NaN is 0."""
+    whole = bounded(x.block.op("round_even", x), -_RANGE, _RANGE).cast(SI32)
+    if zero is not None:
+        whole = whole + zero
+    low, high = max(target.min, SI32.min), min(target.max, SI32.max)
+    return x.block.op("minimum", x.block.op("maximum", whole, low), high).cast(target)
+
+
+@handles("QuantizeLinear")
+def quantize(node: Node) -> Tensor:
+    """`saturate(round(x / scale) + zero)`."""
+    x, scale = node[0], node[1]
+    a = axis(node.attr("axis", 1), max(x.rank, 2)) if x.rank else 0
+    block = node.attr("block_size", 0)
+    target = node[2].dtype if node.has(2) else node.dtype("output_dtype", UI8)
+    precision = node.dtype("precision", scale.dtype)
+    x = x.cast(precision) if x.dtype is not precision else x
+    scale = scale.cast(precision) if scale.dtype is not precision else scale
+    quotient = x / spread(scale, x, a, block)
+    if target.is_float:
+        return converted(quotient, target, bool(node.attr("saturate", 1)))
+    zero = spread(node[2].cast(SI32), x, a, block) if node.has(2) else None
+    return rounded(wide(quotient), zero, target)
+
+
+@handles("DequantizeLinear")
+def dequantize(node: Node) -> Tensor:
+    """`(x - zero) * scale`."""
+    x, scale = node[0], node[1]
+    a = axis(node.attr("axis", 1), max(x.rank, 2)) if x.rank else 0
+    block = node.attr("block_size", 0)
+    target = node.dtype("output_dtype", scale.dtype)
+    number = x.cast(F32) if x.dtype is not F32 else x
+    if node.has(2) and not x.dtype.is_float:
+        number = number - spread(node[2].cast(F32), x, a, block)
+    wide_scale = scale.cast(F32) if scale.dtype in NARROW else scale
+    if wide_scale.dtype is not F32:
+        number = number.cast(wide_scale.dtype)
+    out = number * spread(wide_scale, x, a, block)
+    return out if out.dtype is target else out.cast(target)
+
+
+def _centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
+    whole = x.cast(SI32)
+    if zero is None:
+        return whole
+    z = zero.cast(SI32)
+    return whole - stretched(z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else _scalar(z), whole.shape)
+
+
+def _scalar(z: Tensor) -> Tensor:
+    return z.reshape([]) if z.shape == (1,) else z
+
+
+def _requantized(node: Node, total: Tensor, factor: Tensor, i: int, source: DType) -> Tensor:
+    zero = node.get(i)
+    scaled = total.cast(F64) * stretched(factor.cast(F64), total.shape)
+    moved = scaled if zero is None else scaled + stretched(_scalar(zero).cast(F64), total.shape)
+    return rounded(moved, None, source if zero is None else zero.dtype)
+
+
+@handles("QLinearMatMul")
+def qlinear_matmul(node: Node) -> Tensor:
+    """The product of quantized matrices, quantized."""
+    a, b = _centered(node[0], node.get(2), [-1, 1]), _centered(node[3], node.get(5))
+    left = node[1]
+    left = left.reshape([-1, 1]) if left.rank == 1 and left.shape != (1,) else _scalar(left)
+    right, out = _scalar(node[4]), _scalar(node[6])
+    total = matmul(a, b)
+    factor = stretched(left, total.shape) * stretched(right, total.shape) / stretched(out, total.shape)
+    return _requantized(node, total, factor, 7, node[0].dtype)
+
+
+@handles("QLinearConv")
+def qlinear_conv(node: Node) -> Tensor:
+    """A convolution of quantized tensors, quantized."""
+    x, w = node[0], node[3]
+    window = Window(node, x.shape[2:], [d for d in w.shape[2:] if isinstance(d, int)])
+    rest = [1] * (w.rank - 1)
+    total = convolved(_centered(x, node.get(2)), _centered(w, node.get(5), [-1, *rest]), node.attr("group"), window)
+    if node.has(8):
+        total = total + stretched(node[8], total.shape)
+    total = channels_first(total)
+    scale = node[4]
+    scale = scale.reshape([-1, *rest[1:]]) if scale.rank == 1 and scale.shape != (1,) else _scalar(scale)
+    factor = stretched(_scalar(node[1]), scale.shape) * scale / stretched(_scalar(node[6]), scale.shape)
+    return _requantized(node, total, factor, 7, x.dtype)

@@ -1,0 +1,157 @@
+"""RNN, GRU and LSTM: a scan over time, the products with the inputs taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, bounded, relu, sigmoid, softplus
+from ptir_tools.bridges.onnx.ops.shape import reversed_
+from ptir_tools.bridges.onnx.table import Node, handles, refused, stretched
+from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+Map = Callable[[Tensor], Tensor]
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+# (default alpha, default beta) of activations that have any.
+_PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5),
+               "scaledtanh": (1.0, 1.0), "thresholdedrelu": (1.0, 0.0)}  # fmt: skip
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Map:
+    key = name.lower()
+    a, b = _PARAMETERS.get(key, (0.0, 0.0))
+    a, b = a if alpha is None else alpha, b if beta is None else beta
+    found: dict[str, Map] = {
+        "tanh": lambda x: x.tanh(),
+        "sigmoid": sigmoid,
+        "relu": relu,
+        "affine": lambda x: x * a + b,
+        "leakyrelu": lambda x: x.block.op("compare_lt", x, 0.0).select(x * a, x),
+        "elu": lambda x: x.block.op("compare_lt", x, 0.0).select(x.expm1() * a, x),
+        "hardsigmoid": lambda x: bounded(x * a + b, 0.0, 1.0),
+        "scaledtanh": lambda x: (x * b).tanh() * a,
+        "softplus": softplus,
+        "softsign": lambda x: x / (x.block.op("abs", x) + 1.0),
+        "thresholdedrelu": lambda x: x.block.op("compare_gt", x, a).select(x, x.block.full(0.0, x)),
+    }
+    if key not in found:
+        raise refused(f"there is no activation `{name}`")
+    return found[key]
+
+
+def _row(x: Tensor, k: int) -> Tensor:
+    return x.slice([k] + [0] * (x.rank - 1), [1, *x.shape[1:]]).reshape(x.shape[1:])
+
+
+def _parts(x: Tensor, count: int, a: int) -> list[Tensor]:
+    n = x.shape[a]
+    assert isinstance(n, int)
+    sizes = [n // count if i == a else d for i, d in enumerate(x.shape)]
+    return [x.slice([k * (n // count) if i == a else 0 for i in range(x.rank)], sizes) for k in range(count)]
+
+
+@handles("RNN", "GRU", "LSTM")
+def recurrent(node: Node) -> list[Tensor]:
+    """All states [time, direction, batch, hidden], the last ones, and the last cells of an LSTM."""
+    x, batch_first = node[0], bool(node.attr("layout", 0))
+    if batch_first:
+        x = x.transpose([1, 0, 2])
+    time, batch, _ = x.shape
+    directions, hidden = node[1].shape[0], node[2].shape[2]
+    assert isinstance(directions, int)
+    names = node.attrs.get("activations") or _DEFAULTS[node.op] * directions
+    alphas, betas = list(node.attrs.get("activation_alpha") or []), list(node.attrs.get("activation_beta") or [])
+    maps = []
+    for name in names:
+        has = name.lower() in _PARAMETERS
+        maps.append(_activation(name, alphas.pop(0) if has and alphas else None, betas.pop(0) if has and betas else None))
+    each = len(maps) // directions
+    outputs = []
+    for k in range(directions):
+        turned = node.attr("direction") == "reverse" or k == 1
+        states = []
+        for i in (5, 6)[: 2 if node.op == "LSTM" else 1]:
+            zero = node.block.constant(np.zeros((), np.float32)).cast(x.dtype).broadcast_to([batch, hidden])
+            given = node[i].transpose([1, 0, 2]) if batch_first and node.has(i) else node.get(i)
+            states.append(_row(given, k) if given is not None else zero)
+        outputs.append(_direction(node, x, k, turned, states, maps[k * each : k * each + each]))
+    y = node.block.op("concat", [o[0].reshape([time, 1, batch, hidden]) for o in outputs], 1)
+    last = [node.block.op("concat", [o[i].reshape([1, batch, hidden]) for o in outputs], 0) for i in range(1, len(outputs[0]))]
+    if batch_first:
+        y, last = y.transpose([2, 0, 1, 3]), [v.transpose([1, 0, 2]) for v in last]
+    return [y, *last]
+
+
+def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor], maps: list[Map]) -> list[Tensor]:
+    """The states of all steps in order of time, then the last state and cell, of one direction."""
+    gates = _GATES[node.op]
+    w, r = _row(node[1], k), _row(node[2], k)
+    bias = _row(node[3], k) if node.has(3) else None
+    of_x, of_h = _parts(bias, 2, 0) if bias is not None else (None, None)
+    lengths = node.get(4)
+    whole = x.dot_general(w, contract_lhs=[2], contract_rhs=[1])  # [time, batch, gates * hidden]
+    linear = bool(node.attr("linear_before_reset", 0))
+    if of_x is not None and of_h is not None:
+        both = of_x + of_h
+        if node.op == "GRU" and linear:  # the reset gate comes before the last bias of the state
+            both = node.block.op("concat", [*_parts(both, 3, 0)[:2], _parts(of_x, 3, 0)[2]], 0)
+        whole = whole + stretched(both, whole.shape)
+    at = node.iota([whole.shape[0]], SI64, 0)
+    if turned:
+        whole, at = reversed_(whole, 0), reversed_(at, 0)
+    inner = _parts(of_h, 3, 0)[2] if node.op == "GRU" and linear and of_h is not None else None
+    peepholes = _parts(_row(node[7], k), 3, 0) if node.op == "LSTM" and node.has(7) else []
+    kept = [r, *([inner] if inner is not None else []), *peepholes, *([lengths.cast(SI64)] if lengths is not None else [])]
+    n, clip, coupled = len(states), node.attrs.get("clip"), bool(node.attr("input_forget", 0))
+
+    def step(*params: Tensor) -> list[Tensor]:
+        held, rest, (gate, now) = params[:n], list(params[n:-2]), params[-2:]
+        matrix = rest.pop(0)
+        recur = (lambda h, m: h.dot_general(m, contract_lhs=[1], contract_rhs=[1]))
+        limited = (lambda v: bounded(v, -clip, clip)) if clip else (lambda v: v)
+        h = held[0]
+        if node.op == "RNN":
+            new = [maps[0](limited(gate + recur(h, matrix)))]
+        elif node.op == "GRU":
+            add = rest.pop(0) if inner is not None else None
+            parts, rows = _parts(gate, 3, 1), _parts(matrix, 3, 0)
+            z, reset = (maps[0](limited(parts[i] + recur(h, rows[i]))) for i in (0, 1))
+            if linear:
+                product = recur(h, rows[2])
+                product = reset * (product + stretched(add, product.shape) if add is not None else product)
+            else:
+                product = recur(reset * h, rows[2])
+            candidate = maps[1](limited(parts[2] + product))
+            new = [(1.0 - z) * candidate + z * h]
+        else:
+            i, o, f, c = _parts(gate + recur(h, matrix), 4, 1)
+            cell = held[1]
+            pi, po, pf = (stretched(p, cell.shape) for p in (rest.pop(0), rest.pop(0), rest.pop(0))) if peepholes else (None,) * 3
+            i = maps[0](limited(i + pi * cell if pi is not None else i))
+            f = 1.0 - i if coupled else maps[0](limited(f + pf * cell if pf is not None else f))
+            made = f * cell + i * maps[1](limited(c))
+            o = maps[0](limited(o + po * made if po is not None else o))
+            new = [o * maps[2](made), made]
+        out = new[0]
+        if lengths is not None:
+            limit = rest.pop(0)
+            on = h.block.op("compare_lt", now.broadcast_to(limit.shape), limit).reshape([limit.shape[0], 1])
+            on = stretched(on, h.shape)
+            out = on.select(new[0], h.block.full(0.0, h))
+            new = [on.select(a, b) for a, b in zip(new, held, strict=True)]
+        return [*new, *params[n:-2], out]
+
+    made = node.block.scan([*states, *kept], [whole, at], step)
+    states_out = made[n + len(kept)]
+    return [reversed_(states_out, 0) if turned else states_out, *(made[i] for i in range(n))]
+
+
+assert ACTIVATIONS

@@ -1,0 +1,272 @@
+"""Resampling. Where coordinates are known while reading, an axis is resampled by a gather or one product with a matrix."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
+from ptir_tools.bridges.onnx.ops.shape import along
+from ptir_tools.bridges.onnx.ops.window import channels_last
+from ptir_tools.bridges.onnx.table import Node, axis, back, handles, refused, stretched, wide
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import F32, SI64
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+@handles("Resize", "Upsample")
+def resize(node: Node) -> Tensor:
+    """Axes resampled one after the other."""
+    x = node[0]
+    if not all(isinstance(d, int) for d in x.shape):
+        sizes_known = node.attr("axes")
+        if not sizes_known and not node.has(2) and node.op == "Resize":
+            raise refused("Resize of symbolic extents", "give the symbols with --bind")
+    at = {"Resize": (1, 2, 3) if node.opset >= 11 else (None, 1, None), "Upsample": (None, 1, None)}[node.op]
+    axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
+    given = node.attrs.get("scales") or (node.floats(at[1]) if at[1] is not None and node.has(at[1]) else [])
+    if given:
+        scales = dict(zip(axes, map(float, given), strict=True))
+        sizes = {a: math.floor(_fixed(x, a) * s + 1e-9) if s != 1 else x.shape[a] for a, s in scales.items()}
+    else:
+        assert at[2] is not None
+        sizes = dict(zip(axes, node.ints(at[2]), strict=True))
+        scales = {a: n / _fixed(x, a) for a, n in sizes.items()}
+        policy = node.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            one = (min if policy == "not_larger" else max)(scales.values())
+            scales = dict.fromkeys(axes, one)
+            sizes = {a: int(one * _fixed(x, a) + 0.5) for a in axes}
+    crop = node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    roi = node.floats(at[0]) if crop and at[0] is not None else None
+    mode = node.attr("mode")
+    y, outside = (x if mode == "nearest" else wide(x)), None
+    if y.dtype.is_integer and mode != "nearest":
+        y = y.cast(F32)
+    for k, a in enumerate(axes):
+        bounds = None if roi is None else (roi[k], roi[k + len(axes)])
+        if math.isclose(scales[a], 1.0) and sizes[a] == x.shape[a] and bounds in (None, (0.0, 1.0)):
+            continue
+        n, count = _fixed(x, a), int(sizes[a])  # type: ignore[arg-type]
+        places = _places(node, n, count, scales[a], bounds)
+        y = along(y, a, _nearest(places, n, node)) if mode == "nearest" else _mixed(y, a, _weights(node, places, n, scales[a]))
+        if crop:
+            beyond = (places < 0) | (places > n - 1)
+            shape = [count if i == a else 1 for i in range(x.rank)]
+            outside = beyond.reshape(shape) if outside is None else outside | beyond.reshape(shape)
+    if outside is not None and outside.any():
+        mask = stretched(node.constant(outside), y.shape)
+        y = mask.select(y.block.full(float(node.attr("extrapolation_value")), y), y)
+    if x.dtype.is_integer and y.dtype.is_float:
+        y = bounded(y, float(x.dtype.min), float(x.dtype.max))
+    return back(y, x)
+
+
+def _fixed(x: Tensor, a: int) -> int:
+    n = x.shape[a]
+    if not isinstance(n, int):
+        raise refused(f"the symbolic extent {n} resampled", "give the symbols with --bind")
+    return n
+
+
+def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Any:
+    """Where along an axis of `n` elements each of `count` results is taken from."""
+    at = np.arange(count, dtype=np.float64)
+    mode = node.attr("coordinate_transformation_mode", "half_pixel")
+    if node.op == "Upsample" or node.opset < 11:
+        mode = "asymmetric"
+    whole = scale * n
+    if mode == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "align_corners":
+        return at * (n - 1) / (whole - 1) if whole != 1 else at * 0
+    if mode == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if whole != 1 else at * 0 - 0.5
+    if mode == "half_pixel_symmetric":
+        return n / 2 * (1 - count / whole) + (at + 0.5) / scale - 0.5
+    if mode == "tf_crop_and_resize" and roi is not None:
+        start, end = roi
+        step = at * (end - start) * (n - 1) / (whole - 1) if whole != 1 else at * 0 + (end - start) * (n - 1) / 2
+        return step + start * (n - 1)
+    raise Violation("InvalidModel", f"Resize has no coordinate mode `{mode}`")
+
+
+def _nearest(places: Any, n: int, node: Node) -> Any:
+    mode = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" and node.opset >= 11 else "floor"
+    rounding = {
+        "round_prefer_floor": lambda p: np.ceil(p - 0.5),
+        "round_prefer_ceil": lambda p: np.floor(p + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }[mode]
+    return np.clip(rounding(places), 0, n - 1).astype(np.int64)
+
+
+def _weights(node: Node, places: Any, n: int, scale: float) -> Any:
+    """The matrix of an interpolation: a row per result, a column per element."""
+    shrunk = min(scale, 1.0) if node.attr("antialias", 0) else 1.0
+    cubic = node.attr("mode") == "cubic"
+    reach = 2 if cubic else 1
+    first = math.floor(-reach / shrunk) + 1
+    taps = np.arange(first, 2 * (1 - first) + first)  # around the element before the place
+    before = np.ceil(places) - 1
+    distance = (taps - (places - before)[:, None]) * shrunk
+    each = _cubic(distance, float(node.attr("cubic_coeff_a", -0.75))) if cubic else np.clip(1 - np.abs(distance), 0, 1)
+    at = before[:, None].astype(np.int64) + taps
+    if shrunk < 1:
+        each = each / each.sum(1, keepdims=True)
+    if node.attr("exclude_outside", 0):
+        each = np.where((at < 0) | (at >= n), 0, each)
+        total = each.sum(1, keepdims=True)
+        each = each / np.where(total == 0, 1, total)
+    matrix = np.zeros((len(places), n))
+    np.add.at(matrix, (np.arange(len(places))[:, None], np.clip(at, 0, n - 1)), each)
+    return matrix
+
+
+def _cubic(distance: Any, a: float) -> Any:
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((d - 5) * d + 8) * d * a - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _mixed(x: Tensor, a: int, matrix: Any) -> Tensor:
+    """The product of axis `a` with a matrix that is known."""
+    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
+    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
+
+
+@handles("GridSample")
+def grid_sample(node: Node) -> Tensor:
+    """Elements at places that a grid gives, interpolated."""
+    x, grid = wide(node[0]), wide(node[1])
+    n, c, *spatial = (_fixed(x, a) for a in range(x.rank))
+    mode, padding, corners = node.attr("mode"), node.attr("padding_mode"), bool(node.attr("align_corners"))
+    m, lead = len(spatial), grid.shape[:-1]
+    places = []
+    for i, d in enumerate(spatial):  # the grid has the last axis first
+        g = grid.slice([0] * (grid.rank - 1) + [m - 1 - i], [*lead, 1]).reshape(lead)
+        at = (g + 1.0) * ((d - 1) / 2) if corners else ((g + 1.0) * float(d) - 1.0) * 0.5
+        if mode == "nearest":
+            at = at.round_even()
+        borders = (0.0, d - 1.0) if corners else (-0.5, d - 0.5)
+        if padding == "border":
+            at = bounded(at, 0.0, d - 1.0)
+        elif padding == "reflection":
+            at = _reflected(at, *borders)
+        places.append((at, d, borders))
+    offsets = {"nearest": [0], "linear": [0, 1], "bilinear": [0, 1], "cubic": [-1, 0, 1, 2], "bicubic": [-1, 0, 1, 2]}[mode]
+    rows = channels_last(x).reshape([n * prod(spatial), c])
+    base = stretched(node.constant(np.arange(n).reshape(n, *[1] * m) * prod(spatial)), lead)
+    taps = [[_tap(at, d, borders, k, mode, padding) for k in offsets] for at, d, borders in places]
+    total: Tensor | None = None
+    for corner in product(range(len(offsets)), repeat=m):
+        flat, weight, inside = None, None, None
+        for i, k in enumerate(corner):
+            index, w, ok = taps[i][k]
+            flat = index if flat is None else flat * spatial[i] + index
+            weight = w if weight is None or w is None else weight * w
+            inside = ok if inside is None else logical("and", inside, ok) if ok is not None else inside
+        assert flat is not None
+        value = rows.take(flat + base)
+        if inside is not None:
+            value = stretched(inside.reshape([*lead, 1]), value.shape).select(value, value.block.full(0, value))
+        if weight is not None:
+            value = value * stretched(weight.reshape([*lead, 1]), value.shape)
+        total = value if total is None else total + value
+    assert total is not None
+    return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
+
+
+def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+    span = high - low
+    if span == 0:
+        return x * 0.0
+    away = x.block.op("abs", x - low).rem(x.block.full(2 * span, x))
+    return x.block.op("minimum", away, 2 * span - away) + low
+
+
+def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, padding: str) -> Any:
+    """The index of a neighbor along an axis, its weight (None is 1), and whether it is inside (None is always)."""
+    block = at.block
+    if mode == "nearest":
+        place, weight = at, None
+    else:
+        before = at.floor()
+        place = before + float(k) if k else before
+        rest = at - before
+        weight = _cubic_tensor(block.op("abs", rest - float(k))) if "cubic" in mode else (rest if k else 1.0 - rest)
+    inside = None
+    if padding == "zeros":
+        inside = logical("and", block.op("compare_ge", place, 0.0), block.op("compare_le", place, d - 1.0))
+    elif padding == "reflection":
+        place = _reflected(place, *borders)
+    return bounded(place, 0.0, d - 1.0).cast(SI64), weight, inside
+
+
+def _cubic_tensor(d: Tensor) -> Tensor:
+    a = -0.75
+    near = ((a + 2) * d - (a + 3)) * d * d + 1.0
+    far = ((d - 5.0) * d + 8.0) * d * a - 4 * a
+    return d.block.op("compare_le", d, 1.0).select(near, far)
+
+
+@handles("RoiAlign")
+def roi_align(node: Node) -> Tensor:
+    """Boxes of an image, resampled to one size."""
+    x, rois, batch = wide(node[0]), wide(node[1]), node[2].cast(SI64)
+    height, width, samples = node.attr("output_height"), node.attr("output_width"), node.attr("sampling_ratio")
+    if samples == 0:
+        raise refused("RoiAlign with as many samples as a box needs, which depends on data")
+    n, c, *spatial = (_fixed(x, a) for a in range(4))
+    count = _fixed(rois, 0)
+    half = node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and node.opset >= 16
+    scale, offset = node.attr("spatial_scale"), 0.5 if half else 0.0
+
+    def side(i: int, pieces: int, d: int) -> tuple[Tensor, Tensor]:
+        """The places of the samples along one side, [rois, pieces * samples], and whether they are in the image."""
+        low, high = (rois.slice([0, k], [count, 1]) * scale - offset for k in (i, i + 2))
+        length = high - low if half else node.block.op("maximum", high - low, 1.0)
+        each = (np.arange(pieces)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)
+        steps = node.constant(each / pieces, rois.dtype)
+        shape = (count, pieces * samples)
+        at = stretched(low, shape) + stretched(length, shape) * stretched(steps, shape)
+        ok = logical("and", node.block.op("compare_ge", at, -1.0), node.block.op("compare_le", at, float(d)))
+        return bounded(at, 0.0, d - 1.0), ok
+
+    (ys, oky), (xs, okx) = side(1, height, spatial[0]), side(0, width, spatial[1])
+    rows = channels_last(x).reshape([n * spatial[0] * spatial[1], c])
+    shape = (count, height * samples, width * samples)
+    base = stretched((batch * (spatial[0] * spatial[1])).reshape([count, 1, 1]), shape)
+    values: list[Tensor] = []
+    for dy, dx in product((0, 1), repeat=2):
+        parts = []
+        for at, d, k, grow in ((ys, spatial[0], dy, [count, shape[1], 1]), (xs, spatial[1], dx, [count, 1, shape[2]])):
+            before = at.floor()
+            rest = at - before
+            index = bounded(before + float(k), 0.0, d - 1.0).cast(SI64)
+            parts.append((stretched(index.reshape(grow), shape), stretched((rest if k else 1.0 - rest).reshape(grow), shape)))
+        flat = parts[0][0] * spatial[1] + parts[1][0] + base
+        weight = (parts[0][1] * parts[1][1]).reshape([*shape, 1])
+        taken = rows.take(flat)
+        values.append(taken * stretched(weight, taken.shape))
+    largest = node.attr("mode") == "max"
+    mixed = values[0]
+    for v in values[1:]:
+        mixed = node.block.op("maximum", mixed, v) if largest else mixed + v
+    ok = logical("and", stretched(oky.reshape([count, shape[1], 1]), shape), stretched(okx.reshape([count, 1, shape[2]]), shape))
+    mixed = stretched(ok.reshape([*shape, 1]), mixed.shape).select(mixed, mixed.block.full(0.0, mixed))
+    cells = mixed.reshape([count, height, samples, width, samples, c])
+    out = cells.reduce_max([2, 4]) if largest else cells.reduce_sum([2, 4]) / float(samples * samples)
+    return back(out.transpose([0, 3, 1, 2]), node[0])

@@ -1,0 +1,120 @@
+"""Fourier transforms as products with matrices that are known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.ops.shape import along, cut, pad
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, handles, numpy_of, refused, stretched
+from ptir_tools.core.dtypes import F64, DType
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+def _turns(rows: int, n: int, sign: int) -> tuple[Any, Any]:
+    """Cosines and sines of the angles of a transform of length `n`, `rows` of them; the angle is reduced exactly."""
+    angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
+    return np.cos(angle), np.sin(angle)
+
+
+def _times(x: Tensor, a: int, matrix: Any) -> Tensor:
+    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
+    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
+
+
+def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Tensor:
+    """The transform of length `n` along axis `a` of x […, 1 or 2], whose last axis has real and imaginary parts; in f64."""
+    if x.dtype is not F64:
+        return transformed(x.cast(F64), a, n, inverse, onesided).cast(x.dtype)
+    complex_ = x.shape[-1] == 2
+    extent = x.shape[a]
+    if not isinstance(extent, int):
+        raise refused(f"a Fourier transform along the symbolic extent {extent}", "give the symbols with --bind")
+    if inverse and onesided:  # the half of a spectrum that the other mirrors
+        x = cut(x, a, 0, min(extent, n // 2 + 1))
+        x = pad(x, a, 0, n // 2 + 1 - _fixed(x, a))
+        weight = np.array([1.0 if k == 0 or 2 * k == n else 2.0 for k in range(n // 2 + 1)]) / n
+        cosines, sines = _turns(n, n, 1)
+        cosines, sines = (m[:, : n // 2 + 1] * weight for m in (cosines, sines))
+        real, imaginary = _sides(x, complex_)
+        y = _times(real, a, cosines)
+        y = y - _times(imaginary, a, sines) if imaginary is not None else y
+        return y.reshape([*y.shape, 1])
+    x = cut(x, a, 0, min(extent, n))
+    x = pad(x, a, 0, n - _fixed(x, a))
+    rows = n // 2 + 1 if onesided else n
+    cosines, sines = _turns(rows, n, 1 if inverse else -1)
+    if inverse:
+        cosines, sines = cosines / n, sines / n
+    real, imaginary = _sides(x, complex_)
+    re, im = _times(real, a, cosines), _times(real, a, sines)
+    if imaginary is not None:
+        re, im = re - _times(imaginary, a, sines), im + _times(imaginary, a, cosines)
+    return x.block.op("concat", [v.reshape([*v.shape, 1]) for v in (re, im)], re.rank)
+
+
+def _fixed(x: Tensor, a: int) -> int:
+    n = x.shape[a]
+    assert isinstance(n, int)
+    return n
+
+
+def _sides(x: Tensor, complex_: bool) -> tuple[Tensor, Tensor | None]:
+    last = x.rank - 1
+    return cut(x, last, 0, 1).reshape(x.shape[:-1]), cut(x, last, 1, 1).reshape(x.shape[:-1]) if complex_ else None
+
+
+@handles("DFT")
+def dft(node: Node) -> Tensor:
+    """A discrete Fourier transform along an axis."""
+    x = node[0]
+    a = node.attr("axis", 1) if node.opset < 20 else node.ints(2)[0] if node.has(2) else -2
+    a = axis(a, x.rank)
+    inverse, onesided = bool(node.attr("inverse")), bool(node.attr("onesided"))
+    n = _fixed(x, a)
+    n = node.ints(1)[0] if node.has(1) else 2 * (n - 1) if inverse and onesided else n
+    return transformed(x, a, n, inverse, onesided)
+
+
+@handles("STFT")
+def stft(node: Node) -> Tensor:
+    """Transforms of frames of a signal."""
+    x, step = node[0], node.ints(1)[0]
+    x = x if x.rank == 3 else x.reshape([*x.shape, 1])
+    window = node.get(2)
+    length = node.ints(3)[0] if node.has(3) else _fixed(window, 0) if window is not None else _fixed(x, 1)
+    count = 1 + (_fixed(x, 1) - length) // step
+    frames = along(x, 1, (np.arange(count)[:, None] * step + np.arange(length)).reshape(-1))
+    frames = frames.reshape([x.shape[0], count, length, x.shape[2]])
+    if window is not None:
+        frames = frames * stretched(window.reshape([length, 1]), frames.shape)
+    return transformed(frames, 2, length, False, bool(node.attr("onesided")))
+
+
+@handles("MelWeightMatrix")
+def mel_weights(node: Node) -> Any:
+    """The matrix that takes a spectrum to bins of the mel scale."""
+    bins, length, rate = (node.ints(i)[0] for i in range(3))
+    low, high = (node.floats(i)[0] for i in (3, 4))
+    mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
+    edges = np.arange(bins + 2) * ((mels[1] - mels[0]) / (bins + 2)) + mels[0]
+    at = np.floor((length + 1) * (700 * (10 ** (edges / 2595) - 1)) / rate).astype(np.int64)
+    out = np.zeros((length // 2 + 1, bins))
+    for i in range(bins):
+        left, middle, right = at[i : i + 3]
+        if middle == left:
+            out[middle, i] = 1
+        else:
+            out[left : middle + 1, i] = (np.arange(left, middle + 1) - left) / (middle - left)
+        if right > middle:
+            out[middle:right, i] = (right - np.arange(middle, right)) / (right - middle)
+    return out.astype(numpy_of(_dtype(node)))
+
+
+def _dtype(node: Node) -> DType:
+    return dtype_of(node.attr("output_datatype", 1))

@@ -1,0 +1,30 @@
+"""From torch to ONNX, in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = lazy("torch")
+
+INSTALL = "this is PyTorch: pip install '.[torch]'"
+
+
+def exported(module: Any, example_inputs: tuple[Any, ...], dynamic: Any) -> Any:
+    """The ModelProto of a module. Raises UsageError when torch or onnxscript is not installed."""
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            with torch.no_grad():
+                made = torch.onnx.export(module.eval(), example_inputs, dynamo=True, dynamic_shapes=dynamic, verbose=False)
+    except ModuleNotFoundError:
+        raise UsageError(INSTALL) from None
+    return made.model_proto

@@ -1,0 +1,139 @@
+"""PTIR to MIND: what makes a tensor larger, and windows.
+
+Room is made by a Conv2d by one tap of 1 with Custom padding, which adds no number to another; windows are read by a Gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.ptir_to_mind.emit import MindEmit
+from ptir_tools.core.arrays import numpy_dtype, to_literal
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import SI64
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.mind.building import Ints, arranged, reshaped, spread, widened
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+def pad(emit: MindEmit, op: Op, x: Any) -> Value:
+    """Conv2d by one tap of 1 with Custom padding makes room; a constant puts what is not 0 there."""
+    low, high, interior = (op.attr(n) for n in ("low", "high", "interior"))
+    v, shape, t = emit.value(x), tensor_type(op.operands[0]).static_shape, emit.type
+    require(0 not in (*shape, *t.shape), NOT_TRANSLATABLE, "an extent is 0")
+    wide = widened(emit, spread(emit, v, interior), tuple(zip(low, high, strict=True)))
+    if fill := op.attr("pad_value").value:
+        places = tuple(slice(a, a + d * (g + 1) - g, g + 1) for a, d, g in zip(low, shape, interior, strict=True))
+        wide = _outside(emit, reshaped(emit, wide, t.static_shape), places, fill)
+    return settled(emit, wide, emit.value(x))
+
+
+def _outside(emit: MindEmit, x: Value, places: tuple[slice, ...], fill: float) -> Value:
+    """`x`, whose elements at `places` are those that count and all others 0, with `fill` there."""
+    t = tensor_type(x)
+    values = np.full(t.static_shape, fill, numpy_dtype(t.dtype))
+    values[places] = 0
+    return emit("Add", x, emit.constant(to_literal(values, t)))
+
+
+def filled_around(emit: MindEmit, x: Value, pairs: Sequence[tuple[int, int]], shape: Ints, fill: float) -> Value:
+    """`x` with `fill` around it, in this shape."""
+    inner = tuple(slice(low, low + d) for (low, _), d in zip(pairs, tensor_type(x).static_shape, strict=True))
+    wide = reshaped(emit, widened(emit, x, pairs), shape)
+    return _outside(emit, wide, inner, fill) if fill and wide is not x else wide
+
+
+def settled(emit: MindEmit, x: Value, *operands: Value) -> Value:
+    """`x` in the shape and under the name of the result; one of the operands is left as it is."""
+    if tensor_type(x).shape != emit.shape:
+        return emit.last("Reshape", x, new_shape=emit.shape)
+    if x not in operands:
+        x.name = emit.name
+    return x
+
+
+def concat(emit: MindEmit, op: Op, *operands: Any) -> Value:
+    """The sum of the parts, each widened by zeros where the others are."""
+    axis, whole = op.attr("axis") % emit.type.rank, emit.type
+    require(0 not in whole.shape, NOT_TRANSLATABLE, "an extent is 0")
+    parts = [v for v in map(emit.value, operands) if tensor_type(v).shape[axis] != 0]
+    total, at = None, 0
+    for v in parts:
+        n = tensor_type(v).static_shape[axis]
+        pairs = [(0, 0)] * whole.rank
+        pairs[axis] = at, whole.static_shape[axis] - at - n
+        wide = widened(emit, v, pairs)
+        total, at = wide if total is None else emit("Add", total, wide), at + n
+    assert total is not None
+    return settled(emit, total, *parts)
+
+
+def _extract_patches(emit: MindEmit, op: Op, x: Any) -> Value:
+    """The taps of each window, flattened with the channels."""
+    v, fill = emit.value(x), op.attr("pad_value").value
+    pairs = ((0, 0), *op.attr("padding"), (0, 0))
+    rank = len(pairs)
+    shape, middle = padded_shape(v, pairs), tuple(range(1, rank - 1))
+    v = filled_around(emit, v, pairs, shape, fill)
+    steps = list(zip(*(op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
+    read = gathered(emit, v, middle, steps, emit.shape[1:-1])  # [places, taps, batch, channels]
+    k = len(middle)
+    return settled(emit, arranged(emit, read, [2 * k, *range(2 * k), 2 * k + 1], emit.type.static_shape))
+
+
+def _reduce_window(emit: MindEmit, op: Op, x: Any) -> Value:
+    """The sums over the taps of each window."""
+    dtype = emit.type.dtype
+    kind, fits = op.attr("reduce"), op.attr("accum_dtype") in (None, dtype)
+    require(kind == "sum" and fits, NOT_TRANSLATABLE, f"MIND has no windows of {kind}s in {op.attr('accum_dtype')}")
+    v = emit.value(x)
+    require(0 not in (*tensor_type(v).shape, *emit.shape), NOT_TRANSLATABLE, "an extent is 0")
+    holes = tuple(d - 1 for d in op.attr("base_dilation"))
+    v = widened(emit, spread(emit, v, holes), op.attr("padding"))
+    v = reshaped(emit, v, padded_shape(emit.value(x), op.attr("padding"), holes))
+    steps = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
+    moved = [i for i, (taps, stride, _) in enumerate(steps) if (taps, stride) != (1, 1)]
+    if not moved:
+        return settled(emit, v, emit.value(x))
+    places = [emit.type.static_shape[i] for i in moved]
+    read = gathered(emit, v, moved, [steps[i] for i in moved], places)
+    k = len(moved)
+    total = emit("Sum", read, axes=tuple(range(k, 2 * k)), keepdims=False)
+    order = [*moved, *(i for i in range(len(steps)) if i not in moved)]
+    return settled(emit, arranged(emit, total, [order.index(i) for i in range(len(order))], emit.type.static_shape))
+
+
+def padded_shape(x: Value, pairs: Sequence[tuple[int, int]], holes: Ints = ()) -> Ints:
+    """The shape of `x` with `holes` between neighbors and these widths around it."""
+    shape = tensor_type(x).static_shape
+    inner = [d + (d - 1) * g for d, g in zip(shape, holes or (0,) * len(shape), strict=True)]
+    return tuple(low + d + high for d, (low, high) in zip(inner, pairs, strict=True))
+
+
+def gathered(emit: MindEmit, x: Value, axes: Sequence[int], steps: Sequence[Ints], places: Sequence[Any]) -> Value:
+    """What the taps of windows along `axes` read, as [places of the axes, taps of the axes, other axes of `x`]."""
+    shape = tensor_type(x).static_shape
+    k, rest = len(axes), [i for i in range(len(shape)) if i not in axes]
+    index = np.zeros((1,) * (2 * k), np.int64)
+    for n, (axis, (taps, stride, dilation)) in enumerate(zip(axes, steps, strict=True)):
+        at = np.arange(places[n])[:, None] * stride + np.arange(taps)[None, :] * dilation
+        index = index * shape[axis] + at.reshape([len(at) if i == n else taps if i == n + k else 1 for i in range(2 * k)])
+    rows = arranged(emit, x, [*axes, *rest], (prod(shape[a] for a in axes), *(shape[i] for i in rest)))
+    return emit("Gather", rows, emit.constant(to_literal(index, tensor(SI64, index.shape))))
+
+
+ROOM: dict[str, Rule] = {
+    "pad": pad,
+    "concat": concat,
+    "extract_patches": _extract_patches,
+    "reduce_window": _reduce_window,
+}

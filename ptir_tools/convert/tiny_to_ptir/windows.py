@@ -1,0 +1,133 @@
+"""Tiny to PTIR: where several nodes are one op of PTIR: windows, of a PAD or not, that are flattened or reduced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir_tools.convert.emitter import Match, Pattern, tensor_type
+from ptir_tools.convert.tiny_to_ptir.views import rounded
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.types import Shape
+from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim
+from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.dialects.tiny.ops.reduce import neutral
+from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
+
+Window = tuple[int, int, int]  # taps, stride, dilation
+NOTHING: Window = (1, 1, 1)
+
+
+def node(x: Operand, uop: str) -> Op | None:
+    """The node that `x` is, if it is this UOp."""
+    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == uop else None
+
+
+def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | None:
+    """The window along each axis of the source, where the taps of the axes `tapped` are axes `at`, `at` + 1, … of the result,
+    among axes of places in the order of the source; None where `view` is no such VIEW."""
+    source, result = tensor_type(view.operands[0]), tensor_type(view.result)
+    if view.attr("guard") or not (source.is_static and result.is_static) or 0 in (*source.shape, *result.shape):
+        return None
+    if result.rank != source.rank + len(tapped):
+        return None
+    found: list[Window] = []
+    for i, (d, entry) in enumerate(zip(source.static_shape, view.attr("map"), strict=True)):
+        here = i if i < at else i + len(tapped)
+        taps = at + tapped.index(i) if i in tapped else None
+        places = result.static_shape[here]
+        window = _window(of_dim(entry), here, taps, result.static_shape)
+        if window is None or (d - (window[0] - 1) * window[2] - 1) // window[1] + 1 != places:
+            return None
+        found.append(window)
+    return found
+
+
+def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | None:
+    """The window of an entry `stride * @here + dilation * @taps`."""
+    if not set(axes_of(entry)) <= {here, taps} or entry.quotients():
+        return None
+    at = {axis_name(a): constant(0) for a in (here, taps) if a is not None}
+    zero, one = constant(0), constant(1)
+    stride = (entry.put({**at, axis_name(here): one}) - entry.put(at)).value
+    dilation = 1 if taps is None else (entry.put({**at, axis_name(taps): one}) - entry.put(at)).value
+    if stride is None or dilation is None or entry.put(at) != zero:
+        return None
+    size = shape[taps] if taps is not None else 1
+    assert isinstance(size, int)
+    stride = stride if shape[here] != 1 or stride else 1
+    dilation = dilation if size != 1 or dilation else 1
+    line = constant(stride) * name(axis_name(here))
+    if taps is not None:
+        line = line + constant(dilation) * name(axis_name(taps))
+    exact = line == entry or shape[here] == 1 or size == 1
+    return (size, stride, dilation) if exact and min(stride, dilation) > 0 else None
+
+
+def padded(x: Operand, value: Any) -> tuple[Operand, tuple[tuple[int, int], ...]]:
+    """What `x` pads with `value`, and by how much; `x` itself where it is no such PAD."""
+    none = ((0, 0),) * tensor_type(x).rank
+    pad = node(x, "PAD")
+    if pad is None or not all(isinstance(n, int) for pair in pad.attr("pad") for n in pair) or 0 in tensor_type(x).shape:
+        return x, none
+    dtype = tensor_type(x).dtype
+    same = value is None or immediate(pad.attr("value"), dtype).same(immediate(value, dtype))
+    return (pad.operands[0], pad.attr("pad")) if same else (x, none)
+
+
+def patches(op: Op, options: Options) -> Match | None:
+    """A RESHAPE of windows between the first and the last axis that puts taps and channels into one axis."""
+    view = node(op.operands[0], "VIEW")
+    if view is None:
+        return None
+    rank = tensor_type(view.operands[0]).rank
+    if rank < 3:
+        return None
+    middle = tuple(range(1, rank - 1))
+    shape = tensor_type(view.result).shape
+    found = windows_of(view, rank - 1, middle)
+    if found is None or found[0] != NOTHING or found[-1] != NOTHING or tensor_type(op.result).shape[:-1] != shape[: rank - 1]:
+        return None
+    x, pads = padded(view.operands[0], None)
+    if any(pads[0]) or any(pads[-1]):
+        x, pads = view.operands[0], ((0, 0),) * rank
+    taps, strides, dilation = zip(*found[1:-1], strict=True)
+    attrs: dict[str, Any] = {"window": taps, "strides": strides, "dilation": dilation, "padding": pads[1:-1]}
+    if x is not view.operands[0]:
+        pad = node(view.operands[0], "PAD")
+        assert pad is not None
+        attrs["pad_value"] = rounded(pad.attr("value"), tensor_type(x).dtype)
+    return Match((x,), lambda emit, op, x: emit.last("extract_patches", x, **attrs))
+
+
+def window_reduction(op: Op, options: Options) -> Match | None:
+    """A REDUCE over the taps of all axes."""
+    view, dtype = node(op.operands[0], "VIEW"), op.attr("dtype")
+    if view is None or op.attr("init") is not None:
+        return None
+    source = tensor_type(view.operands[0])
+    every = tuple(range(source.rank))
+    if source.dtype is not dtype and not (source.dtype.is_float and dtype is F32):
+        return None
+    if not every or tuple(sorted(op.attr("axes"))) != tuple(range(source.rank, 2 * source.rank)):
+        return None
+    if (found := windows_of(view, source.rank, every)) is None:
+        return None
+    kind = op.attr("op")
+    x, pads = padded(view.operands[0], neutral(kind, source.dtype))
+    taps, strides, dilation = zip(*found, strict=True)
+    attrs = {"window_dims": taps, "strides": strides, "padding": pads, "window_dilation": dilation, "reduce": kind.lower()}
+    return Match((x,), lambda emit, op, x: _reduced(emit, op, x, attrs))
+
+
+def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, Any]) -> Value:
+    dtype = op.attr("dtype")
+    if tensor_type(x).dtype is not dtype:
+        x = emit("cast", x, dtype=dtype)
+    rank = tensor_type(x).rank
+    made: Value = emit.last("reduce_window", x, **attrs, base_dilation=(1,) * rank, accum_dtype=dtype)
+    return made
+
+
+WINDOWS: dict[str, tuple[Pattern, ...]] = {"RESHAPE": (patches,), "REDUCE": (window_reduction,)}

@@ -1,0 +1,233 @@
+"""Convolutions: a contraction of patches that nothing else uses, computed from the image, so that patches are never in memory.
+
+The operand of the contraction that looks at the patches may do so through reshapes and transposes. Its contracted axes are the
+taps and the channels, or the channels of a group. Its batch axis is that of the groups. Views of the result that put the places
+first and the groups before the columns are part of the convolution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.strides import dense_strides
+from ptir_tools.dialects.ptir.ops.scalars import element
+from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.numpy.linalg import axes_of, is_constant, work_dtype
+from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+Layout = list[tuple[int, int]]  # (extent, stride), axes of extent 1 left out, axes that lie as one merged
+
+
+class Convolution(NamedTuple):
+    """`ops` in order, from the patches to the last view of the result. `places` rows of `groups` times `columns`, each the sum of
+    `taps` times `channels` products. `is_natural`: the result is in the order [places, groups, columns]."""
+
+    ops: tuple[Op, ...]
+    dot: Op
+    side: int  # which operand of the contraction looks at the patches
+    places: int
+    taps: int
+    groups: int
+    channels: int
+    columns: int
+    is_natural: bool
+
+    @property
+    def work(self) -> int:
+        """How many multiplications there are."""
+        return self.places * self.groups * self.columns * self.taps * self.channels
+
+    @property
+    def width(self) -> int:
+        """The columns of all groups."""
+        return self.groups * self.columns
+
+    def unnatural(self, x: Array) -> Array:
+        """`x`, [places, groups * columns], with its axes in the order of the contraction's result."""
+        apart = x.reshape(self.places, self.groups, self.columns)
+        return apart.transpose((1, 0, 2) if self.side == 0 else (1, 2, 0)) if not self.is_natural else apart
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether every channel is a group with one column."""
+        return self.channels == self.columns == 1
+
+
+def recognized(dot: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> Convolution | None:
+    """The convolution that the contraction `dot` is. `uses` counts the uses of values, `users` has one user of each."""
+    out = dot.attr("out_dtype")
+    if work_dtype(dot) is not F32 or tensor_of(dot).dtype.is_integer or out not in (None, tensor_of(dot).dtype):
+        return None
+    for side in (0, 1):
+        before = _views_before(dot.operands[side], uses)
+        patches = before[0] if before else None
+        if patches is not None and _is_patches(patches) and (made := _contracted(dot, side, patches, before[1:])):
+            groups, channels = made
+            return _with_result(dot, side, patches, before, groups, channels, uses, users)
+    return None
+
+
+def _views_before(x: Operand, uses: Counter[Value]) -> list[Op]:
+    """The op that makes `x`, seen through views that nothing else uses, and those views."""
+    path: list[Op] = []
+    while isinstance(x, Value) and x.op is not None and uses[x] == 1:
+        path.insert(0, x.op)
+        if x.op.defn.view is None:
+            return path
+        x = x.op.operands[0]
+    return []
+
+
+def _is_patches(op: Op) -> bool:
+    """Whether `op` extracts patches of one or two spatial axes, with zeros around."""
+    if op.defn.inplace is None or op.defn.inplace.form != "patches" or len(op.attr("window")) > 2:
+        return False
+    t = tensor_of(op)
+    pad = np.asarray(element(op.attr("pad_value"), t.dtype))
+    return t.count > 0 and prod(clusters.shape_of(op.result.type)) > 0 and not pad.astype(np.float64).any()
+
+
+def _seen(path: Sequence[Op], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of a dense array of `shape` after the views of `path`; None where one would copy."""
+    strides = dense_strides(shape)
+    for op in path:
+        after = clusters.shape_of(op.result.type)
+        assert op.defn.view is not None
+        found = op.defn.view.seen(op, shape, strides, after)
+        if found is None or found[0]:
+            return None
+        shape, strides = after, found[1]
+    return tuple(strides)
+
+
+def _merged(axes: Sequence[tuple[int, int]]) -> Layout:
+    merged: Layout = []
+    for n, stride in axes:
+        if n == 1:
+            continue
+        if merged and merged[-1][1] == n * stride:
+            merged[-1] = (merged[-1][0] * n, stride)
+        else:
+            merged.append((n, stride))
+    return merged
+
+
+def _contracted(dot: Op, side: int, patches: Op, path: Sequence[Op]) -> tuple[int, int] | None:
+    """The groups and the channels of each, when the axes of the operand are those of a convolution."""
+    shape = clusters.shape_of(patches.result.type)
+    strides = _seen(path, shape)
+    if strides is None:
+        return None
+    extents = tensor_of(dot, side).static_shape
+    batch, rows, contract = ([(extents[a], strides[a]) for a in axes] for axes in axes_of(dot)[3 * side : 3 * side + 3])
+    taps, all_channels = prod(patches.attr("window")), tensor_of(patches).static_shape[-1]
+    groups = prod(n for n, _ in batch)
+    if all_channels % groups:
+        return None
+    channels = all_channels // groups
+    found = (_merged(rows), _merged(batch), _merged(sorted(contract, key=lambda axis: -axis[1])))
+    wanted = ([(prod(shape[:-1]), shape[-1])], [(groups, channels)], [(taps, all_channels), (channels, 1)])
+    return (groups, channels) if found == tuple(map(_merged, wanted)) else None
+
+
+def _with_result(
+    dot: Op, side: int, patches: Op, before: list[Op], groups: int, channels: int, uses: Counter[Value], users: Mapping[Value, Op]
+) -> Convolution:
+    """The convolution with as many views of its result as leave it in natural order."""
+    shape = clusters.shape_of(dot.result.type)
+    places, taps = prod(clusters.shape_of(patches.result.type)[:-1]), prod(patches.attr("window"))
+    columns = prod(shape) // (places * groups)
+    row, column = (columns, 1) if side == 0 else (1, places)
+    wanted = _merged([(places, row), (groups, places * columns), (columns, column)])
+    path: list[Op] = []
+    best = 0 if _merged([(prod(shape), 1)]) == wanted else None
+    while uses[x := (path[-1] if path else dot).result] == 1 and x in users and users[x].defn.view is not None:
+        path.append(users[x])
+        strides = _seen(path, shape)
+        if strides is None:
+            break
+        if _merged([*zip(clusters.shape_of(path[-1].result.type), strides, strict=True)]) == wanted:
+            best = len(path)
+    ops = (*before, dot, *path[: best or 0])
+    return Convolution(ops, dot, side, places, taps, groups, channels, columns, best is not None)
+
+
+def into(
+    found: Convolution, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]
+) -> Callable[[slice, Array, Array], list[Step]]:
+    """What gives the steps that write some places of `found` to an array [rows, groups * columns], with scratch for packing.
+
+    What has to be done first is added to `steps`.
+    """
+    patches = found.ops[0]
+    image = data(patches.operands[0])
+    if image.dtype != np.float32:
+        wide = shop.scratch(image.shape, F32)
+        steps += shop.copied(wide, image)
+        image = wide
+    if image.shape[-1] > 1 and image.strides[-1] != image.itemsize:
+        image = dense(image, shop, steps)
+    lines = 2 - len(patches.attr("window"))  # one spatial axis is a line of an image of one
+    image = image.reshape((len(image), *(1,) * lines, *image.shape[1:]))
+    places = clusters.shape_of(patches.result.type)[1:-1]
+    lows = [low for low, _ in patches.attr("padding")]
+    fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
+    geometry = [n for values in fields for n in (*(1,) * lines, *values)]
+    geometry += [*(0,) * lines, *lows, found.groups]
+    weights = _weights(found, data(found.dot.operands[1 - found.side]), shop, steps)
+
+    def written(rows: slice, out: Array, room: Array) -> list[Step]:
+        if found.is_depthwise:
+            return [(kernels().windows, (out, image, weights, tuple(geometry), rows.start, kernels().WEIGHTED))]
+        target = out.reshape(len(out), found.groups, found.columns)
+        return [(kernels().conv, (target, image, weights, tuple(geometry), rows.start, room))]
+
+    return written
+
+
+def _weights(found: Convolution, x: Array, shop: Workshop, steps: list[Step]) -> Array:
+    """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; made once of a constant."""
+    batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
+    contracted = axes_of(found.dot)[3 * found.side + 2]
+    strides = _seen(found.ops[1 : found.ops.index(found.dot)], clusters.shape_of(found.ops[0].result.type))
+    assert strides is not None
+    order = sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))
+    depth = found.taps * found.channels
+    moved = x.transpose([*batch, *(contract[i] for i in order), *columns])
+    panel = kernels().GEMM_PANEL
+    packed = -(-found.columns // panel) * panel * depth
+    shape = (found.taps, found.groups) if found.is_depthwise else (found.groups * packed,)
+
+    def fill(out: Array) -> None:
+        stacked = moved.astype(np.float32, copy=False).reshape(found.groups, depth, found.columns)
+        if found.is_depthwise:
+            np.copyto(out, stacked[:, :, 0].T)
+            return
+        for g, matrix in enumerate(stacked):
+            kernels().pack(out[g * packed : (g + 1) * packed], matrix)
+
+    def made() -> Array:
+        out = np.empty(shape, np.float32)
+        fill(out)
+        return out
+
+    if is_constant(found.dot.operands[1 - found.side]):
+        return shop.kept((found.dot, "packed"), made)
+    out = shop.scratch(shape, F32)
+    steps.append((fill, (out,)))
+    return out

@@ -1,0 +1,190 @@
+"""Products with what is done with their result: a block of rows is computed, then the cluster that takes it works on it in cache.
+
+A product here is a convolution, or a contraction whose right operand is small enough to stay in cache from block to block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from math import prod
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType
+from ptir_tools.engines.native import convolution, threads
+from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.native.lowering import lowered
+from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
+from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
+from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+RIGHT = 1 << 17  # elements of a right operand that stays in cache
+BLOCK = 1 << 15  # elements of a block of the result
+ROWS = 96  # of a block, a multiple of this
+
+NARROWEST = 4  # columns for which a right operand is packed
+
+# The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, and scratch for them.
+Into = Callable[[slice, "Array", "Array"], list[Step]]
+
+
+def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
+    """`steps` with each convolution as one, and each product with the cluster that has the only uses of its result."""
+    uses = Counter(v for op in block.body for v in op.values())
+    uses.update(x for x in block.results if isinstance(x, Value))
+    users = {v: op for op in block.body for v in op.values()}
+    ends: dict[Op, tuple[Op, ...]] = {}  # all ops of a new step by its last one
+    gone: set[Op] = set()
+    for (op,) in [s for s in steps if len(s) == 1 and clusters.role(s[0]) == "product"]:
+        found = convolution.recognized(op, uses, users)
+        ops = found.ops if found is not None else (op,)
+        if found.is_natural if found is not None else _is_small(op):
+            ops = (*ops, *_cluster_after(ops[-1], found.width if found is not None else _extents(op)[1], steps, uses, users))
+        if len(ops) > 1:
+            ends[ops[-1]] = ops
+            gone.update(ops)
+    return [ends.get(s[-1], s) for s in steps if s[-1] in ends or s[0] not in gone]
+
+
+def _extents(op: Op) -> tuple[int, int, int]:
+    """The rows, columns and summed products of a contraction without batch axes."""
+    _, rows, contract, _, columns, _ = axes_of(op)
+    left, right = tensor_of(op).static_shape, tensor_of(op, 1).static_shape
+    return prod(left[a] for a in rows), prod(right[a] for a in columns), prod(left[a] for a in contract)
+
+
+def _is_small(op: Op) -> bool:
+    """Whether a contraction is one product of f32 matrices with a small right operand."""
+    if axes_of(op)[0] or work_dtype(op) is not F32 or tensor_of(op).dtype is not F32 or tensor_of(op, 1).dtype is not F32:
+        return False
+    rows, columns, depth = _extents(op)
+    return rows >= ROWS and columns >= NARROWEST and 0 < depth * columns <= RIGHT
+
+
+def _cluster_after(
+    last: Op, columns: int, steps: Sequence[tuple[Op, ...]], uses: Counter[Value], users: Mapping[Value, Op]
+) -> list[Op]:
+    """The cluster on rows of `columns` elements that has the only uses of what `last` makes, after reshapes on the way."""
+    x, path = last.result, list[Op]()
+    if not isinstance(x.type, TensorType) or x.type.dtype is not F32 or columns == 1:
+        return []
+    while uses[x] == 1 and x in users and clusters.role(users[x]) == "reshape":
+        path.append(users[x])
+        x = path[-1].result
+    cluster = next((s for s in steps if users.get(x) in s), ())
+    if not cluster or clusters.started(cluster[0]) is None or len(found := clusters.domain(cluster).ops) != len(cluster):
+        return []
+    shape = clusters.domain(cluster).shape
+    fits = shape[-1] == columns and prod(shape) == prod(clusters.shape_of(x.type)) and clusters.shape_of(x.type) == shape
+    return [*path, *found] if fits and uses[x] == sum(v is x for op in cluster for v in op.values()) else []
+
+
+def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    """The steps of a convolution, or of a product with its cluster."""
+    at = next(i for i, op in enumerate(ops) if clusters.role(op) == "product")
+    end = next((i for i in range(at + 1, len(ops)) if clusters.role(ops[i]) in ("map", "reduce")), len(ops))
+    own, inner = ops[:end], ops[end:]
+    steps: list[Step] = []
+    found = convolution.recognized(
+        ops[at], Counter(v for op in own for v in op.values()), {v: op for op in own for v in op.values()}
+    )
+    if found is not None:
+        rows, columns, work = found.places, found.width, found.work
+        into = convolution.into(found, data, shop, steps)
+    else:
+        rows, columns, depth = _extents(ops[at])
+        work, into = rows * columns * depth, _contraction(ops[at], data, shop, steps)
+    least = threads.WORTH if found is not None and found.is_depthwise else threads.PRODUCT_WORTH
+    workers = shop.threads if work >= least else 1
+    if inner:
+        made = {op.result for op in own}
+        steps += _with_cluster(clusters.domain(inner), made, (rows, columns), into, workers, data, outs, shop)
+        return steps
+    assert found is not None
+    (out,) = outs.values()
+    wide = out if out.dtype == np.float32 and found.is_natural else shop.scratch((rows, columns), F32)
+    target = wide.reshape(rows, columns)
+    room = [shop.scratch((kernels().PACKED_SCRATCH,), F32) for _ in range(workers)]
+    pieces = enumerate(threads.cuts(rows, workers))
+    parts = [step for i, s in pieces for step in into(s, target[s], room[i])]
+    steps += threads.together(parts, workers)
+    return steps if wide is out else [*steps, *shop.copied(out, found.unnatural(target).reshape(out.shape))]
+
+
+def packed(op: Op, right: Array, depth: int, shop: Workshop, steps: list[Step]) -> Array:
+    """The right operand of `op`, which reshapes to [depth, columns], in the order in which the kernel reads it.
+
+    That of a constant is made now and stays.
+    """
+    panel = kernels().GEMM_PANEL
+    width = right.size // depth
+    floats = -(-width // panel) * panel * depth
+
+    def fill(out: Array) -> None:
+        kernels().pack(out, right.astype(np.float32, copy=False).reshape(depth, width))
+
+    if is_constant(op.operands[1]):
+        out = np.empty(floats, np.float32)
+        return shop.kept((op, "packed"), lambda: (fill(out), out)[1])
+    out = shop.scratch((floats,), F32)
+    steps.append((fill, (out,)))
+    return out
+
+
+def _contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> Into:
+    """One product of f32 matrices; the right operand is packed, once where it is constant."""
+    _, rows, contract, _, columns, other_contract = axes_of(op)
+    left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
+    right = packed(op, data(op.operands[1]).transpose([*other_contract, *columns]), left.shape[2], shop, steps)
+
+    def into(rows: slice, out: Array, room: Array) -> list[Step]:
+        return [(kernels().gemm, (out[None], left[:, rows], right, room))]
+
+    return into
+
+
+def _with_cluster(
+    cluster: clusters.Cluster,
+    made: Set[Value],
+    shape: tuple[int, int],
+    into: Into,
+    workers: int,
+    data: Callable[[Operand], Data],
+    outs: Mapping[Value, Array],
+    shop: Workshop,
+) -> list[Step]:
+    """The steps of a product whose result is an input of `cluster`: block by block, in the memory of an output where one fits."""
+    rows, columns = shape
+    steps: list[Step] = []
+    arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
+    targets = [bits(a.reshape(rows, -1)) for a in outs.values()]
+    code, kinds = lowered(cluster, list(outs), register_kinds(cluster, arrays, list(outs)))
+    taken = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
+    taken = [a for a in taken if not any(x is not None and overlaps(x, a) for x in arrays)]
+    height = max(ROWS, BLOCK // columns // ROWS * ROWS)
+    pieces = threads.cuts(rows, max(workers, -(-rows // height)))
+    chains = []
+    for w in range(workers):
+        room = shop.scratch((kernels().tile_floats(kinds, height, columns, cluster.reduces),), F32)
+        packing = shop.scratch((kernels().PACKED_SCRATCH,), F32)
+        own = None if taken else shop.scratch((height, columns), F32)
+        chain: list[Step] = []
+        for s in pieces[w::workers]:
+            block = taken[0][s] if own is None else own[: s.stop - s.start]
+            piece = tuple(block if a is None else a[s] for a in arrays) + tuple(a[s] for a in targets)
+            call = (code, kinds, piece, len(arrays), s.stop - s.start, columns, cluster.reduces, room)
+            chain += [*into(s, block, packing), (kernels().tiles, call)]
+        chains.append((in_turn, (chain,)))
+    return [*steps, *threads.together(chains, workers)]

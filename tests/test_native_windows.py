@@ -1,0 +1,206 @@
+"""Convolutions and pooling of the native engine against direct sums in float64: odd sizes, groups, NaN, infinities, threads."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ptir_tools as ptir
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.engines import RunOptions, native
+from ptir_tools.engines.choose import optimized
+from ptir_tools.engines.native import _partition
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
+
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+UNIT = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+
+
+def places(n, window, stride, dilation, low, high):
+    """How many windows there are along an axis."""
+    return (n + low + high - (window - 1) * dilation - 1) // stride + 1
+
+
+def convolved(x, w, strides, dilation, padding, groups):
+    """The convolution of [N, H, W, C] with [kh, kw, C / groups, O], tap by tap in float64; and the sum of the magnitudes."""
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    padded = np.pad(x, ((0, 0), *padding, (0, 0)))
+    count = [places(n, k, s, d, *p) for n, k, s, d, p in zip(x.shape[1:3], w.shape[:2], strides, dilation, padding, strict=True)]
+    made = np.zeros((2, len(x), *count, w.shape[3]))
+    each, columns = x.shape[3] // groups, w.shape[3] // groups
+    with np.errstate(all="ignore"):
+        for i, j in itertools.product(range(w.shape[0]), range(w.shape[1])):
+            rows, across = (
+                slice(k * d, k * d + (c - 1) * s + 1, s) for k, d, c, s in zip((i, j), dilation, count, strides, strict=True)
+            )
+            seen = padded[:, rows, across]
+            for g in range(groups):
+                own, to = seen[..., g * each : (g + 1) * each], slice(g * columns, (g + 1) * columns)
+                factor = w[i, j, :, to]
+                made[0][..., to] += (own[..., None] * factor).sum(-2)
+                made[1][..., to] += (abs(own)[..., None] * abs(factor)).sum(-2)
+    return made
+
+
+def program(shape, weights, strides, dilation, padding, groups, form="groups", after=(), dtype="f32", constant=True):
+    """A convolution as PTIR: patches times weights, group by group, then ops by name."""
+    g = ptir.Graph()
+    x = g.input("x", dtype, shape)
+    kh, kw, each, out = weights.shape
+    p = x.extract_patches([kh, kw], strides=list(strides), dilation=list(dilation), padding=[list(q) for q in padding])
+    w = g.constant(weights) if constant else g.input("w", dtype, weights.shape)
+    count = [*p.shape[:-1]]
+    if form == "depthwise":  # as it is written with mul and reduce_sum, which becomes a contraction
+        t = p.reshape([*count, kh * kw, groups])
+        y = (t * w.reshape([kh * kw, groups]).broadcast_like(t)).reduce_sum([3])
+    elif groups == 1 and form == "right":
+        y = w.reshape([kh * kw * each, out]).dot_general(p, contract_lhs=[0], contract_rhs=[3]).transpose([1, 2, 3, 0])
+    elif groups == 1:
+        y = p.dot_general(w.reshape([kh * kw * each, out]), contract_lhs=[3], contract_rhs=[0])
+    else:
+        t = p.reshape([*count, kh * kw, groups, each])
+        v = w.reshape([kh * kw, each, groups, out // groups])
+        axes = {"batch_lhs": [4], "batch_rhs": [2], "contract_lhs": [3, 5], "contract_rhs": [0, 1]}
+        if form == "right":
+            names = {a: axes[b] for a, b in (("batch_lhs", "batch_rhs"), ("batch_rhs", "batch_lhs"))}
+            y = v.dot_general(t, **names, contract_lhs=[0, 1], contract_rhs=[3, 5]).transpose([2, 3, 4, 0, 1])
+        else:
+            y = t.dot_general(v, **axes)
+            y = y if form == "as made" else y.transpose([1, 2, 3, 0, 4])
+        if form != "as made":
+            y = y.reshape([*count, out])
+    if "bias" in after:
+        y = y + g.constant(np.linspace(-1, 1, y.shape[-1]).astype(np.float32)).broadcast_like(y)
+    if "relu" in after:
+        y = y.maximum(0)
+    if "residual" in after:
+        y = y + y
+    return g.returns(y.named("y"))
+
+
+def groups_of_steps(made):
+    """The names of the ops of each step of the native engine."""
+    ready = optimized(made, RunOptions(), Diagnostics(made.source))
+    return [[op.name for op in step] for step in _partition(ready.main)]
+
+
+@st.composite
+def cases(draw):
+    groups = draw(st.sampled_from([1, 1, 2, 3, 17]))
+    each = draw(st.sampled_from([1, 2, 3, 8, 9, 17] if groups < 17 else [1]))
+    columns = draw(st.sampled_from([1, 2, 5, 16, 33] if groups < 17 else [1, 1, 2]))
+    window = [draw(st.integers(1, 3)) for _ in range(2)]
+    dilation = [draw(st.integers(1, 2)) for _ in range(2)]
+    extent = [draw(st.integers((k - 1) * d + 1, 9)) for k, d in zip(window, dilation, strict=True)]
+    strides = [draw(st.integers(1, 3)) for _ in range(2)]
+    padding = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(2)]
+    forms = ["groups", "right"] + ["as made"] * (groups > 1)
+    form = draw(st.sampled_from(forms + ["depthwise"] * 3 if each == columns == 1 < groups else forms))
+    after = draw(st.sets(st.sampled_from(["bias", "relu", "residual"])))
+    shape = (draw(st.integers(1, 2)), *extent, groups * each)
+    return shape, (*window, each, groups * columns), strides, dilation, padding, groups, form, after
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases(), st.sampled_from(sorted(DTYPES)), st.booleans(), st.integers(0, 99))
+def test_convolutions(case, dtype, constant, seed):
+    shape, of_weights, strides, dilation, padding, groups, form, after = case
+    rng = np.random.default_rng(seed)
+    x, w = (rng.standard_normal(s).astype(DTYPES[dtype]) for s in (shape, of_weights))
+    after = after if dtype == "f32" else ()
+    made = program(shape, w, strides, dilation, padding, groups, form, after, dtype, constant)
+    exact, magnitude = convolved(x, w, strides, dilation, padding, groups)
+    if form == "as made":
+        n, rows, across, _ = exact.shape
+        exact, magnitude = (a.reshape(n, rows, across, groups, -1).transpose(3, 0, 1, 2, 4) for a in (exact, magnitude))
+    if "bias" in after:
+        exact = exact + np.linspace(-1, 1, exact.shape[-1]).astype(np.float32)
+    exact = np.maximum(exact, 0) if "relu" in after else exact
+    exact = exact * 2 if "residual" in after else exact
+    taps = of_weights[0] * of_weights[1] * of_weights[2]
+    bound = 2 * (taps + 4) * 2.0**-24 * (magnitude + 1) + 2 * UNIT[dtype] * abs(exact) + 2.0**-20 * UNIT[dtype]
+    found = []
+    for workers in (1, 2):
+        given = {"x": x} if constant else {"x": x, "w": w}
+        found.append(ptir.run(made, given, engine="native", threads=workers)["y"])
+        assert (abs(found[-1].astype(np.float64).reshape(exact.shape) - exact) <= bound).all()
+    np.testing.assert_array_equal(*(f.view(np.uint8) for f in found))
+
+
+@pytest.mark.parametrize("form", ["groups", "depthwise"])
+def test_patches_are_never_there(form):
+    """One step from the image to what is done with the result."""
+    w = np.random.default_rng(0).random((3, 3, 1 if form == "depthwise" else 8, 8), np.float32)
+    made = program((1, 9, 9, 8), w, (1, 1), (1, 1), ((1, 1), (1, 1)), 8 if form == "depthwise" else 1, form, {"bias", "relu"})
+    steps = groups_of_steps(made)
+    (patches,) = [s for s in steps if "ptir.extract_patches" in s]
+    assert patches[-1] == "ptir.maximum"
+    assert "ptir.dot_general" in patches
+
+
+def test_patches_that_others_use_stay():
+    g = ptir.Graph()
+    p = g.input("x", "f32", (1, 5, 5, 2)).extract_patches([3, 3])
+    made = g.returns(
+        p.dot_general(g.constant(np.ones((18, 4), np.float32)), contract_lhs=[3], contract_rhs=[0]).named("y"), p.named("p")
+    )
+    assert ["ptir.extract_patches"] in groups_of_steps(made)
+
+
+def test_what_pads_is_multiplied():
+    """A weight that is not finite makes NaN of the zeros around; other places keep their numbers."""
+    x = np.ones((1, 3, 40, 16), np.float32)
+    for groups, shape in ((16, (3, 3, 1, 16)), (1, (3, 3, 16, 16))):
+        w = np.ones(shape, np.float32)
+        w[0, 0, 0, 3] = np.inf
+        made = program(x.shape, w, (1, 1), (1, 1), ((1, 1), (1, 1)), groups, "depthwise" if groups > 1 else "groups")
+        with np.errstate(all="ignore"):
+            exact, _ = convolved(x, w, (1, 1), (1, 1), ((1, 1), (1, 1)), groups)
+            np.testing.assert_array_equal(ptir.run(made, {"x": x}, engine="native")["y"], exact.astype(np.float32))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_pooling(data):
+    draw = data.draw
+    kind = draw(st.sampled_from(["sum", "max", "min"]))
+    window, strides, dilation = ([draw(st.integers(1, 3)) for _ in range(2)] for _ in range(3))
+    extent = [draw(st.integers((k - 1) * d + 1, 12)) for k, d in zip(window, dilation, strict=True)]
+    padding = [[draw(st.integers(0, 2)), draw(st.integers(0, 2))] for _ in range(2)]
+    lead = draw(st.sampled_from([(), (1,), (2,), (2, 3)]))
+    shape = (*lead, *extent, draw(st.sampled_from([8, 9, 31, 64, 67])))
+    x = np.random.default_rng(draw(st.integers(0, 9))).standard_normal(shape).astype(np.float32)
+    x.flat[:: draw(st.sampled_from([7, 1000]))] = draw(st.sampled_from([np.nan, np.inf, -np.inf, -0.0, 3e38]))
+    ones, none = [1] * len(lead), [[0, 0]] * len(lead)
+    g = ptir.Graph()
+    whole = {"window_dims": [*ones, *window, 1], "strides": [*ones, *strides, 1], "padding": [*none, *padding, [0, 0]]}
+    y = g.input("x", "f32", shape).reduce_window(
+        **whole, base_dilation=[1] * len(shape), window_dilation=[*ones, *dilation, 1], reduce=kind
+    )
+    made = g.returns(y.named("y"))
+    start = {"sum": 0.0, "max": -np.inf, "min": np.inf}[kind]
+    padded = np.pad(x.astype(np.float64), (*none, *padding, (0, 0)), constant_values=start)
+    count = [places(n, k, s, d, *p) for n, k, s, d, p in zip(extent, window, strides, dilation, padding, strict=True)]
+    join = {"sum": np.add, "max": np.maximum, "min": np.minimum}[kind]
+    exact, magnitude = np.full((*lead, *count, shape[-1]), start), 0.0
+    with np.errstate(all="ignore"):
+        for i, j in itertools.product(*map(range, window)):
+            rows, across = (
+                slice(k * d, k * d + (c - 1) * s + 1, s) for k, d, c, s in zip((i, j), dilation, count, strides, strict=True)
+            )
+            exact = join(exact, padded[..., rows, across, :])
+            magnitude = magnitude + abs(padded[..., rows, across, :])
+        for workers in (1, 2):
+            found = ptir.run(made, {"x": x}, engine="native", threads=workers)["y"].astype(np.float64)
+            if kind != "sum":
+                np.testing.assert_array_equal(found, exact)
+                continue
+            sure = np.isfinite(exact) & (magnitude < 3e38)
+            assert (abs(found - exact)[sure] <= (9 * 2.0**-24 * magnitude)[sure]).all()
+            assert (np.isnan(found) == np.isnan(exact))[sure | ~np.isfinite(exact)].all()
