@@ -106,26 +106,41 @@ CASES: dict[str, Case] = {
     "take_out_of_bounds": (lambda x, i: jnp.take(x, i, axis=1), (X, _numbers(-9, 9, 5))),
     "at_set_add": (lambda x, i: (x.at[i].set(1.0), x.at[:, i].add(2.0), x.at[i, i].max(0.5)), (X, _numbers(0, 6, 3) % 4)),
     "at_multiply": (lambda x, i: (x.at[i].multiply(2.0), x.at[i].min(0.0)), (X, np.array([0, 2, 2, 9], np.int32))),
-    "dynamic_slice": (lambda x, i: (lax.dynamic_slice(x, (i, 1), (2, 3)), lax.dynamic_update_slice(x, x[:2] * 0, (i, 0))), (X, np.int32(3))),
+    "dynamic_slice": (
+        lambda x, i: (lax.dynamic_slice(x, (i, 1), (2, 3)), lax.dynamic_update_slice(x, x[:2] * 0, (i, 0))),
+        (X, np.int32(3)),
+    ),
     "pad_modes": (lambda x: tuple(jnp.pad(x, ((1, 2), (2, 1)), m) for m in ("constant", "edge", "reflect", "wrap")), (X,)),
     "roll_flip_tile": (lambda x: (jnp.roll(x, 2, 1), jnp.flip(x), jnp.tile(x, (2, 1)), jnp.repeat(x, 2, 0)), (X,)),
     "strides": (lambda x: (x[::2, ::-1], x[1:, 1::3]), (X,)),
     "integers": (lambda a: (a // 7, a % 7, a // -7, jnp.abs(a), a**2, jnp.sign(a), lax.rem(a, 7)), (WHOLE,)),
     "float_mod": (lambda x: (x % 0.7, jnp.fmod(x, 0.7), jnp.floor_divide(x, 0.7)), (X,)),
     "power": (lambda x, y: (x**y, jnp.sqrt(x), lax.rsqrt(x), jnp.cbrt(x), jnp.log1p(x), jnp.expm1(x)), (_positive(4, 6), Z)),
-    "trigonometry": (lambda x, y: (jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.arctan2(x, y), jnp.arctan(x), jnp.hypot(x, y)), (X, Z)),
-    "inverse_functions": (lambda x: (jnp.arcsin(x), jnp.arccos(x), jnp.arctanh(x), jnp.arcsinh(x), jnp.arccosh(1 + x * x)), (np.tanh(X),)),
+    "trigonometry": (
+        lambda x, y: (jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.arctan2(x, y), jnp.arctan(x), jnp.hypot(x, y)),
+        (X, Z),
+    ),
+    "inverse_functions": (
+        lambda x: (jnp.arcsin(x), jnp.arccos(x), jnp.arctanh(x), jnp.arcsinh(x), jnp.arccosh(1 + x * x)),
+        (np.tanh(X),),
+    ),
     "hyperbolic_grad": (_gradient(lambda x: jnp.sinh(x) + jnp.cosh(x) * jnp.tanh(x)), (X,)),
     "special": (lambda x: (jax.scipy.special.erf(x), jax.scipy.special.erfc(x), jax.scipy.special.erfinv(jnp.tanh(x))), (X,)),
     "gamma": (lambda x: (jax.scipy.special.gammaln(x), jax.scipy.special.digamma(x)), (_positive(4, 6),)),
     "rounding": (lambda x: (jnp.round(x), jnp.floor(x), jnp.ceil(x), jnp.trunc(x), jnp.sign(x)), (4 * X,)),
     "bits": (lambda a, b: (a & b, a | b, a ^ b, ~a, a << 3, a >> 2, lax.population_count(a), lax.clz(a)), (WHOLE, WHOLE[::-1])),
-    "casts": (lambda a: (a.astype(jnp.int8), a.astype(jnp.uint32), a.astype(jnp.bfloat16), a.astype(bool)), (_numbers(-500, 500, 4, 6),)),
+    "casts": (
+        lambda a: (a.astype(jnp.int8), a.astype(jnp.uint32), a.astype(jnp.bfloat16), a.astype(bool)),
+        (_numbers(-500, 500, 4, 6),),
+    ),
     "half_precision": (lambda x: (x.astype(jnp.bfloat16) @ x.T.astype(jnp.bfloat16), jnp.exp(x.astype(jnp.float16))), (X,)),
     "bitcast": (lambda x: (lax.bitcast_convert_type(x, jnp.int32), lax.bitcast_convert_type(x, jnp.uint8)), (X,)),
     "fft": (lambda x: (jnp.fft.fft(x), jnp.fft.ifft(x), jnp.fft.rfft(x), jnp.fft.fft2(x)), (X,)),
     "irfft": (lambda x: jnp.fft.irfft(jnp.fft.rfft(x)), (_normal(3, 96),)),
-    "complex": (lambda x, y: (jnp.abs(x + 1j * y), jnp.angle(x + 1j * y), ((x + 1j * y) * (y - 1j * x)).real, jnp.conj(x + 1j)), (X, Z)),
+    "complex": (
+        lambda x, y: (jnp.abs(x + 1j * y), jnp.angle(x + 1j * y), ((x + 1j * y) * (y - 1j * x)).real, jnp.conj(x + 1j)),
+        (X, Z),
+    ),
     "cholesky": (jnp.linalg.cholesky, (SYMMETRIC,)),
     "solve_triangular": (lambda a, b: jax.scipy.linalg.solve_triangular(jnp.tril(a), b, lower=True), (SYMMETRIC, X)),
     "norm_var_median": (lambda x: (jnp.linalg.norm(x), jnp.var(x, 0), jnp.std(x), jnp.median(x, 1), jnp.percentile(x, 30)), (X,)),
@@ -140,10 +155,13 @@ CASES: dict[str, Case] = {
     "average_pool_grad": (_gradient(lambda x: _pool(x, lax.add, 0.0)), (IMAGE,)),
     "scan": (_rnn, (_normal(5, 5), _normal(3, 5))),
     "scan_grad": (_gradient(lambda w, xs: _rnn(w, xs)[1]), (_normal(5, 5), _normal(3, 5))),
-    "while_loop": (lambda x: lax.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * 2 + 1, c[1] + 1), (x, 0)), (np.float32(1.5),)),
+    "while_loop": (
+        lambda x: lax.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * 2 + 1, c[1] + 1), (x, 0)),
+        (np.float32(1.5),),
+    ),
     "fori_cond_switch": (
         lambda x, i: lax.fori_loop(
-            0, 4, lambda k, v: lax.switch(i + k, [jnp.sin, jnp.cos, lambda u: u * lax.cond(k > 2, lambda: 2.0, lambda: 3.0)], v), x
+            0, 4, lambda k, v: lax.switch(i + k, [jnp.sin, lambda u: u * lax.cond(k > 2, lambda: 2.0, lambda: 3.0)], v), x
         ),
         (X, np.int32(0)),
     ),
@@ -158,9 +176,15 @@ CASES: dict[str, Case] = {
     "categorical_gumbel": (lambda k, x: (jax.random.categorical(k, x), jax.random.gumbel(k, (4,))), (KEY, X)),
     "truncated_exponential": (lambda k: (jax.random.truncated_normal(k, -1, 1, (6,)), jax.random.exponential(k, (6,))), (KEY,)),
     "segment_sum": (lambda x, i: jax.ops.segment_sum(x, i, 5), (X, np.array([0, 2, 2, 4], np.int32))),
-    "bincount_searchsorted": (lambda i, x: (jnp.bincount(i, length=5), jnp.searchsorted(jnp.sort(x), x)), (_numbers(0, 5, 9), X[0])),
+    "bincount_searchsorted": (
+        lambda i, x: (jnp.bincount(i, length=5), jnp.searchsorted(jnp.sort(x), x)),
+        (_numbers(0, 5, 9), X[0]),
+    ),
     "interp_convolve": (lambda x, y: (jnp.interp(x, jnp.arange(6.0), y), jnp.convolve(x, y)), (X[0], X[1])),
-    "nan_functions": (lambda x: (jnp.nanmean(jnp.where(x > 1, jnp.nan, x)), jnp.isfinite(1 / x), jnp.nan_to_num(x / 0 * 0)), (X,)),
+    "nan_functions": (
+        lambda x: (jnp.nanmean(jnp.where(x > 1, jnp.nan, x)), jnp.isfinite(1 / x), jnp.nan_to_num(x / 0 * 0)),
+        (X,),
+    ),
     "batch_matmul_grad": (_gradient(jnp.matmul, 0, 1), (_normal(3, 4, 5), _normal(3, 5, 2))),
     "ragged_dot": (lax.ragged_dot, (_normal(7, 4), _normal(3, 4, 5), np.array([2, 4, 1], np.int32))),
 }  # fmt: skip
@@ -204,4 +228,6 @@ def difference(x: Any, y: Any) -> str | None:
     largest = max(1.0, float(finite.max())) if finite.size else 1.0
     with np.errstate(all="ignore"):
         wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= 32 * float(jnp.finfo(x.dtype).eps) * largest))
-    return f"{np.count_nonzero(wrong)} of {x.size} elements differ by up to {np.nanmax(np.abs(a - b)):g}" if np.any(wrong) else None
+    return (
+        f"{np.count_nonzero(wrong)} of {x.size} elements differ by up to {np.nanmax(np.abs(a - b)):g}" if np.any(wrong) else None
+    )

@@ -1,6 +1,6 @@
-"""The interpreter's tests in a checkout of StableHLO: every function that checks its own values is read, run, and held to them.
+"""Tests in a checkout of StableHLO: every function that checks its own values is read, run, and held to them.
 
-That suite is in no package: `--from DIR` names the folder `stablehlo/tests/interpret`.
+They are in no package: `--from DIR` names the folder `stablehlo/tests/interpret`, or `stablehlo/testdata`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import ptir_tools as ptir
@@ -34,6 +35,7 @@ class Checking(reading.Reader):
 
     def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
         handlers = HANDLERS | {f"check.{name}": entry(getattr(self, f"_{name}")) for name in CHECKS}
+        handlers["stablehlo.custom_call"] = entry(self._custom_call, values=True)
         super().__init__(source, diagnostics, Options(), handlers)
         self.checks: list[Check] = []
 
@@ -42,6 +44,14 @@ class Checking(reading.Reader):
         if not self.diagnostics.errors:
             wanted = [x for _, _, x, _ in self.checks if isinstance(x, Tensor)]
             block.builder.results(*(x.operand for x in [*(c[1] for c in self.checks), *wanted]))
+
+    def _custom_call(self, site: Site, *operands: Any) -> Any:
+        name = str(site.value("callee", "")).removeprefix("@check.").replace("eq_approx", "expect_close")
+        if name in ("eq", "expect_eq"):
+            return self._check("equal", *operands)
+        if name in ("expect_almost_eq", "expect_close"):
+            return self._check("near", *operands)
+        return HANDLERS["stablehlo.custom_call"].handler(site, *operands)
 
     def _check(self, how: str, x: Tensor, wanted: Any, tolerance: float = TOLERANCE) -> list[Any]:
         self.checks.append((how, x, wanted, tolerance))
@@ -81,7 +91,7 @@ def _names(block: Block | None) -> set[str]:
 
 def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> Report:
     """The counts for the functions whose names have `part`, every so many of them."""
-    report = Report("StableHLO interpreter tests")
+    report = Report(f"StableHLO {Path(folder).name}")
     number = 0
     for path in sorted(Path(folder).rglob("*.mlir")):
         for k, section in enumerate(re.split(r"^// -----.*$", path.read_text("utf-8"), flags=re.MULTILINE)):
@@ -94,7 +104,8 @@ def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> R
                 report.errors[f"{path.stem}/{k}"] = next(iter(diagnostics)).message
                 continue
             for f in functions(items):
-                if not any(name.startswith("check.") for name in _names(f.body)) or part not in f"{path.stem}/{f.name}":
+                checks = f.name == "main" or any(name.startswith("check.") for name in _names(f.body))
+                if not checks or part not in f"{path.stem}/{f.name}":
                     continue
                 number += 1
                 if number % every == 0:
@@ -138,13 +149,17 @@ def _difference(checks: list[Check], outputs: list[Any]) -> str | None:
 
 
 def agree(how: str, x: Any, y: Any, tolerance: float) -> Any:
-    """Whether elements are equal, close by their difference, or few floats apart. A NaN agrees with a NaN."""
+    """Whether elements are equal, close by their difference or relative to the largest, or few floats apart. NaN is NaN."""
     if x.dtype.kind == "c":
         return agree(how, x.real, y.real, tolerance) & agree(how, x.imag, y.imag, tolerance)
     a, b = arrays.widen(x), arrays.widen(y)
     same = (a == b) | ((a != a) & (b != b))
-    if how == "equal":
+    if how == "equal" or a.dtype.kind in "iub":
         return same
+    if how == "near":
+        finite = np.abs(b[np.isfinite(b)])
+        scale = float(finite.max()) if finite.size else 1.0
+        how, tolerance = "close", 8 * float(ml_dtypes.finfo(x.dtype).eps) * max(scale, float(ml_dtypes.finfo(x.dtype).tiny))
     with np.errstate(all="ignore"):
         apart = np.abs(a - b)
         return same | (apart <= tolerance if how == "close" else apart <= tolerance * np.spacing(np.abs(y).astype(x.dtype)))

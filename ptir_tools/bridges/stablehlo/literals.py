@@ -16,6 +16,7 @@ from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
     import numpy as np
+
     from ptir_tools.core.arrays import Array
 else:
     np = lazy("numpy")
@@ -36,7 +37,7 @@ def dense(text: str, t: TensorType, resources: str = "") -> Literal:
     if text.startswith("dense_resource"):
         return _blob(_resource(inside, resources), t)
     if inside.startswith('"'):
-        require(inside[1:3] == "0x", "InvalidLiteral", f"a literal of {t} is numbers, or bytes as `\"0x…\"`")
+        require(inside[1:3] == "0x", "InvalidLiteral", f'a literal of {t} is numbers, or bytes as `"0x…"`')
         return _blob(_bytes(inside[3:-1]), t)
     words = _ELEMENT.findall(inside)
     if t.dtype.is_complex and "(" in inside:
@@ -76,8 +77,10 @@ def _numbers(words: list[str], dtype: DType) -> Array:
         raise Violation("InvalidLiteral", f"an element is no {dtype}") from None
     fits = all(dtype.min <= n <= (dtype.max if n < 0 or not dtype.is_signed else 2 * dtype.max + 1) for n in numbers)
     require(fits, "InvalidLiteral", f"an element is outside of {dtype}")
-    wide = np.array([n - (1 << dtype.bits) if n > dtype.max else n for n in numbers], np.uint64 if dtype.bits == 64 and not
-                    dtype.is_signed else np.int64)
+    wide = np.array(
+        [n - (1 << dtype.bits) if n > dtype.max else n for n in numbers],
+        np.uint64 if dtype.bits == 64 and not dtype.is_signed else np.int64,
+    )
     return wide.astype(native)
 
 
@@ -88,7 +91,9 @@ def _floats(words: list[str], dtype: DType, native: np.dtype[np.generic]) -> Arr
     if not any(w.startswith(("0x", "-0x")) for w in words):
         return arrays.cast(np.array(words, np.float64) if words else np.zeros(0), F64, dtype)
     unsigned = np.dtype(f"u{dtype.size}")
-    bits = [integer(w, 16) if w.startswith("0x") else int(arrays.cast(np.array(float(w)), F64, dtype).view(unsigned)) for w in words]
+    bits = [
+        integer(w, 16) if w.startswith("0x") else int(arrays.cast(np.array(float(w)), F64, dtype).view(unsigned)) for w in words
+    ]
     require(all(b < 1 << dtype.bits for b in bits), "InvalidLiteral", f"an element has more than {dtype.bits} bits")
     return np.array(bits, unsigned).view(native)
 

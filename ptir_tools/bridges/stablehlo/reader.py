@@ -75,8 +75,11 @@ class Reader:
             for s in statements(f.body):
                 if s.name in CALLS or s.name.endswith((".composite", ".custom_call")):
                     called.update(x[1:].strip('"') for x in _symbols(s))
-        found = [f for f in self.functions.values() if f.body and f.visibility != "private" and
-                 (f.name == "main" or f.visibility == "public" or f.name not in called)]
+        found = [
+            f
+            for f in self.functions.values()
+            if f.body and f.visibility != "private" and (f.name == "main" or f.visibility == "public" or f.name not in called)
+        ]
         return sorted(found, key=lambda f: f.name != "main")
 
     def program(self) -> Program | None:
@@ -176,7 +179,9 @@ class Reader:
         if (entry := self.handlers.get(s.name)) is None:
             dialect = s.name.partition(".")[0]
             known_dialect = dialect in ("stablehlo", "chlo", "mhlo")
-            raise refused(REFUSED.get(s.name) or ("PTIR has no such op" if known_dialect else f"`{s.name}` is no op of StableHLO"))
+            raise refused(
+                REFUSED.get(s.name) or ("PTIR has no such op" if known_dialect else f"`{s.name}` is no op of StableHLO")
+            )
         site = Site(scope, s, entry.spelled)
         operands = [self.operand(token, scope) for token in site.names]
         count, most = len(operands), entry.most
@@ -188,7 +193,13 @@ class Reader:
         if not entry.values:
             list(site.each(operands))
         found = entry.handler(site, *operands)
-        results = list(found) if isinstance(found, (tuple, list)) and not entry.values else found if isinstance(found, list) else [found]
+        results = (
+            list(found)
+            if isinstance(found, (tuple, list)) and not entry.values
+            else found
+            if isinstance(found, list)
+            else [found]
+        )
         return self.checked(s, site, results)
 
     def operand(self, token: Token, scope: Scope) -> Any:

@@ -204,5 +204,6 @@ def fits(declared: Any, t: Type) -> bool:
         return True
     if declared is t:
         return True
-    same = declared.dtype is t.dtype and len(declared.shape) == len(t.shape)
-    return same and all(a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(declared.shape, t.shape))
+    if declared.dtype is not t.dtype or len(declared.shape) != len(t.shape):
+        return False
+    return all(a == b or not isinstance(a, int) or not isinstance(b, int) for a, b in zip(declared.shape, t.shape, strict=True))

@@ -33,6 +33,7 @@ from ptir_tools.rewrite.constants import literal_of
 
 if TYPE_CHECKING:
     import numpy as np
+
     from ptir_tools.bridges.stablehlo.scopes import Scope
     from ptir_tools.core.arrays import Array
 else:
@@ -236,8 +237,10 @@ class Site:
         found = self.attrs.get(name)
         text = found.value if isinstance(found, Typed) else found
         if not isinstance(text, Token) or text.type != "DENSE":
-            raise refused(f"`{name}` is no dense literal") if text is not None else Violation(
-                "MissingAttribute", f"`{name}` is missing"
+            raise (
+                refused(f"`{name}` is no dense literal")
+                if text is not None
+                else Violation("MissingAttribute", f"`{name}` is missing")
             )
         return literals.dense(text, t, self.scope.reader.text)
 
@@ -371,4 +374,17 @@ def _word(token: Token) -> Any:
     return str(token).strip('"')
 
 
-__all__ = ["Entry", "HANDLERS", "REFUSED", "Site", "Tensor", "TokenType", "Tuple", "handles", "known", "plain", "refused", "refuses"]
+__all__ = [
+    "HANDLERS",
+    "REFUSED",
+    "Entry",
+    "Site",
+    "Tensor",
+    "TokenType",
+    "Tuple",
+    "handles",
+    "known",
+    "plain",
+    "refused",
+    "refuses",
+]

@@ -9,7 +9,26 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
-    BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI16, SI32, SI64, UI4, UI8, UI16, UI32, UI64, DType,
+    BF16,
+    CF32,
+    CF64,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
 )  # fmt: skip
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor

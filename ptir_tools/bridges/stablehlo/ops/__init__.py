@@ -1,11 +1,9 @@
 """What the ops of StableHLO and CHLO are in PTIR: handlers by meaning. Importing it fills the table."""
 
-from ptir_tools.bridges.stablehlo.ops import (
-    control as control,
-    contractions as contractions,
-    elementwise as elementwise,
-    indexing as indexing,
-    movement as movement,
-    reductions as reductions,
-    solving as solving,
-)
+from ptir_tools.bridges.stablehlo.ops import contractions as contractions
+from ptir_tools.bridges.stablehlo.ops import control as control
+from ptir_tools.bridges.stablehlo.ops import elementwise as elementwise
+from ptir_tools.bridges.stablehlo.ops import indexing as indexing
+from ptir_tools.bridges.stablehlo.ops import movement as movement
+from ptir_tools.bridges.stablehlo.ops import reductions as reductions
+from ptir_tools.bridges.stablehlo.ops import solving as solving

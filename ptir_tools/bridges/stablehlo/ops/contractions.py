@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted
 from ptir_tools.bridges.stablehlo.ops.movement import padded, reversed_along
@@ -43,9 +43,7 @@ def dot(site: Site, x: Tensor, y: Tensor) -> Tensor:
     return contracted(site, x, y, ([], []), ([x.rank - 1], [0]), site.dtype)
 
 
-def contracted(
-    site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes], result: DType
-) -> Tensor:
+def contracted(site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes], result: DType) -> Tensor:
     """A `dot_general` whose operands and result may have different dtypes: products are those of the result's."""
     wanted = result
     if result is I1:
@@ -103,7 +101,9 @@ def convolved(site: Site, x: Tensor, kernel: Tensor, padding: list[tuple[int, in
     labels = _labels(site)
     lhs, rhs, out = (_layout(part, *names) for part, names in zip(labels, ("bf", "oi", "bf"), strict=True))
     spatial = x.rank - 2
-    require(x.rank == kernel.rank == len(labels[0]) == len(labels[1]), "OperandRankMismatch", "the ranks are not those of the layout")
+    require(
+        x.rank == kernel.rank == len(labels[0]) == len(labels[1]), "OperandRankMismatch", "the ranks are not those of the layout"
+    )
     geometry = _geometry(site, spatial, padding)
     groups, batches = site.int("feature_group_count", 1), site.int("batch_group_count", 1)
     wide = site.dtype if not site.dtype.is_float else x.dtype
@@ -144,7 +144,13 @@ def _geometry(site: Site, rank: int, padding: list[tuple[int, int]] | None) -> G
     return Geometry(strides, pads, base, site.counts("rhs_dilation", rank, 1, 1), [bool(t) for t in turned])
 
 
-_WINDOW = {"stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilation", "rhs_dilate": "rhs_dilation", "reverse": "window_reversal"}
+_WINDOW = {
+    "stride": "window_strides",
+    "pad": "padding",
+    "lhs_dilate": "lhs_dilation",
+    "rhs_dilate": "rhs_dilation",
+    "reverse": "window_reversal",
+}
 
 
 def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, result: DType) -> Tensor:
@@ -176,7 +182,9 @@ def _spread(site: Site, x: Tensor, g: Geometry) -> tuple[Tensor, list[tuple[int,
     """The input with holes between its elements and its negative padding cut, and the padding that is left."""
     if all(b == 1 for b in g.base) and min((n for pair in g.padding for n in pair), default=0) >= 0:
         return x, list(g.padding)
-    low, high = ([0, *(min(pair[i], 0) if b == 1 else pair[i] for pair, b in zip(g.padding, g.base, strict=True)), 0] for i in (0, 1))
+    low, high = (
+        [0, *(min(pair[i], 0) if b == 1 else pair[i] for pair, b in zip(g.padding, g.base, strict=True)), 0] for i in (0, 1)
+    )
     zero = site.full(0, x.tensor_type.with_shape(()))
     interior = [0, *(b - 1 for b in g.base), 0]
     left = [(max(p[0], 0), max(p[1], 0)) if b == 1 else (0, 0) for p, b in zip(g.padding, g.base, strict=True)]

@@ -38,7 +38,13 @@ def case(site: Site, index: Tensor) -> list[Tensor]:
 
 
 def branches(
-    site: Site, scope: Scope, capture: Capture, arguments: Sequence[Tensor], pred: Tensor, index: Tensor | None, rest: Sequence[Block]
+    site: Site,
+    scope: Scope,
+    capture: Capture,
+    arguments: Sequence[Tensor],
+    pred: Tensor,
+    index: Tensor | None,
+    rest: Sequence[Block],
 ) -> list[Tensor]:
     """The first of the regions when `pred` holds, else one of the others, by `index`."""
     if scope.lift is not None:
@@ -92,7 +98,9 @@ def while_(site: Site, *operands: Any) -> list[Any]:
     regions = []
     for region in site.regions:
         bound = names or [p.name for p in region.params]
-        require(len(bound) == len(operands), "OperandCountMismatch", f"{len(operands)} values are carried, {len(bound)} are named")
+        require(
+            len(bound) == len(operands), "OperandCountMismatch", f"{len(operands)} values are carried, {len(bound)} are named"
+        )
         regions.append((region, bound))
     capture = Capture(scope, site.regions, [name[1:] for name in names])
     types = [x.type for x in (*carried, *capture.arguments)]
@@ -138,17 +146,11 @@ def custom_call(site: Site, *operands: Any) -> Any:
     raise refused(f"PTIR does not know what `{target}` does")
 
 
-refuses(
-    "PTIR programs run on one device",
-    *(
-        f"stablehlo.{name}"
-        for name in (
-            "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "collective_reduce",
-            "cross-replica-sum", "partition_id", "recv", "reduce_scatter", "replica_id", "send", "async_start", "async_done",
-        )  # fmt: skip
-    ),
-    "interpreter.run_parallel",
-)
+_DEVICES = (
+    "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "collective_reduce", "partition_id",
+    "recv", "reduce_scatter", "replica_id", "send", "async_start", "async_done", "cross-replica-sum",
+)  # fmt: skip
+refuses("PTIR programs run on one device", *(f"stablehlo.{name}" for name in _DEVICES), "interpreter.run_parallel")
 refuses("PTIR programs read and write nothing but their inputs and outputs", "stablehlo.infeed", "stablehlo.outfeed")
 refuses("PTIR has no quantized types", "stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
 refuses("the extents of its result depend on data", "stablehlo.set_dimension_size")

@@ -7,7 +7,25 @@ from typing import Any
 
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import CF32, F32, F64, I1, SI4, SI8, SI16, SI32, SI64, UI4, UI8, UI16, UI32, UI64, DType, Kind, lossless
+from ptir_tools.core.dtypes import (
+    CF32,
+    F32,
+    F64,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+    Kind,
+    lossless,
+)
 
 # One op of PTIR on the same operands.
 SAME = {
@@ -99,7 +117,9 @@ def counted(site: Site, dtype: DType, shape: Any, axis: int) -> Tensor:
     """0, 1, 2, … of a dtype that may be complex or i1."""
     plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
     x = site.op("iota", shape=shape, dtype=plain, axis=axis)
-    return x if plain is dtype else site.op("bitwise_and", x, site.full(1, x.tensor_type)).cast(I1) if dtype is I1 else x.cast(dtype)
+    return (
+        x if plain is dtype else site.op("bitwise_and", x, site.full(1, x.tensor_type)).cast(I1) if dtype is I1 else x.cast(dtype)
+    )
 
 
 @handles("stablehlo.add")
@@ -173,7 +193,9 @@ def magnitude(site: Site, x: Tensor) -> Tensor:
     root = square_root(site, site.op("add", site.full(1, t), site.op("mul", ratio, ratio)))
     found = site.op("mul", high, root)
     infinite = site.op("compare_eq", high, site.full(math.inf, t))
-    return site.op("select", either(site, infinite, site.op("compare_eq", low, site.full(math.inf, t))), site.full(math.inf, t), found)
+    return site.op(
+        "select", either(site, infinite, site.op("compare_eq", low, site.full(math.inf, t))), site.full(math.inf, t), found
+    )
 
 
 @handles("stablehlo.sqrt")
@@ -187,7 +209,9 @@ def square_root(site: Site, x: Tensor) -> Tensor:
     if not x.dtype.is_complex:
         return site.op("reciprocal", site.op("rsqrt", x))
     zero = site.op("compare_eq", x, site.full(0, x.tensor_type))
-    return site.op("select", zero, x, site.op("reciprocal", site.op("rsqrt", site.op("select", zero, site.full(1, x.tensor_type), x))))
+    return site.op(
+        "select", zero, x, site.op("reciprocal", site.op("rsqrt", site.op("select", zero, site.full(1, x.tensor_type), x)))
+    )
 
 
 @handles("stablehlo.logistic")
@@ -365,7 +389,9 @@ def bits_of(site: Site, x: Tensor) -> Tensor:
 
 def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     """Real numbers of the bits along the last axis."""
-    require(x.rank and x.shape[-1] == target.bits, "OperandShapeMismatch", f"the last axis of {x.type} has not {target.bits} bits")
+    require(
+        x.rank and x.shape[-1] == target.bits, "OperandShapeMismatch", f"the last axis of {x.type} has not {target.bits} bits"
+    )
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)
     placed = site.op("shift_left", wide, site.integers(site.known(x.shape), x.rank - 1, whole))

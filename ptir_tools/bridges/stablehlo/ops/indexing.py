@@ -144,7 +144,9 @@ def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence
 @handles("stablehlo.scatter")
 def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     """Windows of updates combined into operands at indices; what is outside is left out."""
-    require(len(operands) % 2 == 1 and len(operands) >= 3, "OperandCountMismatch", "inputs, indices and as many updates are wanted")
+    require(
+        len(operands) % 2 == 1 and len(operands) >= 3, "OperandCountMismatch", "inputs, indices and as many updates are wanted"
+    )
     n = len(operands) // 2
     xs, indices, updates = list(operands[:n]), operands[n], list(operands[n + 1 :])
     require(len(site.regions) == 1, "OperandCountMismatch", "a region is wanted")
@@ -303,7 +305,9 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
     if x.dtype is I1:
         raise refused("the largest of truth values")
     indices = site.types[1].dtype
-    found = x.top_k(site.int("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices)
+    found = x.top_k(
+        site.int("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
+    )
     return [found[0], converted(site, found[1], indices)]
 
 
@@ -447,4 +451,3 @@ def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
         y = plain.scatter_reduce(rank, plain, -1, reduce="replace").transpose(back)
         made.append(y.cast(I1) if x.dtype is I1 else y)
     return made
-

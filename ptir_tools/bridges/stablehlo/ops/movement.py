@@ -65,7 +65,11 @@ def slice_(site: Site, x: Tensor) -> Tensor:
         require(len(ranges) == x.rank and all(ranges), "InvalidAttributeValue", "a slice is `[start:limit:stride, …]`")
         bounds = [(r[0], r[1], r[2] if len(r) > 2 else 1) for r in ranges]
     else:
-        lists = (site.counts("start_indices", x.rank, 0), site.counts("limit_indices", x.rank, 0), site.counts("strides", x.rank, 1, 1))
+        lists = (
+            site.counts("start_indices", x.rank, 0),
+            site.counts("limit_indices", x.rank, 0),
+            site.counts("strides", x.rank, 1, 1),
+        )
         bounds = list(zip(*lists, strict=True))
     return strided(x, bounds)
 

@@ -1,5 +1,5 @@
-"""Reductions, windows and maps, whose regions compute on scalars: the ops of PTIR where a region is one of theirs, else the region
-itself on whole tensors."""
+"""Reductions, windows and maps, whose regions compute on scalars: the ops of PTIR where a region is one of theirs, else the
+region itself on whole tensors."""
 
 from __future__ import annotations
 
@@ -182,7 +182,10 @@ def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
         assert isinstance(number, int)
         rest = rows[0].shape[1:]
         pairs = [_first(x, number // 2 * 2).reshape([number // 2, 2, *rest]) for x in rows]
-        sides = [[x.slice([0, k, *(0 for _ in rest)], [number // 2, 1, *rest]).reshape([number // 2, *rest]) for x in pairs] for k in (0, 1)]
+        sides = [
+            [x.slice([0, k, *(0 for _ in rest)], [number // 2, 1, *rest]).reshape([number // 2, *rest]) for x in pairs]
+            for k in (0, 1)
+        ]
         made = combine(*sides)
         if number % 2:
             last = [x.slice([number - 1, *(0 for _ in rest)], [1, *rest]) for x in rows]
@@ -236,12 +239,20 @@ def windows(
         n, sides = window[single[0]], padding[single[0]]
         plain = all(p == (0, 0) for a, p in enumerate(padding) if a != single[0])
         if plain and sides in ((n - 1, 0), (0, n - 1)) and (not names or all(map(is_identity, names, inits))):
-            if names and all(k in _RUNNING and x.dtype is not I1 and not x.dtype.is_complex for k, x in zip(names, xs, strict=True)):
+            if names and all(
+                k in _RUNNING and x.dtype is not I1 and not x.dtype.is_complex for k, x in zip(names, xs, strict=True)
+            ):
                 return [site.op(_RUNNING[k], x, axis=single[0], reverse=sides[0] == 0) for k, x in zip(names, xs, strict=True)]
             return running(site, region, xs, inits, single[0], backward=sides[0] == 0)
     least = min((n for pair in padding for n in pair), default=0)
-    direct = [k in _WINDOWS and x.dtype is not I1 and not x.dtype.is_complex and least >= 0 and is_identity(k, i)
-              for k, x, i in zip(names, xs, inits, strict=True)] if names else [False]
+    direct = (
+        [
+            k in _WINDOWS and x.dtype is not I1 and not x.dtype.is_complex and least >= 0 and is_identity(k, i)
+            for k, x, i in zip(names, xs, inits, strict=True)
+        ]
+        if names
+        else [False]
+    )
     if all(direct):
         return [
             x.reduce_window(window, strides, padding, base, dilation, reduce=_WINDOWS[k]) for k, x in zip(names, xs, strict=True)
@@ -273,7 +284,10 @@ def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], d
         counts.append(max(0, (n - (w - 1) * d - 1) // s + 1))
     found = []
     for offsets in product(*map(range, window)):
-        bounds = [(o * d, o * d + (c - 1) * s + 1 if c else o * d, s) for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)]
+        bounds = [
+            (o * d, o * d + (c - 1) * s + 1 if c else o * d, s)
+            for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)
+        ]
         found.append([strided(x, bounds) for x in xs])
     return found
 
