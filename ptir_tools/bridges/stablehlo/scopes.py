@@ -32,7 +32,7 @@ class Scope:
 
     def __init__(self, reader: Reader, block: Target, outer: Scope | None = None, lift: Shape | None = None) -> None:
         self.reader, self.block, self.outer = reader, block, outer
-        self.lift = lift if lift is not None else outer.lift if outer else None
+        self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
         self.lifts = lift is not None
         self.values: dict[str, list[Any]] = {}
 

@@ -182,7 +182,7 @@ class _Actions:
         return Clause("results", items)
 
     def region(self, items: list[Any]) -> Block:
-        label = next((x.value for x in items if isinstance(x, Clause)), [])
+        label: list[Parameter] = next((x.value for x in items if isinstance(x, Clause)), [])
         return Block(label, [x for x in items if isinstance(x, Statement)])
 
     def label(self, items: list[Any]) -> Clause:
@@ -256,7 +256,7 @@ class _Actions:
     def typed(self, items: list[Any]) -> Typed:
         return Typed(items[0], items[1] if len(items) > 1 else None)
 
-    def list(self, items: list[Any]) -> Values:
+    def values(self, items: list[Any]) -> Values:
         return Values(items)
 
     def range(self, items: list[Any]) -> tuple[int, ...]:
@@ -264,6 +264,9 @@ class _Actions:
 
     def function(self, items: list[Any]) -> Product:
         return Product([x for x in items if isinstance(x, list)])
+
+
+setattr(_Actions, "list", _Actions.values)  # a rule that Python's own word is the name of
 
 
 @cache

@@ -22,7 +22,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import integer
+from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.opdef import OPS
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Block as Target
@@ -203,7 +203,7 @@ class Site:
         require(len(flat) == 2 * rank, "InvalidAttributeValue", f"`{name}` has not a pair for each of {rank} axes")
         return tuple(zip(flat[0::2], flat[1::2], strict=True))
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None) -> int:
         """An integer."""
         found = self.ints(name, None if default is None else [default])
         require(len(found) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
@@ -211,11 +211,11 @@ class Site:
 
     def axis(self, name: str, rank: int) -> int:
         """An axis of a tensor of `rank`."""
-        return checked_axes([self.int(name)], rank, name)[0]
+        return checked_axes([self.integer(name)], rank, name)[0]
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A truth value."""
-        return bool(self.int(name, int(default)))
+        return bool(self.integer(name, int(default)))
 
     def word(self, name: str, default: str | None = None) -> str:
         """The word of an enumeration: `LT`, `#stablehlo<comparison_direction LT>` and `"LT"` alike."""
@@ -284,8 +284,7 @@ class Site:
     def broadcast(self, x: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
         """`x` as `broadcast_in_dim` has it: its axis `i` is axis `dims[i]` of `shape`."""
         if x.shape == tuple(shape):
-            order = tuple(dims)
-            if order == tuple(range(len(order))):
+            if tuple(dims) == tuple(range(len(dims))):
                 return x
         order = sorted(range(len(dims)), key=lambda i: dims[i])
         if order != list(range(len(dims))):
@@ -323,6 +322,13 @@ def known(x: Tensor) -> Array | None:
         return np.broadcast_to(arrays.from_literal(op.operands[0]), t.static_shape)
     found = literal_of(x.operand)
     return None if found is None or found.data is None else arrays.from_literal(found)
+
+
+def sizes_of(x: Tensor) -> list[int]:
+    """The extents of a tensor, which must be numbers. Raises Violation for a symbol."""
+    if not all(isinstance(d, int) for d in x.shape):
+        raise refused("an extent is a symbol")
+    return [d for d in x.shape if isinstance(d, int)]
 
 
 def checked_axes(axes: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
@@ -366,11 +372,11 @@ def _word(token: Token) -> Any:
         if token in ("true", "false"):
             return token == "true"
         if "x" in token:
-            return integer(token, 0)
-        return float(token) if re.search(r"[.eE]", token) else integer(token)
+            return number_of(token, 0)
+        return float(token) if re.search(r"[.eE]", token) else number_of(token)
     if token.type == "ARRAY":
         words = re.findall(r"[^\s,]+", token[6:-1].partition(":")[2])
-        return [w == "true" if w in ("true", "false") else float(w) if re.search(r"[.eE]", w) else integer(w, 0) for w in words]
+        return [w == "true" if w in ("true", "false") else float(w) if re.search(r"[.eE]", w) else number_of(w, 0) for w in words]
     return str(token).strip('"')
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted
 from ptir_tools.bridges.stablehlo.ops.movement import padded, reversed_along
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, refused
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, DType, lossless
 
@@ -105,15 +105,15 @@ def convolved(site: Site, x: Tensor, kernel: Tensor, padding: list[tuple[int, in
         x.rank == kernel.rank == len(labels[0]) == len(labels[1]), "OperandRankMismatch", "the ranks are not those of the layout"
     )
     geometry = _geometry(site, spatial, padding)
-    groups, batches = site.int("feature_group_count", 1), site.int("batch_group_count", 1)
+    groups, batches = site.integer("feature_group_count", 1), site.integer("batch_group_count", 1)
     wide = site.dtype if not site.dtype.is_float else x.dtype
     x, kernel = converted(site, x, wide), converted(site, kernel, wide)
     x = x.transpose([lhs.outer, *lhs.spatial, lhs.feature])
     kernel = kernel.transpose([*rhs.spatial, rhs.feature, rhs.outer])
     kernel = reversed_along(site, kernel, [i for i, turned in enumerate(geometry.reversed) if turned])
     if batches > 1:  # each group of batches becomes a group of features
-        n, *middle, c = x.shape
-        fine = isinstance(n, int) and n % batches == 0 and groups == 1
+        n, *middle, c = sizes_of(x)
+        fine = n % batches == 0 and groups == 1
         require(fine, "InvalidAttributeValue", f"{batches} groups of {n} batches")
         split = x.reshape([batches, n // batches, *middle, c])
         moved = split.transpose([1, *range(2, spatial + 2), 0, spatial + 2])
@@ -155,14 +155,13 @@ _WINDOW = {
 
 def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, result: DType) -> Tensor:
     """[N, spatial…, C] by [spatial…, C / groups, O]."""
-    window, (inputs, outputs) = list(kernel.shape[:-2]), kernel.shape[-2:]
+    *window, inputs, outputs = sizes_of(kernel)
     channels = x.shape[-1]
-    fine = isinstance(channels, int) and isinstance(outputs, int) and channels == groups * inputs and outputs % groups == 0
+    fine = channels == groups * inputs and outputs % groups == 0
     require(fine, "OperandShapeMismatch", f"{groups} groups of {channels} features by a kernel of {inputs} to {outputs}")
     x, pads = _spread(site, x, g)
-    if not window:
-        patches: Tensor = x
-    elif any(p > 0 for pair in pads for p in pair) or len(window):
+    patches = x
+    if window:
         patches = x.extract_patches(window, strides=g.strides, dilation=g.dilation, padding=pads)
     places = patches.shape[:-1]
     n = len(window)

@@ -97,7 +97,7 @@ def while_(site: Site, *operands: Any) -> list[Any]:
     names = [b.first for b in site.bindings]
     regions = []
     for region in site.regions:
-        bound = names or [p.name for p in region.params]
+        bound = names or [p.name for p in region.params if p.name is not None]
         require(
             len(bound) == len(operands), "OperandCountMismatch", f"{len(operands)} values are carried, {len(bound)} are named"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import (
     CF32,
@@ -270,7 +270,8 @@ def clamp(site: Site, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
     """`min(max(x, low), high)`; bounds may be scalars."""
     low, high = (b if b.shape == x.shape else site.op("broadcast_to", b, result_shape=x.shape) for b in (low, high))
     if x.dtype.is_complex or x.dtype is I1:
-        return minimum(site, maximum(site, low, x), high)
+        found: Tensor = minimum(site, maximum(site, low, x), high)
+        return found
     return site.op("clamp", x, low, high)
 
 
@@ -362,12 +363,12 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
         both = [site.op(name, x).reshape([*x.shape, 1]) for name in ("real", "imag")]
         x = site.op("concat", both, axis=x.rank)
     if part.bits > x.dtype.bits:
-        x = x.reshape([*_grouped(x.shape, part.bits // x.dtype.bits)])
+        x = x.reshape([*_grouped(sizes_of(x), part.bits // x.dtype.bits)])
     found = x if x.dtype is part else site.op("bitcast", x, dtype=part)
     if not target.is_complex:
         return found if found.shape == shape else found.reshape(shape)
     pairs = found.reshape([*shape, 2])
-    sides = [pairs.slice([*(0 for _ in shape), k], [*shape, 1]).reshape(shape) for k in (0, 1)]
+    sides = [pairs.slice([*(0 for _ in shape), k], [*sizes_of(pairs)[:-1], 1]).reshape(shape) for k in (0, 1)]
     return site.op("complex", *sides)
 
 
@@ -381,7 +382,7 @@ def _grouped(shape: Any, size: int) -> list[int]:
 def bits_of(site: Site, x: Tensor) -> Tensor:
     """The bits of real numbers along a new last axis."""
     whole = x if x.dtype.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=False))
-    shape = (*x.shape, x.dtype.bits)
+    shape = (*sizes_of(x), x.dtype.bits)
     wide = site.broadcast(whole, shape, range(x.rank))
     one = site.op("shift_right_logical", wide, site.integers(shape, x.rank, whole.dtype))
     return site.op("bitwise_and", one, site.full(1, one.tensor_type)).cast(I1)
@@ -394,7 +395,7 @@ def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     )
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)
-    placed = site.op("shift_left", wide, site.integers(site.known(x.shape), x.rank - 1, whole))
+    placed = site.op("shift_left", wide, site.integers(sizes_of(x), x.rank - 1, whole))
     found = site.op("reduce_or", placed, axes=[x.rank - 1])
     return found if whole is target else site.op("bitcast", found, dtype=target)
 
@@ -424,7 +425,7 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
         exponent, _, mantissa = site.word("format")[1:].partition("m")
         bits = int(exponent), int(mantissa)
     else:
-        bits = site.int("exponent_bits"), site.int("mantissa_bits")
+        bits = site.integer("exponent_bits"), site.integer("mantissa_bits")
     found = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
     if bits[1]:
         return found
@@ -525,7 +526,7 @@ BROADCAST = {
 def broadcast(handler: Any) -> Any:
     """The handler on operands broadcast to a common shape, aligned at the right."""
 
-    def found(site: Site, *operands: Tensor) -> Tensor:
+    def found(site: Site, *operands: Tensor) -> Any:
         shape = site.known(site.type.shape)
         return handler(site, *(x if x.shape == shape else site.op("broadcast_to", x, result_shape=shape) for x in operands))
 

@@ -11,19 +11,12 @@ from ptir_tools.bridges.stablehlo.ops.movement import as_index, filled, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32, UI8
 from ptir_tools.core.types import Shape
 
 MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
-
-
-def _sizes(x: Tensor) -> list[int]:
-    """The extents of a tensor, which must be numbers."""
-    if not all(isinstance(d, int) for d in x.shape):
-        raise refused("an extent is a symbol")
-    return [d for d in x.shape if isinstance(d, int)]
 
 
 class Numbers:
@@ -40,7 +33,7 @@ class Numbers:
             indices = indices.reshape([*indices.shape, 1])
         elif vector != indices.rank - 1:
             indices = indices.transpose([*(a for a in range(indices.rank) if a != vector), vector])
-        *batch, count = _sizes(indices)
+        *batch, count = sizes_of(indices)
         require(count == len(to), "InvalidAttributeValue", f"an index has {count} components for {len(to)} axes")
         checked_axes(to, len(sizes), "the axes of an index")
         self.batch, self.dtype = batch, indices.dtype
@@ -89,7 +82,7 @@ def gathered(site: Site, x: Tensor, indices: Tensor, slices: Sequence[int]) -> T
     f = site.fields("dimension_numbers")
     offset, vector = f.get("offset_dims", []), f.get("index_vector_dim", 0)
     dropped = [*f.get("collapsed_slice_dims", []), *f.get("operand_batching_dims", [])]
-    sizes = _sizes(x)
+    sizes = sizes_of(x)
     fine = len(slices) == x.rank and all(0 <= s <= n for s, n in zip(slices, sizes, strict=True))
     require(fine, "InvalidAttributeValue", f"slices of {list(slices)} of {x.type}")
     numbers = Numbers(site, indices, sizes, vector, f.get("start_index_map", []))
@@ -120,7 +113,7 @@ def gathered(site: Site, x: Tensor, indices: Tensor, slices: Sequence[int]) -> T
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
     """`x` as rows that the chosen axes number."""
     rest = [d for d in range(x.rank) if d not in chosen]
-    sizes = _sizes(x)
+    sizes = sizes_of(x)
     moved = x if [*chosen, *rest] == list(range(x.rank)) else x.transpose([*chosen, *rest])
     return moved.reshape([math.prod(sizes[d] for d in chosen), *(sizes[d] for d in rest)])
 
@@ -154,7 +147,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     xs, updates = promoted(site, region, xs), promoted(site, region, updates)
     f = site.fields("scatter_dimension_numbers")
     window, inserted, batching = (f.get(k, []) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
-    sizes, vector, to = _sizes(xs[0]), f.get("index_vector_dim", 0), f.get("scatter_dims_to_operand_dims", [])
+    sizes, vector, to = sizes_of(xs[0]), f.get("index_vector_dim", 0), f.get("scatter_dims_to_operand_dims", [])
     found = kinds(region, n)
     if found is not None and not batching and not any(x.dtype.is_complex for x in xs):
         numbers_ = {"update_window_dims": window, "inserted_window_dims": inserted, "scatter_dims_to_operand_dims": to}
@@ -174,7 +167,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     require(fine, "InvalidAttributeValue", "`update_window_dims` has not an entry for each axis of a window")
     order = [*(a for a in range(rank) if a not in window), *window]
     updates = [u.transpose(order) for u in updates]
-    shape = _sizes(updates[0])
+    shape = sizes_of(updates[0])
     require(shape[: len(numbers.batch)] == numbers.batch, "OperandShapeMismatch", "the updates do not fit the indices")
     part = dict(zip(windows, shape[len(numbers.batch) :], strict=True))
     require(all(part[d] <= sizes[d] for d in windows), "OperandShapeMismatch", "a window is larger than the operand")
@@ -246,13 +239,13 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
         for x in params[:n]:
             zeros = [inner.block.constant(0, at.dtype).reshape([1]) for _ in x.shape[1:]]
             starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 moves to row 0, which stays
-        olds = [x.dynamic_slice(s, [1, *x.shape[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
+        olds = [x.dynamic_slice(s, [1, *sizes_of(x)[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
         results = inner.inline(region, [*olds, *new], lift=olds[0].shape)
         there = at.compare_ge(inner.block.constant(0, at.dtype))
         for x, s, old, new_ in zip(params, starts, olds, results, strict=False):
             flag = there.broadcast_to(old.shape) if old.rank else there
             y = inner.block.select(flag, new_, old)
-            made.append(x.dynamic_update_slice(y.reshape([1, *y.shape]), s, [1, *x.shape[1:]]))
+            made.append(x.dynamic_update_slice(y.reshape([1, *y.shape]), s, [1, *sizes_of(x)[1:]]))
         return [*made, *params[n : len(carried)]]
 
     inner_region = scope.region([*(x.type for x in carried), *slices], body)
@@ -266,7 +259,7 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
     require(len(site.regions) == 2, "OperandCountMismatch", "two regions are wanted")
     window = site.counts("window_dimensions", x.rank, 1, 1)
     strides, padding = site.counts("window_strides", x.rank, 1, 1), site.pairs("padding", x.rank)
-    sizes = _sizes(x)
+    sizes = sizes_of(x)
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     require(min((*low, *high, 0)) >= 0, "InvalidAttributeValue", "padding is not negative")
     count = math.prod(sizes)
@@ -277,7 +270,7 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
     best: tuple[Tensor, Tensor] | None = None
     for k in range(math.prod(window)):
         offsets = [k // math.prod(window[a + 1 :]) % window[a] for a in range(x.rank)]
-        bounds = [(o, o + (n - 1) * s + 1 if n else o, s) for o, n, s in zip(offsets, _sizes(source), strides, strict=True)]
+        bounds = [(o, o + (n - 1) * s + 1 if n else o, s) for o, n, s in zip(offsets, sizes_of(source), strides, strict=True)]
         value, at = (strided(v, bounds) for v in full)
         if best is None:
             best = value, at
@@ -306,7 +299,7 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
         raise refused("the largest of truth values")
     indices = site.types[1].dtype
     found = x.top_k(
-        site.int("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
+        site.integer("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
     )
     return [found[0], converted(site, found[1], indices)]
 
@@ -315,7 +308,7 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
 def sort(site: Site, *xs: Tensor) -> list[Tensor]:
     """Slices along an axis in the order of a comparator: by keys that it compares, else by comparing each with each."""
     require(len(xs) >= 1 and len(site.regions) == 1, "OperandCountMismatch", "operands and a comparator are wanted")
-    axis = site.int("dimension", -1)
+    axis = site.integer("dimension", -1)
     axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
     if xs[0].shape[axis] in (0, 1):
         return list(xs)
@@ -329,7 +322,7 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
         found = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
         parts = [found] if len(together) == 1 else [*found]
         return [parts[next(i for i, y in enumerate(together) if y is x)] for x in xs]
-    places = site.integers(_sizes(xs[0]), axis, SI32)
+    places = site.integers(sizes_of(xs[0]), axis, SI32)
     for key, descending in reversed(keys):  # a stable sort by each key, the first one last
         places = site.op("sort", [key.gather(places, axis), places], axis=axis, keys=1, descending=descending)[1]
     return [x.gather(places, axis) for x in xs]
@@ -427,7 +420,7 @@ class Keys:
 
 def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     """Each element goes to the place that so many others come before: all pairs are compared."""
-    n = _sizes(xs[0])[axis]
+    n = sizes_of(xs[0])[axis]
     if n > MOST_COMPARED:
         raise refused(f"a comparator that compares no keys is read for up to {MOST_COMPARED} elements, here are {n}")
     order = [*(a for a in range(xs[0].rank) if a != axis), axis]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, put, solved
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, refused
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 
 _LOWER, _LEFT, _UNIT, _NONE, _CONJUGATE = map(ord, "LLUNC")
@@ -95,7 +95,7 @@ def _size(site: Site, x: Tensor) -> Tensor:
 
 def _row(x: Tensor, at: Tensor) -> Tensor:
     zeros = [x.block.constant(0, SI32).reshape([1]) for _ in x.shape[1:]]
-    return x.dynamic_slice(x.block.concat([at.reshape([1]), *zeros], axis=0), [1, *x.shape[1:]]).reshape(x.shape[1:])
+    return x.dynamic_slice(x.block.concat([at.reshape([1]), *zeros], axis=0), [1, *sizes_of(x)[1:]]).reshape(x.shape[1:])
 
 
 _CALLS: dict[str, Callable[..., list[Tensor]]] = {"potrf": potrf, "trsm": trsm, "getrf": getrf}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32, SI64, Kind
 from ptir_tools.core.types import UNKNOWN
@@ -131,7 +131,7 @@ def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     if min((*low, *high, 0)) >= 0:
         return found
     starts = [max(-n, 0) for n in low]
-    sizes = [d - s - max(-n, 0) for d, s, n in zip(found.shape, starts, high, strict=True)]
+    sizes = [d - s - max(-n, 0) for d, s, n in zip(sizes_of(found), starts, high, strict=True)]
     require(min(sizes, default=0) >= 0, "InvalidAttributeValue", "negative padding cuts more than there is")
     return found.slice(starts, sizes)
 
@@ -143,7 +143,7 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     if (number := known(value)) is not None:
         scalar = scalars.Scalar(scalars.natural_kind(x.dtype), _plain(number, x))
         if not (x.dtype.is_float and number != number):
-            return x.pad(low, high, interior=interior, pad_value=scalar)
+            return site.op("pad", x, low, high, interior=interior, pad_value=scalar)
     there = site.full(True, x.tensor_type.with_dtype(I1)).pad(low, high, interior=interior)
     return site.op("select", there, x.pad(low, high, interior=interior), value.broadcast_to(there.shape))
 
@@ -163,7 +163,7 @@ def dynamic_slice(site: Site, x: Tensor, *starts: Tensor) -> Tensor:
 @handles("stablehlo.dynamic_update_slice")
 def dynamic_update_slice(site: Site, x: Tensor, update: Tensor, *starts: Tensor) -> Tensor:
     """`x` with a window replaced."""
-    return x.dynamic_update_slice(update, places(site, starts, x.rank), update.shape) if x.rank else update
+    return x.dynamic_update_slice(update, places(site, starts, x.rank), sizes_of(update)) if x.rank else update
 
 
 def places(site: Site, starts: Sequence[Tensor], rank: int) -> Tensor:
@@ -244,7 +244,7 @@ def tuple_(site: Site, *operands: Any) -> Any:
 @handles("stablehlo.get_tuple_element", values=True)
 def get_tuple_element(site: Site, x: Any) -> Any:
     """One value of a tuple."""
-    index = site.ints("subscript")[0] if site.has("subscript") else site.int("index")
+    index = site.ints("subscript")[0] if site.has("subscript") else site.integer("index")
     fine = isinstance(x, tuple) and 0 <= index < len(x)
     require(fine, "TupleIndexOutOfRange", f"there is no element {index}")
     return [x[index]]

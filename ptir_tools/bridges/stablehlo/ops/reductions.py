@@ -12,7 +12,7 @@ from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import filled, padded, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
-from ptir_tools.bridges.stablehlo.table import HANDLERS, Site, Tensor, handles, known, refused
+from ptir_tools.bridges.stablehlo.table import HANDLERS, Site, Tensor, handles, known, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.types import Shape, TensorType
@@ -180,7 +180,7 @@ def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
     """Rows combined pair by pair, in order, to one."""
     while (number := rows[0].shape[0]) != 1:
         assert isinstance(number, int)
-        rest = rows[0].shape[1:]
+        rest = sizes_of(rows[0])[1:]
         pairs = [_first(x, number // 2 * 2).reshape([number // 2, 2, *rest]) for x in rows]
         sides = [
             [x.slice([0, k, *(0 for _ in rest)], [number // 2, 1, *rest]).reshape([number // 2, *rest]) for x in pairs]
@@ -195,7 +195,7 @@ def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
 
 
 def _first(x: Tensor, count: int) -> Tensor:
-    return x if x.shape[0] == count else x.slice([0] * x.rank, [count, *x.shape[1:]])
+    return x if x.shape[0] == count else x.slice([0] * x.rank, [count, *sizes_of(x)[1:]])
 
 
 def _reduced(site: Site, kind: str, x: Tensor, init: Tensor, axes: Sequence[int]) -> Tensor:
@@ -215,8 +215,8 @@ def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
     region, rank = computation(site, len(xs)), xs[0].rank
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)
     window = site.counts("window_dimensions", rank, 1)
-    lists = [site.counts(n, rank, 1, 1) for n in ("window_strides", "base_dilations", "window_dilations")]
-    return windows(site, region, xs, inits, window, *lists, site.pairs("padding", rank))
+    strides, base, dilation = (site.counts(n, rank, 1, 1) for n in ("window_strides", "base_dilations", "window_dilations"))
+    return windows(site, region, xs, inits, window, strides, base, dilation, site.pairs("padding", rank))
 
 
 def windows(
@@ -254,9 +254,8 @@ def windows(
         else [False]
     )
     if all(direct):
-        return [
-            x.reduce_window(window, strides, padding, base, dilation, reduce=_WINDOWS[k]) for k, x in zip(names, xs, strict=True)
-        ]
+        lists = window, strides, padding, base, dilation
+        return [site.op("reduce_window", x, *lists, reduce=_WINDOWS[k]) for k, x in zip(names, xs, strict=True)]
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     full = [padded(site, x, i, low, high, [b - 1 for b in base]) for x, i in zip(xs, inits, strict=True)]
     taps = _taps(full, window, strides, dilation)
@@ -302,7 +301,7 @@ def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], ax
         for x, init in zip(xs, inits, strict=True):
             low, high = ([by if a == axis and side != backward else 0 for a in range(x.rank)] for side in (True, False))
             start = [by if a == axis and backward else 0 for a in range(x.rank)]
-            kept = x.slice(start, [n - by if a == axis else d for a, d in enumerate(x.shape)])
+            kept = x.slice(start, [n - by if a == axis else d for a, d in enumerate(sizes_of(x))])
             shifted.append(filled(site, kept, init, low, high, [0] * x.rank))
         xs = combined(site, region, *((xs, shifted) if backward else (shifted, xs)))
         by *= 2
@@ -336,7 +335,7 @@ def batch_norm_inference(site: Site, x: Tensor, scale: Tensor, offset: Tensor, m
 
 def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor, list[int]]:
     axes = [a for a in range(x.rank) if a != axis]
-    count = math.prod(int(x.shape[a]) for a in axes)  # type: ignore[call-overload]
+    count = math.prod(sizes_of(x)[a] for a in axes)
     total = site.op("reduce_sum", x, axes=axes)
     mean = site.op("div", total, site.full(count, total.tensor_type))
     centered = site.op("sub", x, _along(site, mean, x, axis))
@@ -356,7 +355,7 @@ def batch_norm_grad(site: Site, x: Tensor, scale: Tensor, mean: Tensor, variance
     """The gradients of a batch normalization with respect to its input, scale and offset."""
     axis = site.axis("feature_index", x.rank)
     axes = [a for a in range(x.rank) if a != axis]
-    count = math.prod(int(x.shape[a]) for a in axes)  # type: ignore[call-overload]
+    count = math.prod(sizes_of(x)[a] for a in axes)
     epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
     deviation = square_root(site, site.op("add", variance, epsilon))
     centered = site.op("sub", x, _along(site, mean, x, axis))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
 from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
 from ptir_tools.core.lazy import lazy
@@ -24,12 +24,6 @@ DIRECT = 64  # elements up to which a transform is one product with its matrix
 MOST_PRIME = 2048  # the largest prime factor of a length
 
 
-def _extents(x: Tensor) -> list[int]:
-    if not all(isinstance(d, int) for d in x.shape):
-        raise refused("an extent is a symbol")
-    return [d for d in x.shape if isinstance(d, int)]
-
-
 def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
     """The last two axes swapped."""
     y = x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
@@ -38,7 +32,7 @@ def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
 
 def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
     """One triangle of matrices [b, n, n], zeros in the other."""
-    sizes = _extents(x)
+    sizes = sizes_of(x)
     row, column = (site.integers(sizes, x.rank - 2 + k, SI32) for k in (0, 1))
     kept = row.compare_ge(column) if lower else row.compare_le(column)
     return site.op("select", kept, x, site.full(0, x.tensor_type))
@@ -62,7 +56,7 @@ def triangular_solve(site: Site, a: Tensor, b: Tensor) -> Tensor:
 
 def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tensor:
     """The solution of `a x = b` with triangular matrices."""
-    *batch, n, m = _extents(b)
+    *batch, n, m = sizes_of(b)
     count = math.prod(batch)
     if not count * n * m:
         return b
@@ -96,7 +90,7 @@ def put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
     block = x.block
     zeros = [block.constant(0, SI32).reshape([1]) for _ in x.shape[1:]]
     start = block.concat([at.reshape([1]), *zeros], axis=0)
-    return x.dynamic_update_slice(row.reshape([1, *row.shape]), start, [1, *x.shape[1:]])
+    return x.dynamic_update_slice(row.reshape([1, *row.shape]), start, [1, *sizes_of(x)[1:]])
 
 
 @handles("stablehlo.cholesky")
@@ -110,7 +104,7 @@ def cholesky(site: Site, a: Tensor) -> Tensor:
 
 def factored(site: Site, a: Tensor) -> Tensor:
     """The lower factor, from the lower triangles."""
-    *batch, n, _ = _extents(a)
+    *batch, n, _ = sizes_of(a)
     count = math.prod(batch)
     if not count * n:
         return a
@@ -143,7 +137,7 @@ def fft(site: Site, x: Tensor) -> Tensor:
     require(kind in ("FFT", "IFFT", "RFFT", "IRFFT"), "InvalidAttributeValue", f"`fft_type` is {kind}")
     require(0 < len(lengths) <= x.rank, "InvalidAttributeValue", "`fft_length` has more entries than the operand axes")
     axes = list(range(x.rank - len(lengths), x.rank))
-    last, sizes = axes[-1], _extents(x)
+    last, sizes = axes[-1], sizes_of(x)
     wanted = [*sizes[axes[0] :]] if kind != "IRFFT" else [*sizes[axes[0] : -1], lengths[-1]]
     fits = list(lengths) == wanted and (kind != "IRFFT" or sizes[-1] == lengths[-1] // 2 + 1)
     require(fits, "OperandShapeMismatch", f"`fft_length` {list(lengths)} is not that of {x.type}")
@@ -165,7 +159,7 @@ def _mirrored(site: Site, x: Tensor, n: int) -> Tensor:
     count = n - n // 2 - 1
     if not count:
         return x
-    *outer, _ = _extents(x)
+    *outer, _ = sizes_of(x)
     part = x.slice([*(0 for _ in outer), 1], [*outer, count])
     return site.op("concat", [x, conjugate(site, reversed_along(site, part, [x.rank - 1]))], axis=x.rank - 1)
 
@@ -175,7 +169,7 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     order = [*(a for a in range(x.rank) if a != axis), axis]
     back = [order.index(a) for a in range(x.rank)]
     y = _last(site, x if axis == x.rank - 1 else x.transpose(order), inverse)
-    n = _extents(x)[axis]
+    n = sizes_of(x)[axis]
     if inverse and n > 1:
         y = y * site.full(1 / n, y.tensor_type)
     return y if axis == x.rank - 1 else y.transpose(back)
@@ -188,7 +182,7 @@ def _roots(numbers: Any, n: int, inverse: bool) -> Any:
 
 def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
     """The transform along the last axis without its factor: short ones as a product, others from those of two factors."""
-    *outer, n = _extents(x)
+    *outer, n = sizes_of(x)
     if n == 1:
         return x
     first = next((d for d in range(min(DIRECT, n - 1), 1, -1) if n % d == 0), 1)
@@ -215,7 +209,7 @@ def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
 @handles("chlo.scan", values=True)
 def scan(site: Site, *operands: Tensor) -> list[Tensor]:
     """A loop over slices along an axis, which carries values and stacks others."""
-    region, axis = site.regions[0], site.int("dimension")
+    region, axis = site.regions[0], site.integer("dimension")
     carries = _carried(site, operands)
     inputs, inits = list(operands[: len(operands) - carries]), list(operands[len(operands) - carries :])
     require(bool(inputs) and all(isinstance(x, Tensor) for x in operands), "OperandTypeMismatch", "tensors are wanted")
@@ -252,7 +246,7 @@ def _carried(site: Site, operands: Sequence[Any]) -> int:
     return (
         len(operands) - len(site.regions[0].params) // 2
         if len(site.types) == len(operands)
-        else site.int("num_carries", len(operands) // 2)
+        else site.integer("num_carries", len(operands) // 2)
     )
 
 
@@ -265,7 +259,7 @@ def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
     ragged, group = f.get("lhs_ragged_dimensions", []), f.get("rhs_group_dimensions", [])
     if len(ragged) != 1 or len(group) != 1 or sizes.rank != 1 or ragged[0] in (*batch[0], *contract[0]):
         raise refused("groups of other than rows")
-    count, rows = _extents(y)[group[0]], _extents(x)[ragged[0]]
+    count, rows = sizes_of(y)[group[0]], sizes_of(x)[ragged[0]]
     every = contracted(site, x, y, batch, contract, site.dtype)
     free = [a for a in range(x.rank) if a not in (*batch[0], *contract[0])]
     others = [a for a in range(y.rank) if a not in (*batch[1], *contract[1])]
