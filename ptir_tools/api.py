@@ -28,16 +28,19 @@ from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
+    from ptir_tools.bridges import jax as jax_bridge
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.core.arrays import Array
 else:
+    jax_bridge = lazy("ptir_tools.bridges.jax")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify", "write",
+    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify",
+    "write",
 ]  # fmt: skip
 
 
@@ -136,6 +139,14 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
         return reading.decode(file.read(), path, diagnostics, options.limits)
 
 
+def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
+    """The program of a function of JAX for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
+
+    A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are,
+    and the leaves of a tree by their path (`params.dense.w`). Raises Rejected for what PTIR cannot express, UsageError when
+    JAX is not installed.
+    """
+    return jax_bridge.from_jax(function, *examples)
 def from_onnx(
     model: Any,
     *,
