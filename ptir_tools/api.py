@@ -93,7 +93,7 @@ class PlanOptions(TypedDict, total=False):
 class EngineOptions(TypedDict, total=False):
     """What may be chosen about a run: fields of `RunOptions`."""
 
-    engine: str  # "auto", "reference", "numpy", "native"
+    engine: str  # "auto", "reference", "numpy", "native", "xla"
     function: str | None
     seed: int
     threads: int

@@ -12,7 +12,8 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 
-ENGINES = ("reference", "numpy", "native", "xla")
+OWN = ("reference", "numpy", "native")  # those that need no other package
+ENGINES = (*OWN, "xla")
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
 

@@ -40,7 +40,8 @@ def wide() -> Iterator[None]:
 
 
 class Executable:
-    """A static PTIR program, ready to run by XLA. Raises UsageError where JAX is not installed, and for an op that it cannot say."""
+    """A static PTIR program, ready to run by XLA. Raises UsageError where JAX is not installed, and for an op that it cannot
+    run."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         require_jax("engine `xla`")

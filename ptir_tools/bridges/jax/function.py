@@ -94,9 +94,9 @@ def bound(program: Program, types: list[TensorType], shapes: tuple[tuple[int, ..
     static, numbers = clone(program), dict[str, int](program.attrs.get("dims", {}))
     for i, (t, shape) in enumerate(zip(types, shapes, strict=True)):
         try:
-            symbols.unify(t, t.with_shape(shape), numbers)
+            symbols.unify(t, t.with_shape(shape), numbers, f"input {i}")
         except Violation as violation:
-            raise UsageError(f"input {i} has the shape {list(shape)}, {t} is wanted: {violation.message}") from None
+            raise UsageError(violation.message) from None
     symbols.specialize(static, numbers)
     return static
 

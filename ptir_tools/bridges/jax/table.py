@@ -290,7 +290,7 @@ def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
     if 4 not in (source.bits, target.bits) or source.bits == target.bits == 4:
         same = source.bits == 4
         return narrow(xs[0].astype(jnp.int8), target) if same else lax.bitcast_convert_type(xs[0], native(target))
-    bits = _unsigned(lax.bitcast_convert_type(xs[0], f"uint{source.bits}"), source) if source.bits > 4 else _unsigned(xs[0], source)
+    bits = lax.bitcast_convert_type(xs[0], f"uint{source.bits}") if source.bits > 4 else _unsigned(xs[0], source)
     if target.bits == 4:
         parts = [(bits >> jnp.asarray(4 * k, bits.dtype)) & jnp.asarray(15, bits.dtype) for k in range(source.bits // 4)]
         return narrow(jnp.stack(parts, -1), target)
@@ -316,9 +316,24 @@ def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
 @means("reduce_precision")
 def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype = dtype_of(op)
-    exponents = dtype.bits - dtype.precision
-    bits = min(op.attr("exponent_bits"), exponents), min(op.attr("mantissa_bits"), dtype.precision - 1)
-    return lax.reduce_precision(xs[0], *bits)
+    own, word = dtype.precision - 1, f"uint{dtype.bits}"
+    exponents, exponent_bits, drop = (
+        dtype.bits - dtype.precision,
+        op.attr("exponent_bits"),
+        max(own - op.attr("mantissa_bits"), 0),
+    )
+    bits = lax.bitcast_convert_type(xs[0], word)
+    top = jnp.asarray(1 << dtype.bits - 1, word)
+    size, sign = bits & ~top, bits & top
+    if drop:
+        size = (size + (1 << drop - 1) - 1 + (size >> drop & 1)) >> drop << drop
+    infinite = lax.bitcast_convert_type(jnp.asarray(np.asarray(np.inf).astype(native(dtype))), word) & ~top
+    if exponent_bits < exponents:
+        most = (1 << exponent_bits - 1) - 1
+        exponent = (size >> own).astype(jnp.int32) - ((1 << exponents - 1) - 1)
+        size = jnp.where(exponent > most, infinite, jnp.where(exponent < 1 - most, jnp.zeros((), word), size))
+    found = lax.bitcast_convert_type(jnp.minimum(size, infinite) | sign, native(dtype))
+    return jnp.where(jnp.isnan(wide(xs[0], dtype)), xs[0], found)
 
 
 # ---- reductions
@@ -537,7 +552,9 @@ def _placed(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
         return x
     if kind in ("and", "or", "xor"):
         return _placed_bits(x, at, updates, kind, dtype)
-    held = [jnp.where((a < 0) | (a >= n), n, a) for a, n in zip(at, x.shape, strict=True)]  # a negative one would count from the end
+    held = [
+        jnp.where((a < 0) | (a >= n), n, a) for a, n in zip(at, x.shape, strict=True)
+    ]  # a negative one would count from the end
     if kind == "replace":
         return x.at[tuple(held)].set(updates, mode="drop")
     places = wide(x, dtype).at[tuple(held)]
@@ -652,7 +669,9 @@ def _along(values: Sequence[Any], x: X, axis: int | None, missing: float) -> X:
 
 
 def _to_steps(real: X, axis: int | None, scales: Sequence[float], zeros: Sequence[int], dtype: DType) -> X:
-    scaled = real / _along(scales, real, axis, 1)
+    # XLA multiplies by the inverse of a constant, which is another number. It does not see that this is 0: no count is above 64.
+    zero = (lax.population_count(lax.bitcast_convert_type(real, f"uint{8 * real.dtype.itemsize}")) >> 8).astype(real.dtype)
+    scaled = real / (_along(scales, real, axis, 1) + zero)
     if dtype.is_float:
         return scaled.astype(native(dtype))
     return cast(_even(scaled) + _along(zeros, real, axis, 0), F64, dtype)

@@ -23,8 +23,8 @@ Meaning = Callable[[Op, Sequence[Any], "Tracing"], Any]
 
 @dataclass(slots=True)
 class Tracing:
-    """One function under way: which flags say that it fails, what random ops drew before it, and how many iterations a `while` may
-    take. `observe` is told of each op of the outermost block."""
+    """One function under way: which flags say that it fails, what random ops drew before it, and how many iterations a `while`
+    may take. `observe` is told of each op of the outermost block."""
 
     meaning: dict[str, Meaning]
     iterations: int
