@@ -28,12 +28,12 @@ from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
-    from ptir_tools.bridges import jax as jax_bridge
+    from ptir_tools.bridges.jax import lowered as jax_lowered
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.core.arrays import Array
 else:
-    jax_bridge = lazy("ptir_tools.bridges.jax")
+    jax_lowered = lazy("ptir_tools.bridges.jax.lowered")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
 
@@ -146,7 +146,9 @@ def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
     and the leaves of a tree by their path (`params.dense.w`). Raises Rejected for what PTIR cannot express, UsageError when
     JAX is not installed.
     """
-    return jax_bridge.from_jax(function, *examples)
+    return jax_lowered.from_jax(function, *examples)
+
+
 def from_onnx(
     model: Any,
     *,

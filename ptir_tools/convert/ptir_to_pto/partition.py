@@ -214,7 +214,7 @@ class Partition:
                 return base.key, base.type
             if isinstance(base, Value) and base.op is not None and base.op.defn.short == COUNT and base not in known:
                 return base.op.defn, base.op.attrs, base.type, views
-            own = made.get(base)  # type: ignore[call-overload]
+            own = made.get(base) if isinstance(base, Value) else None
             return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), views)
 
         inside = set(kernel.body)
