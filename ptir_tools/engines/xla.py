@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.jax.function import drawn, flattened, nested, require_jax, unknown, without_calls
-from ptir_tools.bridges.jax.table import MEANING
-from ptir_tools.bridges.jax.tracing import Tracing
+from ptir_tools.bridges.xla.function import drawn, flattened, nested, require_jax, unknown, without_calls
+from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Program

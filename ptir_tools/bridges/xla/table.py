@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.jax.tracing import Meaning, Tracing, dtype_of
+from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
 from ptir_tools.core.ir import Op

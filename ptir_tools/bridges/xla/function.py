@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.jax.table import MEANING
-from ptir_tools.bridges.jax.tracing import Tracing
+from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.evaluate import Context, evaluate, streams

@@ -1,1 +1,0 @@
-"""JAX: a program as a function that jit, grad and vmap take, and its StableHLO."""
