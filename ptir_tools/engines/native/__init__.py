@@ -12,7 +12,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, normalize, products, threads, vectors, windows
+from ptir_tools.engines.native import attention, blocks, moves, normalize, products, quantize, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
@@ -109,6 +109,7 @@ _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _do
 
 # By the form of the NumPy engine's step.
 _FORMS: dict[str, Builder] = {"window": windows.pooled, "layer-norm": in_f32(normalize.layer_norm)}
+_FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), quantize.rescaled)
 
 
 def _builder(op: Op) -> Builder:
