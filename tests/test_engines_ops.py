@@ -254,8 +254,40 @@ def test_quantization_is_that_of_the_bodies_to_the_bit(axis, target):
     info = np.iinfo(numpy_dtype(target))
     q = rng.integers(info.min, info.max, shape, numpy_dtype(target))
     expected = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="reference"))
-    actual = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="numpy"))
-    assert compare.compare(expected, actual, {}) == []
+    for engine in FAST:
+        actual = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine=engine))
+        assert compare.compare(expected, actual, {}) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([SI8, UI8, SI16, UI16, SI32, UI32]),
+    st.sampled_from([SI8, UI8, SI16, UI16, SI32, UI32]),
+    st.lists(st.sampled_from([1, 2, 3, 7, 300]), min_size=1, max_size=3),
+    st.integers(-3, 2),
+    st.sampled_from(["", "in", "out", "both"]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_requantization_is_its_body(source, target, shape, axis, sides, zeros, seed):
+    """Bit for bit on every engine: any axis or none, scales on either side, steps that saturate."""
+    rng = np.random.default_rng(seed)
+    of = None if axis == 2 else axis % len(shape)
+    count = 1 if of is None else shape[of]
+    attributes = {"output_dtype": target, "axis": of}
+    for prefix, dtype in (("", source), ("output_", target)):
+        if sides in ("both", "in" if not prefix else "out"):
+            attributes[f"{prefix}scales"] = tuple(np.exp2(rng.integers(-9, 3, count)) * rng.choice([1, 1.1, 3], count))
+            if zeros:
+                attributes[f"{prefix}zero_points"] = tuple(map(int, rng.integers(max(dtype.min, -99), min(dtype.max, 99), count)))
+    program = one("requantize", [(source, tuple(shape))], **attributes)
+    x = rng.integers(source.min, source.max, shape, endpoint=True).astype(numpy_dtype(source))
+    x.flat[::2] = rng.integers(max(source.min, -99), min(source.max, 99), x.size)[::2]
+    (expected,) = run(program, [x], RunOptions(engine="reference")).values()
+    for engine in FAST:
+        for threads in (1, 2) if engine == "native" else (0,):
+            (found,) = run(program, [x], RunOptions(engine=engine, threads=threads)).values()
+            np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("source", [F32, F64])

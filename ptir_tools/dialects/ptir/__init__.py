@@ -36,6 +36,12 @@ DIALECT = Dialect(
         FormatEntry(
             "onnx", "ptir_tools.bridges.onnx.format", suffix=".onnx", binary=late("ptir_tools.dialects.foreign", "is_onnx")
         ),
+        FormatEntry(
+            "stablehlo",
+            "ptir_tools.bridges.stablehlo.reader",
+            suffix=".mlir",
+            begins=late("ptir_tools.dialects.foreign", "is_stablehlo"),
+        ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
     declares=f"{_HERE}.ops",

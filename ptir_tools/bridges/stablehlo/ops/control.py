@@ -1,0 +1,156 @@
+"""Control flow: branches and loops as regions of PTIR, which see their parameters only; composites as their decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ptir_tools.bridges.stablehlo.ops.lapack import CALLS
+from ptir_tools.bridges.stablehlo.scopes import Capture, InError, Scope
+from ptir_tools.bridges.stablehlo.syntax import Block
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, refuses
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.ir import Region
+
+
+def results_of(found: Tensor, count: int) -> list[Tensor]:
+    """The results of an op with regions: one is the value itself, several are a tuple."""
+    return [found] if count == 1 else list(found)
+
+
+@handles("stablehlo.if")
+def if_(site: Site, pred: Tensor) -> list[Tensor]:
+    """The results of one of two regions."""
+    require(len(site.regions) == 2, "OperandCountMismatch", "two regions are wanted")
+    capture = Capture(site.scope, site.regions)
+    return branches(site, site.scope, capture, capture.arguments, pred, None, site.regions)
+
+
+@handles("stablehlo.case")
+def case(site: Site, index: Tensor) -> list[Tensor]:
+    """The results of the region that the index names; of the last one, when it names none."""
+    require(bool(site.regions), "OperandCountMismatch", "a region is wanted")
+    capture = Capture(site.scope, site.regions)
+    if len(site.regions) == 1:
+        return site.scope.inline(site.regions[0], [])
+    pred = site.op("compare_eq", index, site.full(0, index.tensor_type))
+    return branches(site, site.scope, capture, capture.arguments, pred, index, site.regions)
+
+
+def branches(
+    site: Site,
+    scope: Scope,
+    capture: Capture,
+    arguments: Sequence[Tensor],
+    pred: Tensor,
+    index: Tensor | None,
+    rest: Sequence[Block],
+) -> list[Tensor]:
+    """The first of the regions when `pred` holds, else one of the others, by `index`."""
+    if scope.lift is not None:
+        raise refused("a branch inside a computation on scalars")
+    given = [*arguments] if len(rest) == 2 or index is None else [index, *arguments]
+    types = [x.type for x in given]
+    own = len(given) - len(arguments)
+
+    def first(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+        capture.bind(inner, params[own:])
+        return inner.inline(rest[0], [])
+
+    def others(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+        if len(rest) == 2:
+            capture.bind(inner, params[own:])
+            return inner.inline(rest[1], [])
+        number = params[0]
+        k = len(site.regions) - len(rest) + 1
+        one = inner.block.constant(k, number.dtype)
+        return branches(site, inner, capture, params[1:], number.block.op("compare_eq", number, one), number, rest[1:])
+
+    regions = both_regions(scope, types, (first, others))
+    found = scope.block.op("cond", pred, given, regions=regions)
+    return results_of(found, len(regions[0].results))
+
+
+def both_regions(scope: Scope, types: Sequence[Any], builds: Sequence[Any]) -> list[Region]:
+    """The regions that are built, of which all are read before one in error is given up. Raises InError."""
+    found: list[Region] = []
+    for build in builds:
+        try:
+            found.append(scope.region(types, build))
+        except InError:
+            continue
+    if len(found) < len(builds):
+        raise InError
+    return found
+
+
+@handles("stablehlo.while", values=True)
+def while_(site: Site, *operands: Any) -> list[Any]:
+    """A loop. What its regions read from outside is carried along, constants are made again inside."""
+    require(len(site.regions) == 2, "OperandCountMismatch", "a condition and a body are wanted")
+    scope = site.scope
+    if scope.lift is not None:
+        raise refused("a loop inside a computation on scalars")
+    if any(isinstance(x, tuple) for x in operands):
+        raise refused("a tuple is carried")
+    carried = [x for x in operands if isinstance(x, Tensor)]
+    names = [b.first for b in site.bindings]
+    regions = []
+    for region in site.regions:
+        bound = names or [p.name for p in region.params if p.name is not None]
+        require(
+            len(bound) == len(operands), "OperandCountMismatch", f"{len(operands)} values are carried, {len(bound)} are named"
+        )
+        regions.append((region, bound))
+    capture = Capture(scope, site.regions, [name[1:] for name in names])
+    types = [x.type for x in (*carried, *capture.arguments)]
+
+    def inside(inner: Scope, params: list[Tensor], region: Block, bound: Sequence[Any]) -> list[Any]:
+        capture.bind(inner, params[len(carried) :])
+        values = iter(params)
+        for name, x in zip(bound, operands, strict=True):
+            inner.values[name[1:]] = [next(values) if isinstance(x, Tensor) else x]
+        return inner.body(region)
+
+    def condition(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+        flag = inside(inner, params, *regions[0])
+        require(len(flag) == 1, "OperandCountMismatch", "the condition gives one truth value")
+        return [flag[0], *params]
+
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+        found = inside(inner, params, *regions[1])
+        return [*(x for x in found if isinstance(x, Tensor)), *params[len(carried) :]]
+
+    both = both_regions(scope, types, (condition, body))
+    found = iter(results_of(scope.block.op("while", [*carried, *capture.arguments], regions=both), len(types)))
+    return [next(found) if isinstance(x, Tensor) else x for x in operands]
+
+
+@handles("stablehlo.composite", values=True)
+def composite(site: Site, *operands: Any) -> list[Any]:
+    """Its decomposition."""
+    return site.scope.reader.inlined(str(site.value("decomposition"))[1:].strip('"'), operands, site.scope)
+
+
+_IDENTITIES = ("Sharding", "annotate_device_placement", "LayoutConstraint", "mhlo.sharding", "xla.sdy.FuncResultSharding")
+
+
+@handles("stablehlo.custom_call", values=True)
+def custom_call(site: Site, *operands: Any) -> Any:
+    """Calls that change nothing; any other is refused by name."""
+    target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
+    if target in _IDENTITIES and len(operands) == 1:
+        return list(operands)
+    if target in CALLS:
+        return CALLS[target](site, *site.each(operands))
+    raise refused(f"PTIR does not know what `{target}` does")
+
+
+_DEVICES = (
+    "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "collective_reduce", "partition_id",
+    "recv", "reduce_scatter", "replica_id", "send", "async_start", "async_done", "cross-replica-sum",
+)  # fmt: skip
+refuses("PTIR programs run on one device", *(f"stablehlo.{name}" for name in _DEVICES), "interpreter.run_parallel")
+refuses("PTIR programs read and write nothing but their inputs and outputs", "stablehlo.infeed", "stablehlo.outfeed")
+refuses("PTIR has no quantized types", "stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
+refuses("the extents of its result depend on data", "stablehlo.set_dimension_size")

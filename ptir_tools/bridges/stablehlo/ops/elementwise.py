@@ -1,0 +1,537 @@
+"""Constants and ops element by element: arithmetic, comparisons, conversions, bits, and the functions of CHLO."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import (
+    CF32,
+    F32,
+    F64,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+    Kind,
+    lossless,
+)
+
+# One op of PTIR on the same operands.
+SAME = {
+    "stablehlo.ceil": "ceil",
+    "stablehlo.cosine": "cos",
+    "stablehlo.count_leading_zeros": "count_leading_zeros",
+    "stablehlo.divide": "div",
+    "stablehlo.exponential": "exp",
+    "stablehlo.exponential_minus_one": "expm1",
+    "stablehlo.floor": "floor",
+    "stablehlo.is_finite": "is_finite",
+    "stablehlo.log": "log",
+    "stablehlo.log_plus_one": "log1p",
+    "stablehlo.popcnt": "popcount",
+    "stablehlo.round_nearest_afz": "round_away",
+    "stablehlo.round_nearest_even": "round_even",
+    "stablehlo.rsqrt": "rsqrt",
+    "stablehlo.shift_left": "shift_left",
+    "stablehlo.shift_right_arithmetic": "shift_right_arithmetic",
+    "stablehlo.shift_right_logical": "shift_right_logical",
+    "stablehlo.sine": "sin",
+    "stablehlo.tan": "tan",
+    "stablehlo.tanh": "tanh",
+    "stablehlo.and": "bitwise_and",
+    "stablehlo.or": "bitwise_or",
+    "stablehlo.xor": "bitwise_xor",
+    "stablehlo.not": "bitwise_not",
+    "chlo.acos": "acos",
+    "chlo.acosh": "acosh",
+    "chlo.asin": "asin",
+    "chlo.asinh": "asinh",
+    "chlo.atan": "atan",
+    "chlo.atanh": "atanh",
+    "chlo.cosh": "cosh",
+    "chlo.digamma": "digamma",
+    "chlo.erf": "erf",
+    "chlo.erf_inv": "erf_inv",
+    "chlo.lgamma": "lgamma",
+    "chlo.next_after": "nextafter",
+    "chlo.sinh": "sinh",
+    "chlo.tan": "tan",
+}
+
+
+def same(name: str) -> Any:
+    """One op of PTIR on the same operands."""
+
+    def handler(site: Site, *operands: Tensor) -> Tensor:
+        return site.op(name, *operands)
+
+    return handler
+
+
+for _name, _op in SAME.items():
+    handles(_name)(same(_op))
+
+
+def both(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """Whether both hold; the bits that both have."""
+    return site.op("bitwise_and", x, y)
+
+
+def either(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """Whether one holds; the bits that either has."""
+    return site.op("bitwise_or", x, y)
+
+
+@handles("stablehlo.constant", "chlo.constant")
+def constant(site: Site) -> Tensor:
+    """A literal; one of a scalar is repeated."""
+    t = site.type
+    if site.scope.lift and t.shape == tuple(site.scope.lift):
+        lifted = site.literal("value", t.with_shape(()))
+        return site.splat(lifted, t.shape)
+    found = site.literal("value", t)
+    if found.splat:
+        return site.splat(type(found)(t.with_shape(()), found.data), t.shape)
+    return site.op("constant", value=found)
+
+
+@handles("stablehlo.iota", dim="iota_dimension")
+def iota(site: Site) -> Tensor:
+    """0, 1, 2, … along an axis."""
+    t = site.type
+    return counted(site, t.dtype, site.known(t.shape), site.axis("iota_dimension", t.rank))
+
+
+def counted(site: Site, dtype: DType, shape: Any, axis: int) -> Tensor:
+    """0, 1, 2, … of a dtype that may be complex or i1."""
+    plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
+    x = site.op("iota", shape=shape, dtype=plain, axis=axis)
+    return (
+        x if plain is dtype else site.op("bitwise_and", x, site.full(1, x.tensor_type)).cast(I1) if dtype is I1 else x.cast(dtype)
+    )
+
+
+@handles("stablehlo.add")
+def add(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The sum; of i1, whether one holds."""
+    return either(site, x, y) if x.dtype is I1 else site.op("add", x, y)
+
+
+@handles("stablehlo.multiply")
+def multiply(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The product; of i1, whether both hold."""
+    return both(site, x, y) if x.dtype is I1 else site.op("mul", x, y)
+
+
+@handles("stablehlo.subtract")
+def subtract(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The difference."""
+    return site.op("sub", x, y)
+
+
+@handles("stablehlo.maximum")
+def maximum(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The larger; complex numbers are compared by real, then imaginary parts."""
+    if x.dtype is I1:
+        return either(site, x, y)
+    if x.dtype.is_complex:
+        return site.op("select", above(site, x, y), x, y)
+    return site.op("maximum", x, y)
+
+
+@handles("stablehlo.minimum")
+def minimum(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The smaller; complex numbers are compared by real, then imaginary parts."""
+    if x.dtype is I1:
+        return both(site, x, y)
+    if x.dtype.is_complex:
+        return site.op("select", above(site, y, x), x, y)
+    return site.op("minimum", x, y)
+
+
+def above(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """Whether a complex number comes after another: by real, then imaginary parts."""
+    (a, b), (c, d) = ((site.op("real", z), site.op("imag", z)) for z in (x, y))
+    tied = both(site, site.op("compare_eq", a, c), site.op("compare_gt", b, d))
+    return either(site, site.op("compare_gt", a, c), tied)
+
+
+@handles("stablehlo.negate")
+def negate(site: Site, x: Tensor) -> Tensor:
+    """The negative, which wraps."""
+    if x.dtype.kind is Kind.UINT:
+        return site.op("sub", site.full(0, x.tensor_type), x)
+    return site.op("neg", x)
+
+
+@handles("stablehlo.abs")
+def absolute(site: Site, x: Tensor) -> Tensor:
+    """The magnitude, of complex numbers too."""
+    if x.dtype.is_complex:
+        return magnitude(site, x)
+    return x if x.dtype.kind is Kind.UINT else site.op("abs", x)
+
+
+def magnitude(site: Site, x: Tensor) -> Tensor:
+    """The magnitude of complex numbers: the larger part times the root of 1 + the square of the quotient."""
+    a, b = (site.op("abs", site.op(part, x)) for part in ("real", "imag"))
+    high, low = site.op("maximum", a, b), site.op("minimum", a, b)
+    t = high.tensor_type
+    empty = site.op("compare_eq", high, site.full(0, t))
+    ratio = site.op("div", low, site.op("select", empty, site.full(1, t), high))
+    root = square_root(site, site.op("add", site.full(1, t), site.op("mul", ratio, ratio)))
+    found = site.op("mul", high, root)
+    infinite = site.op("compare_eq", high, site.full(math.inf, t))
+    return site.op(
+        "select", either(site, infinite, site.op("compare_eq", low, site.full(math.inf, t))), site.full(math.inf, t), found
+    )
+
+
+@handles("stablehlo.sqrt")
+def sqrt(site: Site, x: Tensor) -> Tensor:
+    """The square root."""
+    return square_root(site, x)
+
+
+def square_root(site: Site, x: Tensor) -> Tensor:
+    """The square root: one divided by the reciprocal root, right at 0 and infinity as well."""
+    if not x.dtype.is_complex:
+        return site.op("reciprocal", site.op("rsqrt", x))
+    zero = site.op("compare_eq", x, site.full(0, x.tensor_type))
+    return site.op(
+        "select", zero, x, site.op("reciprocal", site.op("rsqrt", site.op("select", zero, site.full(1, x.tensor_type), x)))
+    )
+
+
+@handles("stablehlo.logistic")
+def logistic(site: Site, x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    e = site.op("exp", site.op("neg", x))
+    return site.op("reciprocal", site.op("add", e, site.full(1, e.tensor_type)))
+
+
+@handles("stablehlo.atan2")
+def atan2(site: Site, y: Tensor, x: Tensor) -> Tensor:
+    """The angle of a point; of complex numbers -i log((x + i y) / sqrt(x x + y y))."""
+    if not x.dtype.is_complex:
+        return site.op("atan2", y, x)
+    t = x.tensor_type
+    size = square_root(site, site.op("add", site.op("mul", x, x), site.op("mul", y, y)))
+    point = site.op("add", x, site.op("mul", y, site.full(1j, t)))
+    return site.op("mul", site.op("log", site.op("div", point, size)), site.full(-1j, t))
+
+
+@handles("stablehlo.cbrt")
+def cbrt(site: Site, x: Tensor) -> Tensor:
+    """The cube root; of complex numbers the principal one."""
+    return site.op("pow", x, site.full(1 / 3, x.tensor_type)) if x.dtype.is_complex else site.op("cbrt", x)
+
+
+@handles("stablehlo.sign")
+def sign(site: Site, x: Tensor) -> Tensor:
+    """-1, 0 or 1; of a complex number, itself divided by its magnitude."""
+    t = x.tensor_type
+    if x.dtype.kind is Kind.UINT:
+        return site.op("minimum", x, site.full(1, t))
+    if not x.dtype.is_complex:
+        return site.op("sign", x)
+    zero = site.op("compare_eq", x, site.full(0, t))
+    size = magnitude(site, x)
+    safe = site.op("select", zero, site.full(1, size.tensor_type), size)
+    a, b = (site.op("div", site.op(part, x), safe) for part in ("real", "imag"))
+    return site.op("complex", a, b)
+
+
+@handles("stablehlo.power")
+def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """`x` to the power of `y`."""
+    return both(site, x, y) if x.dtype is I1 else site.op("pow", x, y)
+
+
+@handles("stablehlo.remainder")
+def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """What a division toward zero leaves."""
+    return site.op("rem", x, y)
+
+
+@handles("stablehlo.clamp")
+def clamp(site: Site, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
+    """`min(max(x, low), high)`; bounds may be scalars."""
+    low, high = (b if b.shape == x.shape else site.op("broadcast_to", b, result_shape=x.shape) for b in (low, high))
+    if x.dtype.is_complex or x.dtype is I1:
+        found: Tensor = minimum(site, maximum(site, low, x), high)
+        return found
+    return site.op("clamp", x, low, high)
+
+
+@handles("stablehlo.select")
+def select(site: Site, pred: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """`x` where `pred` holds, else `y`; the predicate may be a scalar."""
+    if pred.shape != x.shape:
+        pred = site.op("broadcast_to", pred, result_shape=x.shape)
+    return site.op("select", pred, x, y)
+
+
+@handles("stablehlo.compare")
+def compare(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """A comparison; TOTALORDER compares floats by their bits."""
+    words = site.words
+    direction = words[0] if words else site.word("comparison_direction")
+    kind = words[1] if len(words) > 1 else site.word("compare_type", "NOTYPE")
+    if direction not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
+        raise refused(f"there is no comparison {direction}")
+    if kind == "TOTALORDER":
+        x, y = ordered(site, x), ordered(site, y)
+    if x.dtype.is_complex and direction in ("LT", "LE", "GT", "GE"):
+        before, after = (x, y) if direction in ("LT", "GE") else (y, x)
+        found = above(site, after, before)
+        return found if direction in ("LT", "GT") else site.op("bitwise_not", found)
+    if x.dtype is I1 and direction not in ("EQ", "NE"):
+        x, y = x.cast(UI8), y.cast(UI8)
+    return site.op(f"compare_{direction.lower()}", x, y)
+
+
+def ordered(site: Site, x: Tensor) -> Tensor:
+    """Floats as integers in the same total order: -NaN, -inf, …, -0, 0, …, inf, NaN."""
+    if not x.dtype.is_float:
+        return x
+    bits = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
+    t = bits.tensor_type
+    turned = site.op("bitwise_xor", bits, site.full(t.dtype.max, t))
+    return site.op("select", site.op("compare_lt", bits, site.full(0, t)), turned, bits)
+
+
+@handles("stablehlo.convert")
+def convert(site: Site, x: Tensor) -> Tensor:
+    """Each element as another dtype. Integers wrap, complex numbers lose their imaginary part."""
+    return converted(site, x, site.dtype)
+
+
+def converted(site: Site, x: Tensor, target: DType) -> Tensor:
+    """Each element as `target`: PTIR's cast, except where that saturates integers or refuses."""
+    source = x.dtype
+    if source is target:
+        return x
+    if source.is_complex and not target.is_complex:
+        return converted(site, site.op("real", x), target)
+    if source.is_integer and target.is_integer and not lossless(source, target):
+        return wrapped(site, x, target)
+    return site.op("cast", x, dtype=target)
+
+
+def wrapped(site: Site, x: Tensor, target: DType) -> Tensor:
+    """Integers modulo 2 to the power of the bits of `target`: by bits of equal width where PTIR's cast would saturate."""
+    source = x.dtype
+    if source.bits == target.bits:
+        return site.op("bitcast", x, dtype=target)
+    if source.bits < target.bits:  # a negative number as an unsigned one
+        return site.op("bitcast", x.cast(_of(target.bits, signed=True)), dtype=target)
+    unsigned = x if source.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(source.bits, signed=False))
+    low = site.op("bitwise_and", unsigned, site.full((1 << target.bits) - 1, unsigned.tensor_type))
+    narrow = low.cast(_of(target.bits, signed=False))
+    return narrow if target.kind is Kind.UINT else site.op("bitcast", narrow, dtype=target)
+
+
+_WIDTHS = {(d.bits, d.is_signed): d for d in (SI4, UI4, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64)}
+
+
+def _of(bits: int, signed: bool) -> DType:
+    return _WIDTHS[bits, signed]
+
+
+@handles("stablehlo.bitcast_convert")
+def bitcast_convert(site: Site, x: Tensor) -> Tensor:
+    """The bits of each element as another dtype, the low ones first: parts of complex numbers and single bits, too."""
+    target, shape = site.dtype, site.known(site.type.shape)
+    if x.dtype is target:
+        return x
+    if I1 in (x.dtype, target):
+        return bits_of(site, x) if target is I1 else from_bits(site, x, target)
+    part = (F32 if target is CF32 else F64) if target.is_complex else target
+    if x.dtype.is_complex:
+        both = [site.op(name, x).reshape([*x.shape, 1]) for name in ("real", "imag")]
+        x = site.op("concat", both, axis=x.rank)
+    if part.bits > x.dtype.bits:
+        x = x.reshape([*_grouped(sizes_of(x), part.bits // x.dtype.bits)])
+    found = x if x.dtype is part else site.op("bitcast", x, dtype=part)
+    if not target.is_complex:
+        return found if found.shape == shape else found.reshape(shape)
+    pairs = found.reshape([*shape, 2])
+    sides = [pairs.slice([*(0 for _ in shape), k], [*sizes_of(pairs)[:-1], 1]).reshape(shape) for k in (0, 1)]
+    return site.op("complex", *sides)
+
+
+def _grouped(shape: Any, size: int) -> list[int]:
+    """A shape whose last axis has `size` elements."""
+    count = math.prod(shape)
+    require(count % size == 0, "OperandShapeMismatch", f"{count} elements are no groups of {size}")
+    return [count // size, size]
+
+
+def bits_of(site: Site, x: Tensor) -> Tensor:
+    """The bits of real numbers along a new last axis."""
+    whole = x if x.dtype.kind is Kind.UINT else site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=False))
+    shape = (*sizes_of(x), x.dtype.bits)
+    wide = site.broadcast(whole, shape, range(x.rank))
+    one = site.op("shift_right_logical", wide, site.integers(shape, x.rank, whole.dtype))
+    return site.op("bitwise_and", one, site.full(1, one.tensor_type)).cast(I1)
+
+
+def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
+    """Real numbers of the bits along the last axis."""
+    require(
+        x.rank and x.shape[-1] == target.bits, "OperandShapeMismatch", f"the last axis of {x.type} has not {target.bits} bits"
+    )
+    whole = _of(target.bits, signed=False)
+    wide = x.cast(whole)
+    placed = site.op("shift_left", wide, site.integers(sizes_of(x), x.rank - 1, whole))
+    found = site.op("reduce_or", placed, axes=[x.rank - 1])
+    return found if whole is target else site.op("bitcast", found, dtype=target)
+
+
+@handles("stablehlo.real")
+def real(site: Site, x: Tensor) -> Tensor:
+    """The real part."""
+    return site.op("real", x) if x.dtype.is_complex else x
+
+
+@handles("stablehlo.imag")
+def imag(site: Site, x: Tensor) -> Tensor:
+    """The imaginary part, 0 of a real number."""
+    return site.op("imag", x) if x.dtype.is_complex else site.full(0, x.tensor_type)
+
+
+@handles("stablehlo.complex")
+def complex_(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The complex number of two parts."""
+    return site.op("complex", x, y)
+
+
+@handles("stablehlo.reduce_precision")
+def reduce_precision(site: Site, x: Tensor) -> Tensor:
+    """Rounded to fewer bits of exponent and mantissa."""
+    if site.has("format"):
+        exponent, _, mantissa = site.word("format")[1:].partition("m")
+        bits = int(exponent), int(mantissa)
+    else:
+        bits = site.integer("exponent_bits"), site.integer("mantissa_bits")
+    found = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
+    if bits[1]:
+        return found
+    t = x.tensor_type  # without bits for what it is, a NaN is an infinity of its sign
+    whole = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
+    negative = site.op("compare_lt", whole, site.full(0, whole.tensor_type))
+    infinite = site.op("select", negative, site.full(-math.inf, t), site.full(math.inf, t))
+    return site.op("select", site.op("compare_ne", x, x), infinite, found)
+
+
+@handles("stablehlo.optimization_barrier", values=True)
+def optimization_barrier(site: Site, *operands: Any) -> list[Any]:
+    """What it is given."""
+    return list(operands)
+
+
+# CHLO
+
+
+@handles("chlo.erfc")
+def erfc(site: Site, x: Tensor) -> Tensor:
+    """1 - erf(x)."""
+    return site.op("sub", site.full(1, x.tensor_type), site.op("erf", x))
+
+
+@handles("chlo.square")
+def square(site: Site, x: Tensor) -> Tensor:
+    """The product with itself."""
+    return site.op("mul", x, x)
+
+
+@handles("chlo.conj")
+def conj(site: Site, x: Tensor) -> Tensor:
+    """The complex conjugate."""
+    return conjugate(site, x)
+
+
+def conjugate(site: Site, x: Tensor) -> Tensor:
+    """The complex conjugate; of a real number itself."""
+    if not x.dtype.is_complex:
+        return x
+    return site.op("complex", site.op("real", x), site.op("neg", site.op("imag", x)))
+
+
+@handles("chlo.is_inf")
+def is_inf(site: Site, x: Tensor) -> Tensor:
+    """Whether a float is infinite."""
+    return site.op("compare_eq", site.op("abs", x), site.full(math.inf, x.tensor_type))
+
+
+@handles("chlo.is_pos_inf")
+def is_pos_inf(site: Site, x: Tensor) -> Tensor:
+    """Whether a float is infinity."""
+    return site.op("compare_eq", x, site.full(math.inf, x.tensor_type))
+
+
+@handles("chlo.is_neg_inf")
+def is_neg_inf(site: Site, x: Tensor) -> Tensor:
+    """Whether a float is minus infinity."""
+    return site.op("compare_eq", x, site.full(-math.inf, x.tensor_type))
+
+
+@handles("chlo.constant_like")
+def constant_like(site: Site, x: Tensor) -> Tensor:
+    """A number in the type of the operand."""
+    return site.full(site.value("value"), x.tensor_type)
+
+
+@handles("chlo.mulhi")
+def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The high half of the product: by halves of the factors."""
+    t, bits = x.tensor_type, x.dtype.bits
+    if x.dtype.bits < 64 and x.dtype.bits != 4:
+        wide = _of(2 * bits, x.dtype.is_signed)
+        product = site.op("mul", x.cast(wide), y.cast(wide))
+        shift = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
+        return wrapped(site, site.op(shift, product, site.full(bits, product.tensor_type)), x.dtype)
+    half = site.full(bits // 2, t)
+    mask = site.full((1 << bits // 2) - 1, t)
+    shift = "shift_right_arithmetic" if x.dtype.is_signed else "shift_right_logical"
+    (a, b), (c, d) = ((site.op(shift, v, half), site.op("bitwise_and", v, mask)) for v in (x, y))
+    low = site.op("shift_right_logical", site.op("mul", b, d), half)
+    middle = site.op("add", site.op("mul", a, d), low)
+    second = site.op("add", site.op("mul", b, c), site.op("bitwise_and", middle, mask))
+    high = site.op("add", site.op("mul", a, c), site.op(shift, middle, half))
+    return site.op("add", high, site.op(shift, second, half))
+
+
+BROADCAST = {
+    "add": add, "subtract": subtract, "multiply": multiply, "divide": same("div"), "maximum": maximum, "minimum": minimum,
+    "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": atan2,
+    "shift_left": same("shift_left"), "shift_right_logical": same("shift_right_logical"), "compare": compare,
+    "shift_right_arithmetic": same("shift_right_arithmetic"), "next_after": same("nextafter"), "complex": complex_,
+    "select": select,
+}  # fmt: skip
+
+
+def broadcast(handler: Any) -> Any:
+    """The handler on operands broadcast to a common shape, aligned at the right."""
+
+    def found(site: Site, *operands: Tensor) -> Any:
+        shape = site.known(site.type.shape)
+        return handler(site, *(x if x.shape == shape else site.op("broadcast_to", x, result_shape=shape) for x in operands))
+
+    return found
+
+
+for _name, _handler in BROADCAST.items():
+    handles(f"chlo.broadcast_{_name}")(broadcast(_handler))

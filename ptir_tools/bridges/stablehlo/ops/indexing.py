@@ -1,0 +1,446 @@
+"""Gather, scatter and sort. Dimension numbers are brought to one form: rows of a matrix, each named by one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
+from ptir_tools.bridges.stablehlo.ops.movement import as_index, filled, strided
+from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
+from ptir_tools.bridges.stablehlo.scopes import read_names
+from ptir_tools.bridges.stablehlo.syntax import Block
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused, sizes_of
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import I1, SI32, UI8
+from ptir_tools.core.types import Shape
+
+MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
+
+
+class Numbers:
+    """Where the components of indices lead: `starts[d]` is the start along axis `d` of the operand, one per index; `batch` is the
+    shape of the indices."""
+
+    def __init__(self, site: Site, indices: Tensor, sizes: Sequence[int], vector: int, to: Sequence[int]) -> None:
+        self.site, self.sizes = site, sizes
+        dtype = index_dtype(math.prod(sizes))
+        indices = as_index(indices)
+        indices = indices if indices.dtype.bits >= dtype.bits else indices.cast(dtype)
+        require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is no axis of the indices")
+        if vector == indices.rank:
+            indices = indices.reshape([*indices.shape, 1])
+        elif vector != indices.rank - 1:
+            indices = indices.transpose([*(a for a in range(indices.rank) if a != vector), vector])
+        *batch, count = sizes_of(indices)
+        require(count == len(to), "InvalidAttributeValue", f"an index has {count} components for {len(to)} axes")
+        checked_axes(to, len(sizes), "the axes of an index")
+        self.batch, self.dtype = batch, indices.dtype
+        self.starts: dict[int, Tensor] = {}
+        for k, d in enumerate(to):
+            part = indices.slice([0] * len(batch) + [k], [*batch, 1])
+            self.starts[d] = part.reshape(batch)
+
+    def clamp(self, most: dict[int, int]) -> None:
+        """Move starts into 0 to `most[d]`."""
+        for d, start in self.starts.items():
+            number = known(start)
+            if number is not None and number.size and number.min() >= 0 and number.max() <= most[d]:
+                continue
+            t = start.tensor_type
+            self.starts[d] = start.clamp(self.site.full(0, t), self.site.full(most[d], t))
+
+    def batching(self, axes: Sequence[int], of_indices: Sequence[int], vector: int) -> None:
+        """Along batching axes, an index is its own place along an axis of the indices."""
+        require(len(axes) == len(of_indices), "InvalidAttributeValue", "batching axes come in pairs")
+        for d, a in zip(axes, of_indices, strict=True):
+            at = a - (a > vector)
+            fine = 0 <= at < len(self.batch) and 0 <= d < len(self.sizes) and d not in self.starts
+            require(fine, "InvalidAttributeValue", "a batching axis is none of the indices or the operand")
+            self.starts[d] = self.site.integers(self.batch, at, self.dtype)
+
+
+def _strides(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+
+@handles("stablehlo.gather")
+def gather(site: Site, x: Tensor, indices: Tensor) -> Tensor:
+    """Slices of the operand at indices, which are moved into it."""
+    return gathered(site, x, indices, site.ints("slice_sizes"))
+
+
+@handles("stablehlo.dynamic_gather")
+def dynamic_gather(site: Site, x: Tensor, indices: Tensor, sizes: Tensor) -> Tensor:
+    """A gather whose slice sizes come as an operand."""
+    return gathered(site, x, indices, [int(n) for n in site.constant(sizes, "slice_sizes").reshape(-1)])
+
+
+def gathered(site: Site, x: Tensor, indices: Tensor, slices: Sequence[int]) -> Tensor:
+    """Whole rows are taken; where slices are parts of rows, elements are."""
+    f = site.fields("dimension_numbers")
+    offset, vector = f.get("offset_dims", []), f.get("index_vector_dim", 0)
+    dropped = [*f.get("collapsed_slice_dims", []), *f.get("operand_batching_dims", [])]
+    sizes = sizes_of(x)
+    fine = len(slices) == x.rank and all(0 <= s <= n for s, n in zip(slices, sizes, strict=True))
+    require(fine, "InvalidAttributeValue", f"slices of {list(slices)} of {x.type}")
+    numbers = Numbers(site, indices, sizes, vector, f.get("start_index_map", []))
+    numbers.clamp({d: n - s for d, (n, s) in enumerate(zip(sizes, slices, strict=True))})
+    numbers.batching(f.get("operand_batching_dims", []), f.get("start_indices_batching_dims", []), vector)
+    checked_axes(dropped, x.rank, "the axes that are left out")
+    windows = [d for d in range(x.rank) if d not in dropped]
+    rank = len(numbers.batch) + len(windows)
+    checked_axes(offset, rank, "offset_dims")
+    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` has not an entry for each axis of a slice")
+    places = [a for a in range(rank) if a not in offset]
+    order = [0] * rank
+    for i, a in enumerate([*places, *offset]):
+        order[a] = i
+    shape = [*numbers.batch, *(slices[d] for d in windows)]
+    if not math.prod(shape):
+        return site.full(0, x.tensor_type.with_shape(shape[i] for i in order))
+    chosen = [d for d in range(x.rank) if d in numbers.starts or slices[d] != sizes[d] or d in dropped]
+    if all(slices[d] == 1 for d in chosen):
+        found = _rows(x, chosen).take(_linear(site, numbers, chosen, numbers.batch, {}))
+    else:
+        along = {d: len(numbers.batch) + windows.index(d) for d in windows}
+        every = list(range(x.rank))
+        found = x.reshape([math.prod(sizes)]).take(_linear(site, numbers, every, shape, along))
+    return found.reshape(shape).transpose(order)
+
+
+def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
+    """`x` as rows that the chosen axes number."""
+    rest = [d for d in range(x.rank) if d not in chosen]
+    sizes = sizes_of(x)
+    moved = x if [*chosen, *rest] == list(range(x.rank)) else x.transpose([*chosen, *rest])
+    return moved.reshape([math.prod(sizes[d] for d in chosen), *(sizes[d] for d in rest)])
+
+
+def _linear(site: Site, numbers: Numbers, chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]) -> Tensor:
+    """The numbers of rows: the starts, in `shape`, with the places along the axes `along`."""
+    strides = dict(zip(chosen, _strides([numbers.sizes[d] for d in chosen]), strict=True))
+    total: Tensor | None = None
+    for d in chosen:
+        parts = []
+        if d in numbers.starts:
+            parts.append(site.broadcast(numbers.starts[d], tuple(shape), range(len(numbers.batch))))
+        if d in along and shape[along[d]] > 1:
+            parts.append(site.integers(shape, along[d], numbers.dtype))
+        for part in parts:
+            scaled = part if strides[d] == 1 else part.mul(site.full(strides[d], part.tensor_type))
+            total = scaled if total is None else total.add(scaled)
+    return total if total is not None else site.op("broadcast_to", site.array(0, numbers.dtype), result_shape=shape)
+
+
+@handles("stablehlo.scatter")
+def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
+    """Windows of updates combined into operands at indices; what is outside is left out."""
+    require(
+        len(operands) % 2 == 1 and len(operands) >= 3, "OperandCountMismatch", "inputs, indices and as many updates are wanted"
+    )
+    n = len(operands) // 2
+    xs, indices, updates = list(operands[:n]), operands[n], list(operands[n + 1 :])
+    require(len(site.regions) == 1, "OperandCountMismatch", "a region is wanted")
+    region = site.regions[0]
+    xs, updates = promoted(site, region, xs), promoted(site, region, updates)
+    f = site.fields("scatter_dimension_numbers")
+    window, inserted, batching = (f.get(k, []) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
+    sizes, vector, to = sizes_of(xs[0]), f.get("index_vector_dim", 0), f.get("scatter_dims_to_operand_dims", [])
+    found = kinds(region, n)
+    if found is not None and not batching and not any(x.dtype.is_complex for x in xs):
+        numbers_ = {"update_window_dims": window, "inserted_window_dims": inserted, "scatter_dims_to_operand_dims": to}
+        attrs = {**numbers_, "index_vector_dim": vector, "drop": True}
+        at = as_index(indices)
+        return [
+            x if k == "keep" else site.op("scatter", x, at, u, **attrs, reduce=monoid(k, x.dtype))
+            for k, x, u in zip(found, xs, updates, strict=True)
+        ]
+    numbers = Numbers(site, indices, sizes, vector, to)
+    mapped = list(numbers.starts)
+    numbers.batching(batching, f.get("scatter_indices_batching_dims", []), vector)
+    windows = [d for d in range(len(sizes)) if d not in (*inserted, *batching)]
+    rank = len(numbers.batch) + len(windows)
+    checked_axes(window, rank, "update_window_dims")
+    fine = len(window) == len(windows) and all(u.rank == rank for u in updates)
+    require(fine, "InvalidAttributeValue", "`update_window_dims` has not an entry for each axis of a window")
+    order = [*(a for a in range(rank) if a not in window), *window]
+    updates = [u.transpose(order) for u in updates]
+    shape = sizes_of(updates[0])
+    require(shape[: len(numbers.batch)] == numbers.batch, "OperandShapeMismatch", "the updates do not fit the indices")
+    part = dict(zip(windows, shape[len(numbers.batch) :], strict=True))
+    require(all(part[d] <= sizes[d] for d in windows), "OperandShapeMismatch", "a window is larger than the operand")
+    if not math.prod(shape):
+        return xs
+    chosen = [d for d in range(len(sizes)) if d in numbers.starts or part.get(d) != sizes[d]]
+    along: dict[int, int] = {}
+    outer = numbers.batch
+    if any(part.get(d, 1) != 1 for d in chosen):
+        chosen, outer = list(range(len(sizes))), shape
+        along = {d: len(numbers.batch) + i for i, d in enumerate(windows)}
+    rest = [d for d in range(len(sizes)) if d not in chosen]
+    places = _in_bounds(site, numbers, mapped, chosen, outer, along)
+    flat = [u.reshape([math.prod(outer), *(sizes[d] for d in rest)]) for u in updates]
+    made = scattered(site, region, [_rows(x, chosen) for x in xs], places.reshape([math.prod(outer)]), flat)
+    back = [[*chosen, *rest].index(d) for d in range(len(sizes))]
+    return [y.reshape([sizes[d] for d in (*chosen, *rest)]).transpose(back) for y in made]
+
+
+def _in_bounds(
+    site: Site, numbers: Numbers, mapped: Sequence[int], chosen: Sequence[int], shape: Sequence[int], along: dict[int, int]
+) -> Tensor:
+    """The numbers of rows, -1 for what is outside of the operand."""
+    inside: Tensor | None = None
+    for d in mapped:
+        number = known(numbers.starts[d])
+        extent = shape[along[d]] if d in along else 1
+        if number is not None and number.size and number.min() >= 0 and number.max() + extent <= numbers.sizes[d]:
+            continue
+        at = site.broadcast(numbers.starts[d], tuple(shape), range(len(numbers.batch)))
+        if extent > 1:
+            step = site.integers(shape, along[d], numbers.dtype)
+            highest = site.full(numbers.dtype.max - extent, at.tensor_type)
+            at = at.minimum(highest).add(step)  # stays beyond the operand, and does not wrap
+        t = at.tensor_type
+        fine = site.op("bitwise_and", at.compare_ge(site.full(0, t)), at.compare_lt(site.full(numbers.sizes[d], t)))
+        inside = fine if inside is None else site.op("bitwise_and", inside, fine)
+    places = _linear(site, numbers, chosen, shape, along)
+    return places if inside is None else site.op("select", inside, places, site.full(-1, places.tensor_type))
+
+
+def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
+    """Rows of updates combined by a region into rows of operands; a place -1 is none."""
+    found = kinds(region, len(xs))
+    if found is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(found, xs, strict=True)):
+        return _one_by_one(site, region, xs, places, updates)
+    window = {"update_window_dims": list(range(1, xs[0].rank)), "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
+    names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)]
+    return [
+        x if k == "keep" else site.op("scatter", x, places, u, **window, reduce=k, drop=True)
+        for k, x, u in zip(names, xs, updates, strict=True)
+    ]
+
+
+def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
+    """One update after the other, by the region itself, in a loop."""
+    scope, n = site.scope, len(xs)
+    if scope.lift is not None:
+        raise refused("a scatter inside a computation on scalars")
+    capture = scope.capture([region])
+    carried = [*xs, *capture.arguments]
+    slices = [t.with_shape(t.shape[1:]) for t in (v.tensor_type for v in (places, *updates))]
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Any]:
+        capture.bind(inner, params[n : len(carried)])
+        at, new = params[len(carried)], params[len(carried) + 1 :]
+        made = []
+        starts = []
+        for x in params[:n]:
+            zeros = [inner.block.constant(0, at.dtype).reshape([1]) for _ in x.shape[1:]]
+            starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 moves to row 0, which stays
+        olds = [x.dynamic_slice(s, [1, *sizes_of(x)[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
+        results = inner.inline(region, [*olds, *new], lift=olds[0].shape)
+        there = at.compare_ge(inner.block.constant(0, at.dtype))
+        for x, s, old, new_ in zip(params, starts, olds, results, strict=False):
+            flag = there.broadcast_to(old.shape) if old.rank else there
+            y = inner.block.select(flag, new_, old)
+            made.append(x.dynamic_update_slice(y.reshape([1, *y.shape]), s, [1, *sizes_of(x)[1:]]))
+        return [*made, *params[n : len(carried)]]
+
+    inner_region = scope.region([*(x.type for x in carried), *slices], body)
+    found = scope.block.op("scan", [*carried, places, *updates], len(carried), 0, regions=[inner_region])
+    return [found] if len(carried) == 1 else [*found][:n]
+
+
+@handles("stablehlo.select_and_scatter")
+def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> Tensor:
+    """Each element of the source is combined into the element that its window selects."""
+    require(len(site.regions) == 2, "OperandCountMismatch", "two regions are wanted")
+    window = site.counts("window_dimensions", x.rank, 1, 1)
+    strides, padding = site.counts("window_strides", x.rank, 1, 1), site.pairs("padding", x.rank)
+    sizes = sizes_of(x)
+    low, high = [p[0] for p in padding], [p[1] for p in padding]
+    require(min((*low, *high, 0)) >= 0, "InvalidAttributeValue", "padding is not negative")
+    count = math.prod(sizes)
+    dtype = index_dtype(count)
+    place = site.integers([count], 0, dtype).reshape(sizes)
+    zero, none = site.full(0 if x.dtype is not I1 else False, x.tensor_type.with_shape(())), site.array(-1, dtype)
+    full = filled(site, x, zero, low, high, [0] * x.rank), filled(site, place, none, low, high, [0] * x.rank)
+    best: tuple[Tensor, Tensor] | None = None
+    for k in range(math.prod(window)):
+        offsets = [k // math.prod(window[a + 1 :]) % window[a] for a in range(x.rank)]
+        bounds = [(o, o + (n - 1) * s + 1 if n else o, s) for o, n, s in zip(offsets, sizes_of(source), strides, strict=True)]
+        value, at = (strided(v, bounds) for v in full)
+        if best is None:
+            best = value, at
+            continue
+        outside = site.full(-1, at.tensor_type)
+        kept = site.scope.inline(site.regions[0], [best[0], value], lift=value.shape)[0]
+        kept = site.op("bitwise_or", kept, at.compare_eq(outside))
+        kept = site.op("bitwise_and", kept, best[1].compare_ne(outside))
+        best = site.op("select", kept, best[0], value), site.op("select", kept, best[1], at)
+    assert best is not None
+    region = site.regions[1]
+    (start,), (flat,) = promoted(site, region, [init]), promoted(site, region, [source.reshape([math.prod(source.shape)])])  # type: ignore[arg-type]
+    into = site.op("broadcast_to", start, result_shape=(count,))
+    places = best[1].reshape([math.prod(best[1].shape)])  # type: ignore[arg-type]
+    made = scattered(site, region, [into], places, [flat])
+    return made[0].reshape(sizes)
+
+
+# Order
+
+
+@handles("chlo.top_k")
+def top_k(site: Site, x: Tensor) -> list[Tensor]:
+    """The largest elements along the last axis, and where they are."""
+    if x.dtype is I1:
+        raise refused("the largest of truth values")
+    indices = site.types[1].dtype
+    found = x.top_k(
+        site.integer("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
+    )
+    return [found[0], converted(site, found[1], indices)]
+
+
+@handles("stablehlo.sort")
+def sort(site: Site, *xs: Tensor) -> list[Tensor]:
+    """Slices along an axis in the order of a comparator: by keys that it compares, else by comparing each with each."""
+    require(len(xs) >= 1 and len(site.regions) == 1, "OperandCountMismatch", "operands and a comparator are wanted")
+    axis = site.integer("dimension", -1)
+    axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
+    if xs[0].shape[axis] in (0, 1):
+        return list(xs)
+    keys = Keys(site, xs).found()
+    if keys is None:
+        return _by_rank(site, xs, axis)
+    descends = keys[0][1]
+    if all(d is descends for _, d in keys):
+        own = [x for x, _ in keys]
+        together = [*own, *(x for x in xs if all(x is not key for key in own))]
+        found = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
+        parts = [found] if len(together) == 1 else [*found]
+        return [parts[next(i for i, y in enumerate(together) if y is x)] for x in xs]
+    places = site.integers(sizes_of(xs[0]), axis, SI32)
+    for key, descending in reversed(keys):  # a stable sort by each key, the first one last
+        places = site.op("sort", [key.gather(places, axis), places], axis=axis, keys=1, descending=descending)[1]
+    return [x.gather(places, axis) for x in xs]
+
+
+class Keys:
+    """The keys that a comparator compares one after the other: what it compares is the same function of either element."""
+
+    def __init__(self, site: Site, xs: Sequence[Tensor]) -> None:
+        self.site, self.xs, self.region = site, xs, site.regions[0]
+        self.made = {name: s for s in self.region.body for name, _ in s.results}
+        self.sides = {str(p.name)[1:]: (i // 2, i % 2) for i, p in enumerate(self.region.params)}
+
+    def found(self) -> list[tuple[Tensor, bool]] | None:
+        """The keys with whether they descend; None where the comparator is of another form."""
+        if len(self.region.params) != 2 * len(self.xs) or not self.region.body:
+            return None
+        results = read_names(self.region.body[-1].pieces)
+        return self.keys(str(results[0])[1:]) if len(results) == 1 else None
+
+    def keys(self, name: str) -> list[tuple[Tensor, bool]] | None:
+        """The keys of the truth value `name`: `a < b`, or `a < b or (a == b and …)`."""
+        s = self.made.get(name)
+        if s is None:
+            return None
+        compared = self.compared(name)
+        if compared is not None and compared[0] in ("LT", "GT"):
+            key = self.key(compared[1], compared[2])
+            return None if key is None else [(key, compared[0] == "GT")]
+        parts = self.parts(name, "or")
+        for first, second in (parts, parts[::-1]) if parts else ():
+            before = self.compared(first)
+            tied = self.parts(second, "and")
+            for equal, rest in (tied, tied[::-1]) if tied and before and before[0] in ("LT", "GT") else ():
+                same = self.compared(equal)
+                if same is not None and before is not None and same[0] == "EQ" and self.form(same[1]) == self.form(before[1]):
+                    more, key = self.keys(rest), self.key(before[1], before[2])
+                    return None if more is None or key is None else [(key, before[0] == "GT"), *more]
+        return None
+
+    def parts(self, name: str, op: str) -> list[str] | None:
+        """The two operands of `and` or `or`."""
+        s = self.made.get(name)
+        return [str(t)[1:] for t in read_names(s.pieces)] if s is not None and s.name == f"stablehlo.{op}" else None
+
+    def compared(self, name: str) -> tuple[str, str, str, str] | None:
+        """Direction, operands and kind of a comparison."""
+        s = self.made.get(name)
+        if s is None or s.name != "stablehlo.compare":
+            return None
+        at = Site(self.site.scope, s, {})
+        words = [*at.words, "", ""]
+        direction = at.words[0] if at.words else at.word("comparison_direction")
+        kind = words[1] if at.words else at.word("compare_type", "")
+        if len(at.names) != 2:
+            return None
+        return direction, str(at.names[0])[1:], str(at.names[1])[1:], kind
+
+    def form(self, name: str, side: int | None = None) -> Any:
+        """How a value is made of one side of the parameters, whichever it is; what reads both sides has the form None."""
+        if name in self.sides:
+            return "parameter", self.sides[name][0]
+        s = self.made.get(name)
+        if s is None:
+            return "outer", name
+        if next(s.regions(), None) is not None:
+            return "region", id(s)
+        text = [str(p) for p in s.pieces if getattr(p, "type", "") != "SSA"]
+        return s.name, tuple(text), tuple(self.form(str(t)[1:]) for t in read_names(s.pieces)), str(s.returned or s.given)
+
+    def reads(self, name: str) -> set[int]:
+        """The sides of the parameters that a value is made of."""
+        if name in self.sides:
+            return {self.sides[name][1]}
+        s = self.made.get(name)
+        return set() if s is None else {side for t in read_names(s.pieces) for side in self.reads(str(t)[1:])}
+
+    def key(self, left: str, right: str) -> Tensor | None:
+        """The key that is compared: the same function of the left and of the right elements."""
+        if self.reads(left) != {0} or self.reads(right) != {1} or self.form(left) != self.form(right):
+            return None
+        shape = self.xs[0].shape
+        inner = self.site.scope.lifted_scope(shape)
+        inner.parameters(self.region.params, [x for x in self.xs for _ in (0, 1)])
+        for s in self.region.body[:-1]:
+            inner.reader.statement(s, inner)
+        found: Tensor = inner.lookup(f"%{left}")
+        kind = next((c[3] for name in self.made if (c := self.compared(name)) and c[1] == left), "")
+        if kind == "TOTALORDER":
+            found = ordered(self.site, found)
+        if found.dtype is I1:
+            found = found.cast(UI8)
+        return None if found.dtype.is_complex else found
+
+
+def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
+    """Each element goes to the place that so many others come before: all pairs are compared."""
+    n = sizes_of(xs[0])[axis]
+    if n > MOST_COMPARED:
+        raise refused(f"a comparator that compares no keys is read for up to {MOST_COMPARED} elements, here are {n}")
+    order = [*(a for a in range(xs[0].rank) if a != axis), axis]
+    moved = [x.transpose(order) for x in xs]
+    outer = moved[0].shape[:-1]
+    pairs: Shape = (*outer, n, n)
+    axes = list(range(len(outer)))
+    arguments = []
+    for x in moved:
+        arguments += [site.broadcast(x, pairs, [*axes, len(outer)]), site.broadcast(x, pairs, [*axes, len(outer) + 1])]
+    less = site.scope.inline(site.regions[0], arguments, lift=pairs)[0]
+    greater = less.transpose([*axes, len(outer) + 1, len(outer)])
+    sides = [site.integers([n, n], a, SI32) for a in (0, 1)]
+    earlier = site.broadcast(sides[0].compare_lt(sides[1]), pairs, [len(outer), len(outer) + 1])
+    tied = site.op("bitwise_and", site.op("bitwise_not", site.op("bitwise_or", less, greater)), earlier)
+    rank = site.op("bitwise_or", less, tied).cast(SI32).reduce_sum([len(outer)])
+    back = [order.index(a) for a in range(len(order))]
+    made = []
+    for x in moved:
+        plain = x.cast(UI8) if x.dtype is I1 else x
+        y = plain.scatter_reduce(rank, plain, -1, reduce="replace").transpose(back)
+        made.append(y.cast(I1) if x.dtype is I1 else y)
+    return made

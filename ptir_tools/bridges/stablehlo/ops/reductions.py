@@ -1,0 +1,369 @@
+"""Reductions, windows and maps, whose regions compute on scalars: the ops of PTIR where a region is one of theirs, else the
+region itself on whole tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
+from ptir_tools.bridges.stablehlo.ops.movement import filled, padded, strided
+from ptir_tools.bridges.stablehlo.scopes import RETURNS, read_names
+from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
+from ptir_tools.bridges.stablehlo.table import HANDLERS, Site, Tensor, handles, known, refused, sizes_of
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.grammars.parser import Token, token
+
+MONOIDS = {
+    "stablehlo.add": "add", "stablehlo.multiply": "mul", "stablehlo.maximum": "max", "stablehlo.minimum": "min",
+    "stablehlo.and": "and", "stablehlo.or": "or", "stablehlo.xor": "xor",
+}  # fmt: skip
+_OPS = {kind: name for name, kind in MONOIDS.items()}
+_REDUCED = {
+    "add": "reduce_sum", "mul": "reduce_prod", "max": "reduce_max", "min": "reduce_min", "and": "reduce_and", "or": "reduce_or",
+    "xor": "reduce_xor",
+}  # fmt: skip
+_WINDOWS = {"add": "sum", "max": "max", "min": "min"}
+_RUNNING = {"add": "cumsum", "mul": "cumprod", "max": "cummax", "min": "cummin"}
+_OF_FLAGS = {"add": "or", "mul": "and", "max": "or", "min": "and"}  # what ops are of i1
+MOST_TAPS = 4096
+Combine = Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]
+
+
+def monoid(kind: str, dtype: DType) -> str:
+    """What a kind of combination is of a dtype."""
+    return _OF_FLAGS.get(kind, kind) if dtype is I1 else kind
+
+
+def kinds(region: Block, count: int) -> list[str] | None:
+    """The kinds by which a region combines parameter k with parameter k + count, when it does nothing else. One that gives the
+    second is `replace`, one that gives the first `keep`."""
+    if not region.body or region.body[-1].name not in RETURNS or len(region.params) != 2 * count:
+        return None
+    places = {str(p.name): i for i, p in enumerate(region.params)}
+    made: dict[str, tuple[str, int]] = {}
+    for s in region.body[:-1]:
+        operands = sorted(places.get(str(t), -1) for t in read_names(s.pieces))
+        if s.name not in MONOIDS or len(s.results) != 1 or len(operands) != 2 or operands != [operands[0], operands[0] + count]:
+            return None
+        if operands[0] < 0:
+            return None
+        made[f"%{s.results[0][0]}"] = MONOIDS[s.name], operands[0]
+    found = []
+    for k, name in enumerate(read_names(region.body[-1].pieces)):
+        kind, at = made.get(str(name), ("", k))
+        if not kind:
+            kind = {k: "keep", k + count: "replace"}.get(places.get(str(name), -1), "")
+        if not kind or at != k:
+            return None
+        found.append(kind)
+    return found if len(found) == count else None
+
+
+def computation(site: Site, count: int) -> Block:
+    """The region that combines `count` pairs: in braces, as a reducer, or named by `applies`."""
+    if (named := site.attrs.get("applies")) is not None:
+        return _applied(named)
+    require(len(site.regions) >= 1, "OperandCountMismatch", "a region is wanted")
+    region = site.regions[0]
+    groups: list[list[Parameter]] = site.attrs.get("parameters", [])
+    if groups and not region.params:
+        require(all(len(g) == 2 for g in groups), "InvalidAttributeValue", "a reducer takes pairs")
+        return Block([g[0] for g in groups] + [g[1] for g in groups], region.body)
+    return region
+
+
+def _applied(name: Token) -> Block:
+    """A region of one op on two scalars of any type."""
+
+    def made(kind: str, text: str) -> Token:
+        return token(kind, text, name.start_pos, name.end_pos)
+
+    a, b, c = (made("SSA", f"%{n}") for n in ("a", "b", "c"))
+    op = Statement(str(name), name, [("c", 1)], [a, b], None, None, start=name.start_pos, end=name.end_pos)
+    end = Statement("stablehlo.return", name, [], [c], start=name.start_pos, end=name.end_pos)
+    return Block([Parameter(a, made("TYPE", ""), {}), Parameter(b, made("TYPE", ""), {})], [op, end])
+
+
+def scalars_of(site: Site, region: Block, count: int) -> list[DType | None]:
+    """The dtypes of the first `count` parameters of a region, where they are said."""
+    found = []
+    for p in region.params[:count]:
+        t = site.scope.type(p.type) if p.type else None
+        found.append(t.dtype if isinstance(t, TensorType) else None)
+    return found
+
+
+def promoted(site: Site, region: Block, xs: Sequence[Tensor]) -> list[Tensor]:
+    """Operands in the dtypes of the parameters of a region."""
+    wanted = scalars_of(site, region, len(xs))
+    require(len(wanted) == len(xs), "OperandCountMismatch", f"a region on {2 * len(xs)} scalars is wanted")
+    return [x if d is None else converted(site, x, d) for x, d in zip(xs, wanted, strict=True)]
+
+
+def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tensor]) -> list[Tensor]:
+    """What a region on scalars makes of whole tensors, element by element."""
+    shape = xs[0].shape
+    if region.params and not region.params[0].type:  # one op, of any type
+        name = region.body[0].name
+        if name not in HANDLERS:
+            raise refused(f"a region that applies `{name}`")
+        return [HANDLERS[name].handler(site, xs[0], ys[0])]
+    found = site.scope.inline(region, [*xs, *ys], lift=shape)
+    return list(site.each(found))
+
+
+def apply(site: Site, kind: str, x: Tensor, y: Tensor) -> Tensor:
+    """Two tensors combined by a kind."""
+    if kind in ("keep", "replace"):
+        return x if kind == "keep" else y
+    found: Tensor = HANDLERS[_OPS[kind]].handler(site, x, y)
+    return found
+
+
+def identity(kind: str, dtype: DType) -> Any:
+    """The element that changes nothing, None where there is none."""
+    if kind in ("max", "min"):
+        if dtype.is_float:
+            return -math.inf if kind == "max" else math.inf
+        return None if dtype.is_complex else dtype.min if kind == "max" else dtype.max
+    whole = True if dtype is I1 else -1 if dtype.is_signed else dtype.max if dtype.is_integer else None
+    return {"add": 0, "mul": 1, "or": 0, "xor": 0, "and": whole}.get(kind)
+
+
+def is_identity(kind: str, init: Tensor) -> bool:
+    """Whether an initial value is known to change nothing."""
+    number, wanted = known(init), identity(kind, init.dtype)
+    return number is not None and wanted is not None and bool(number.reshape(-1)[0] == wanted)
+
+
+def spread(site: Site, x: Tensor, shape: Shape) -> Tensor:
+    """A scalar in a shape."""
+    return x if x.shape == tuple(shape) else site.op("broadcast_to", x, result_shape=shape)
+
+
+def halves(operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Inputs, then as many others."""
+    count = len(operands) // 2
+    require(count and len(operands) == 2 * count, "OperandCountMismatch", "inputs and as many initial values are wanted")
+    return list(operands[:count]), list(operands[count:])
+
+
+@handles("stablehlo.reduce")
+def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
+    """The elements along axes combined with an initial value."""
+    xs, inits = halves(operands)
+    region = computation(site, len(xs))
+    axes = site.axes("dimensions", xs[0].rank)
+    xs, inits = promoted(site, region, xs), promoted(site, region, inits)
+    if (found := kinds(region, len(xs))) is not None and not set(found) & {"keep", "replace"}:
+        return [_reduced(site, monoid(k, x.dtype), x, i, axes) for k, x, i in zip(found, xs, inits, strict=True)]
+    rest = [a for a in range(xs[0].rank) if a not in axes]
+    shape = tuple(xs[0].shape[a] for a in rest)
+    starts = [spread(site, i, shape) for i in inits]
+    counts = [xs[0].shape[a] for a in axes]
+    if not all(isinstance(n, int) for n in counts):
+        raise refused("a region that is none of PTIR's reductions over a symbolic extent")
+    number = math.prod(n for n in counts if isinstance(n, int))
+    if not number:
+        return starts
+    rows = [x.transpose([*axes, *rest]).reshape([number, *shape]) for x in xs]
+    folded = [x.reshape(shape) for x in tree(rows, lambda a, b: combined(site, region, a, b))]
+    return combined(site, region, starts, folded)
+
+
+def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
+    """Rows combined pair by pair, in order, to one."""
+    while (number := rows[0].shape[0]) != 1:
+        assert isinstance(number, int)
+        rest = sizes_of(rows[0])[1:]
+        pairs = [_first(x, number // 2 * 2).reshape([number // 2, 2, *rest]) for x in rows]
+        sides = [
+            [x.slice([0, k, *(0 for _ in rest)], [number // 2, 1, *rest]).reshape([number // 2, *rest]) for x in pairs]
+            for k in (0, 1)
+        ]
+        made = combine(*sides)
+        if number % 2:
+            last = [x.slice([number - 1, *(0 for _ in rest)], [1, *rest]) for x in rows]
+            made = [x.block.concat([x, y], axis=0) for x, y in zip(made, last, strict=True)]
+        rows = made
+    return rows
+
+
+def _first(x: Tensor, count: int) -> Tensor:
+    return x if x.shape[0] == count else x.slice([0] * x.rank, [count, *sizes_of(x)[1:]])
+
+
+def _reduced(site: Site, kind: str, x: Tensor, init: Tensor, axes: Sequence[int]) -> Tensor:
+    if kind in ("max", "min") and x.dtype.is_complex:
+        raise refused("the largest of complex numbers")
+    found = site.op(_REDUCED[kind], x, axes=axes)
+    return found if is_identity(kind, init) else apply(site, kind, spread(site, init, found.shape), found)
+
+
+# Windows
+
+
+@handles("stablehlo.reduce_window")
+def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
+    """Each placement of a window combined with an initial value, which is outside of the input as well."""
+    xs, inits = halves(operands)
+    region, rank = computation(site, len(xs)), xs[0].rank
+    xs, inits = promoted(site, region, xs), promoted(site, region, inits)
+    window = site.counts("window_dimensions", rank, 1)
+    strides, base, dilation = (site.counts(n, rank, 1, 1) for n in ("window_strides", "base_dilations", "window_dilations"))
+    return windows(site, region, xs, inits, window, strides, base, dilation, site.pairs("padding", rank))
+
+
+def windows(
+    site: Site,
+    region: Block,
+    xs: list[Tensor],
+    inits: list[Tensor],
+    window: Sequence[int],
+    strides: Sequence[int],
+    base: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+) -> list[Tensor]:
+    """The op of PTIR for its kinds, a running one by doubling, and any other as one slice per element of the window."""
+    found = kinds(region, len(xs))
+    names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)] if found else []
+    single = [k for k, n in enumerate(window) if n > 1]
+    ones = all(n == 1 for n in (*strides, *base, *dilation))
+    if len(single) == 1 and ones and window[single[0]] == xs[0].shape[single[0]] and window[single[0]] > 4:
+        n, sides = window[single[0]], padding[single[0]]
+        plain = all(p == (0, 0) for a, p in enumerate(padding) if a != single[0])
+        if plain and sides in ((n - 1, 0), (0, n - 1)) and (not names or all(map(is_identity, names, inits))):
+            if names and all(
+                k in _RUNNING and x.dtype is not I1 and not x.dtype.is_complex for k, x in zip(names, xs, strict=True)
+            ):
+                return [site.op(_RUNNING[k], x, axis=single[0], reverse=sides[0] == 0) for k, x in zip(names, xs, strict=True)]
+            return running(site, region, xs, inits, single[0], backward=sides[0] == 0)
+    least = min((n for pair in padding for n in pair), default=0)
+    direct = (
+        [
+            k in _WINDOWS and x.dtype is not I1 and not x.dtype.is_complex and least >= 0 and is_identity(k, i)
+            for k, x, i in zip(names, xs, inits, strict=True)
+        ]
+        if names
+        else [False]
+    )
+    if all(direct):
+        lists = window, strides, padding, base, dilation
+        return [site.op("reduce_window", x, *lists, reduce=_WINDOWS[k]) for k, x in zip(names, xs, strict=True)]
+    low, high = [p[0] for p in padding], [p[1] for p in padding]
+    full = [padded(site, x, i, low, high, [b - 1 for b in base]) for x, i in zip(xs, inits, strict=True)]
+    taps = _taps(full, window, strides, dilation)
+    shape = taps[0][0].shape
+    starts = [spread(site, i, shape) for i in inits]
+    return combined(site, region, starts, in_order(taps, lambda a, b: combined(site, region, a, b)))
+
+
+def in_order(taps: list[list[Tensor]], combine: Combine) -> list[Tensor]:
+    """What is listed combined pair by pair to one."""
+    while len(taps) > 1:
+        pairs = [combine(taps[i], taps[i + 1]) for i in range(0, len(taps) - 1, 2)]
+        taps = [*pairs, *([taps[-1]] if len(taps) % 2 else [])]
+    return taps[0]
+
+
+def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> list[list[Tensor]]:
+    """For each element of a window, what is under it in every placement."""
+    if math.prod(window) > MOST_TAPS:
+        raise refused(f"a window of {math.prod(window)} elements, whose region is none of PTIR's reductions")
+    counts = []
+    for n, w, s, d in zip(xs[0].shape, window, strides, dilation, strict=True):
+        if not isinstance(n, int):
+            raise refused("a window over a symbolic extent")
+        counts.append(max(0, (n - (w - 1) * d - 1) // s + 1))
+    found = []
+    for offsets in product(*map(range, window)):
+        bounds = [
+            (o * d, o * d + (c - 1) * s + 1 if c else o * d, s)
+            for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)
+        ]
+        found.append([strided(x, bounds) for x in xs])
+    return found
+
+
+def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axis: int, *, backward: bool) -> list[Tensor]:
+    """All elements up to each one combined (or from each one on), in steps that double."""
+    n = xs[0].shape[axis]
+    assert isinstance(n, int)
+    by = 1
+    while by < n:
+        shifted = []
+        for x, init in zip(xs, inits, strict=True):
+            low, high = ([by if a == axis and side != backward else 0 for a in range(x.rank)] for side in (True, False))
+            start = [by if a == axis and backward else 0 for a in range(x.rank)]
+            kept = x.slice(start, [n - by if a == axis else d for a, d in enumerate(sizes_of(x))])
+            shifted.append(filled(site, kept, init, low, high, [0] * x.rank))
+        xs = combined(site, region, *((xs, shifted) if backward else (shifted, xs)))
+        by *= 2
+    return xs
+
+
+@handles("stablehlo.map")
+def map_(site: Site, *operands: Tensor) -> list[Tensor]:
+    """A region on scalars, element by element."""
+    require(len(site.regions) == 1 and operands, "OperandCountMismatch", "operands and a region are wanted")
+    return list(site.each(site.scope.inline(site.regions[0], operands, lift=operands[0].shape)))
+
+
+# Batch normalization
+
+
+def _along(site: Site, v: Tensor, x: Tensor, axis: int) -> Tensor:
+    return site.broadcast(v, x.shape, [axis])
+
+
+@handles("stablehlo.batch_norm_inference")
+def batch_norm_inference(site: Site, x: Tensor, scale: Tensor, offset: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset` along the feature axis."""
+    axis = site.axis("feature_index", x.rank)
+    epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
+    deviation = square_root(site, site.op("add", variance, epsilon))
+    centered = site.op("sub", x, _along(site, mean, x, axis))
+    normal = site.op("div", centered, _along(site, deviation, x, axis))
+    return site.op("add", site.op("mul", _along(site, scale, x, axis), normal), _along(site, offset, x, axis))
+
+
+def _moments(site: Site, x: Tensor, axis: int) -> tuple[Tensor, Tensor, list[int]]:
+    axes = [a for a in range(x.rank) if a != axis]
+    count = math.prod(sizes_of(x)[a] for a in axes)
+    total = site.op("reduce_sum", x, axes=axes)
+    mean = site.op("div", total, site.full(count, total.tensor_type))
+    centered = site.op("sub", x, _along(site, mean, x, axis))
+    squares = site.op("reduce_sum", site.op("mul", centered, centered), axes=axes)
+    return mean, site.op("div", squares, site.full(count, squares.tensor_type)), axes
+
+
+@handles("stablehlo.batch_norm_training")
+def batch_norm_training(site: Site, x: Tensor, scale: Tensor, offset: Tensor) -> list[Tensor]:
+    """Normalized by its own mean and variance, which are results, too."""
+    mean, variance, _ = _moments(site, x, site.axis("feature_index", x.rank))
+    return [batch_norm_inference(site, x, scale, offset, mean, variance), mean, variance]
+
+
+@handles("stablehlo.batch_norm_grad")
+def batch_norm_grad(site: Site, x: Tensor, scale: Tensor, mean: Tensor, variance: Tensor, grad: Tensor) -> list[Tensor]:
+    """The gradients of a batch normalization with respect to its input, scale and offset."""
+    axis = site.axis("feature_index", x.rank)
+    axes = [a for a in range(x.rank) if a != axis]
+    count = math.prod(sizes_of(x)[a] for a in axes)
+    epsilon = site.full(float(site.value("epsilon")), variance.tensor_type)
+    deviation = square_root(site, site.op("add", variance, epsilon))
+    centered = site.op("sub", x, _along(site, mean, x, axis))
+    normal = site.op("div", centered, _along(site, deviation, x, axis))
+    of_offset = site.op("reduce_sum", grad, axes=axes)
+    of_scale = site.op("reduce_sum", site.op("mul", grad, normal), axes=axes)
+    number = site.full(count, x.tensor_type)
+    inner = site.op("sub", site.op("mul", number, grad), _along(site, of_offset, x, axis))
+    inner = site.op("sub", inner, site.op("mul", normal, _along(site, of_scale, x, axis)))
+    factor = site.op("div", _along(site, site.op("div", scale, deviation), x, axis), number)
+    return [site.op("mul", factor, inner), of_scale, of_offset]

@@ -1,0 +1,273 @@
+"""Linear systems and Fourier transforms, which PTIR composes of contractions, and scans as loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.stablehlo.ops.contractions import contracted
+from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
+from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+DIRECT = 64  # elements up to which a transform is one product with its matrix
+MOST_PRIME = 2048  # the largest prime factor of a length
+
+
+def adjoint(site: Site, x: Tensor, *, conj: bool) -> Tensor:
+    """The last two axes swapped."""
+    y = x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
+    return conjugate(site, y) if conj else y
+
+
+def triangle(site: Site, x: Tensor, lower: bool) -> Tensor:
+    """One triangle of matrices [b, n, n], zeros in the other."""
+    sizes = sizes_of(x)
+    row, column = (site.integers(sizes, x.rank - 2 + k, SI32) for k in (0, 1))
+    kept = row.compare_ge(column) if lower else row.compare_le(column)
+    return site.op("select", kept, x, site.full(0, x.tensor_type))
+
+
+@handles("stablehlo.triangular_solve")
+def triangular_solve(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    """`op(a) x = b` or `x op(a) = b`, row by row in a loop."""
+    left, lower, unit = (site.flag(name) for name in ("left_side", "lower", "unit_diagonal"))
+    how = site.word("transpose_a", "NO_TRANSPOSE")
+    require(how in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "InvalidAttributeValue", f"`transpose_a` is {how}")
+    fine = a.rank == b.rank >= 2 and a.shape[-1] == a.shape[-2] and a.shape[-1] == b.shape[-2 if left else -1]
+    require(fine and a.shape[:-2] == b.shape[:-2], "OperandShapeMismatch", f"{a.type} and {b.type} are no system")
+    if how != "NO_TRANSPOSE":
+        a, lower = adjoint(site, a, conj=how == "ADJOINT"), not lower
+    if not left:
+        a, lower, b = adjoint(site, a, conj=False), not lower, adjoint(site, b, conj=False)
+    x = solved(site, a, b, lower=lower, unit=unit)
+    return x if left else adjoint(site, x, conj=False)
+
+
+def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tensor:
+    """The solution of `a x = b` with triangular matrices."""
+    *batch, n, m = sizes_of(b)
+    count = math.prod(batch)
+    if not count * n * m:
+        return b
+    full = triangle(site, a.reshape([count, n, n]), lower)
+    right = b.reshape([count, n, m])
+    t = a.tensor_type
+    if unit:
+        diagonal = site.full(1, t.with_shape((n, count)))
+    else:
+        rows, columns = (site.integers([count, n, n], k, SI32) for k in (1, 2))
+        only = site.op("select", rows.compare_eq(columns), full, site.full(0, full.tensor_type))
+        diagonal = only.reduce_sum([2]).transpose([1, 0])
+    steps = [site.integers([n], 0, SI32), full.transpose([1, 0, 2]), diagonal, right.transpose([1, 0, 2])]
+    if not lower:
+        steps = [reversed_along(site, x, [0]) for x in steps]
+    start = site.full(0, t.with_shape((n, count, m)))
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+        x, at, row, divisor, given = params
+        known = row.dot_general(x, batch_lhs=[0], batch_rhs=[1], contract_lhs=[1], contract_rhs=[0])
+        found = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
+        return [put(x, at, found)]
+
+    region = site.scope.region([start.type, *(x.tensor_type.with_shape(x.shape[1:]) for x in steps)], body)
+    made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
+    return made.transpose([1, 0, 2]).reshape(b.shape)
+
+
+def put(x: Tensor, at: Tensor, row: Tensor) -> Tensor:
+    """`x` with a row replaced."""
+    block = x.block
+    zeros = [block.constant(0, SI32).reshape([1]) for _ in x.shape[1:]]
+    start = block.concat([at.reshape([1]), *zeros], axis=0)
+    return x.dynamic_update_slice(row.reshape([1, *row.shape]), start, [1, *sizes_of(x)[1:]])
+
+
+@handles("stablehlo.cholesky")
+def cholesky(site: Site, a: Tensor) -> Tensor:
+    """The triangular factor of positive definite matrices, column by column in a loop."""
+    lower = site.flag("lower")
+    require(a.rank >= 2 and a.shape[-1] == a.shape[-2], "OperandShapeMismatch", f"{a.type} is not square")
+    found = factored(site, a if lower else adjoint(site, a, conj=True))
+    return found if lower else adjoint(site, found, conj=True)
+
+
+def factored(site: Site, a: Tensor) -> Tensor:
+    """The lower factor, from the lower triangles."""
+    *batch, n, _ = sizes_of(a)
+    count = math.prod(batch)
+    if not count * n:
+        return a
+    columns = a.reshape([count, n, n]).transpose([2, 0, 1])
+    steps = [site.integers([n], 0, SI32), columns]
+    start = site.full(0, a.tensor_type.with_shape((n, count, n)))
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+        done, at, column = params  # done[k, b, i] is element i of column k
+        local = Site(inner, site.statement, site.spelled)
+        zeros = [inner.block.constant(0, SI32).reshape([1])] * 2
+        row = done.dynamic_slice(inner.block.concat([*zeros, at.reshape([1])], axis=0), [n, count, 1]).reshape([n, count])
+        known = done.dot_general(conjugate(local, row), batch_lhs=[1], batch_rhs=[1], contract_lhs=[0], contract_rhs=[0])
+        rest = column - known
+        corner = rest.dynamic_slice(inner.block.concat([zeros[0], at.reshape([1])], axis=0), [count, 1])
+        root = square_root(local, local.op("real", corner) if a.dtype.is_complex else corner)
+        divided = rest / converted(local, root, a.dtype).broadcast_to([count, n])
+        below = local.integers([count, n], 1, SI32).compare_ge(at.broadcast_to([count, n]))
+        return [put(done, at, local.op("select", below, divided, local.full(0, divided.tensor_type)))]
+
+    region = site.scope.region([start.type, tensor(SI32), columns.tensor_type.with_shape((count, n))], body)
+    made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
+    return made.transpose([1, 2, 0]).reshape(a.shape)
+
+
+@handles("stablehlo.fft", type="fft_type", length="fft_length")
+def fft(site: Site, x: Tensor) -> Tensor:
+    """Fourier transforms over the last axes, real ones over the very last."""
+    kind, lengths = site.word("fft_type"), site.ints("fft_length")
+    require(kind in ("FFT", "IFFT", "RFFT", "IRFFT"), "InvalidAttributeValue", f"`fft_type` is {kind}")
+    require(0 < len(lengths) <= x.rank, "InvalidAttributeValue", "`fft_length` has more entries than the operand axes")
+    axes = list(range(x.rank - len(lengths), x.rank))
+    last, sizes = axes[-1], sizes_of(x)
+    wanted = [*sizes[axes[0] :]] if kind != "IRFFT" else [*sizes[axes[0] : -1], lengths[-1]]
+    fits = list(lengths) == wanted and (kind != "IRFFT" or sizes[-1] == lengths[-1] // 2 + 1)
+    require(fits, "OperandShapeMismatch", f"`fft_length` {list(lengths)} is not that of {x.type}")
+    if not math.prod(sizes) * math.prod(lengths):
+        return site.full(0, site.type)
+    if kind == "RFFT":
+        whole = transformed(site, converted(site, x, CF64 if x.dtype is F64 else CF32), last, inverse=False)
+        x = whole.slice([0] * x.rank, [*sizes[:-1], lengths[-1] // 2 + 1])
+        axes.pop()
+    if kind == "IRFFT":
+        axes.pop()
+    for axis in reversed(axes):
+        x = transformed(site, x, axis, inverse=kind[0] == "I")
+    return x if kind != "IRFFT" else site.op("real", transformed(site, _mirrored(site, x, lengths[-1]), last, inverse=True))
+
+
+def _mirrored(site: Site, x: Tensor, n: int) -> Tensor:
+    """The whole of a spectrum of real numbers, of which `x` is the first half."""
+    count = n - n // 2 - 1
+    if not count:
+        return x
+    *outer, _ = sizes_of(x)
+    part = x.slice([*(0 for _ in outer), 1], [*outer, count])
+    return site.op("concat", [x, conjugate(site, reversed_along(site, part, [x.rank - 1]))], axis=x.rank - 1)
+
+
+def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
+    """The transform along an axis."""
+    order = [*(a for a in range(x.rank) if a != axis), axis]
+    back = [order.index(a) for a in range(x.rank)]
+    y = _last(site, x if axis == x.rank - 1 else x.transpose(order), inverse)
+    n = sizes_of(x)[axis]
+    if inverse and n > 1:
+        y = y * site.full(1 / n, y.tensor_type)
+    return y if axis == x.rank - 1 else y.transpose(back)
+
+
+def _roots(numbers: Any, n: int, inverse: bool) -> Any:
+    """exp(-2 pi i k / n) of whole numbers k."""
+    return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
+
+
+def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
+    """The transform along the last axis without its factor: short ones as a product, others from those of two factors."""
+    *outer, n = sizes_of(x)
+    if n == 1:
+        return x
+    first = next((d for d in range(min(DIRECT, n - 1), 1, -1) if n % d == 0), 1)
+    if n <= DIRECT or first == 1:
+        if n > MOST_PRIME:
+            raise refused(f"a transform of {n} elements, which has no small factor")
+        k = np.arange(n)
+        matrix = site.array(_roots(k[:, None] * k, n, inverse), x.dtype)
+        rank = x.rank
+        return x.dot_general(matrix, contract_lhs=[rank - 1], contract_rhs=[0])
+    second, rank = n // first, x.rank
+    parts = x.reshape([*outer, first, second])
+    swapped = [*range(rank - 1), rank, rank - 1]
+    inner = _last(site, parts.transpose(swapped), inverse)  # [..., second, first]
+    twist = site.array(_roots(np.arange(second)[:, None] * np.arange(first), n, inverse), x.dtype)
+    turned = inner * site.broadcast(twist, inner.shape, [rank - 1, rank])
+    found = _last(site, turned.transpose(swapped), inverse)  # [..., first, second]
+    return found.transpose(swapped).reshape([*outer, n])
+
+
+# CHLO
+
+
+@handles("chlo.scan", values=True)
+def scan(site: Site, *operands: Tensor) -> list[Tensor]:
+    """A loop over slices along an axis, which carries values and stacks others."""
+    region, axis = site.regions[0], site.integer("dimension")
+    carries = _carried(site, operands)
+    inputs, inits = list(operands[: len(operands) - carries]), list(operands[len(operands) - carries :])
+    require(bool(inputs) and all(isinstance(x, Tensor) for x in operands), "OperandTypeMismatch", "tensors are wanted")
+    rank = inputs[0].rank
+    order = [axis, *(a for a in range(rank) if a != axis)]
+    backward = site.flag("is_reverse")
+    rows = [x.transpose(order) if axis else x for x in inputs]
+    rows = [reversed_along(site, x, [0]) for x in rows] if backward else rows
+    capture = site.scope.capture([region])
+    given = [*inits, *capture.arguments]
+    slices = [x.tensor_type.with_shape(x.shape[1:]) for x in rows]
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+        capture.bind(inner, params[carries : len(given)])
+        found = inner.inline(region, [*params[len(given) :], *params[:carries]])
+        outputs = len(found) - carries
+        return [*found[outputs:], *params[carries : len(given)], *found[:outputs]]
+
+    made_region = site.scope.region([*(x.type for x in given), *slices], body)
+    outputs = len(made_region.results) - len(given)
+    made = site.block.op("scan", [*given, *rows], len(given), outputs, regions=[made_region])
+    parts = [made] if len(given) + outputs == 1 else [*made]
+    stacks = parts[len(given) :]
+    stacks = [reversed_along(site, x, [0]) for x in stacks] if backward else stacks
+    back = [order.index(a) for a in range(rank)]
+    return [*(x.transpose(back) if axis else x for x in stacks), *parts[:carries]]
+
+
+def _carried(site: Site, operands: Sequence[Any]) -> int:
+    """How many of the operands are carried: those after `inits`."""
+    lists = [p for p in site.statement.pieces if type(p) is list]
+    if len(lists) == 2:
+        return len(lists[1])
+    return (
+        len(operands) - len(site.regions[0].params) // 2
+        if len(site.types) == len(operands)
+        else site.integer("num_carries", len(operands) // 2)
+    )
+
+
+@handles("chlo.ragged_dot")
+def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+    """Each row by the matrix of its group; groups are neighboring rows."""
+    f = site.fields("ragged_dot_dimension_numbers")
+    batch = f.get("lhs_batching_dimensions", []), f.get("rhs_batching_dimensions", [])
+    contract = f.get("lhs_contracting_dimensions", []), f.get("rhs_contracting_dimensions", [])
+    ragged, group = f.get("lhs_ragged_dimensions", []), f.get("rhs_group_dimensions", [])
+    if len(ragged) != 1 or len(group) != 1 or sizes.rank != 1 or ragged[0] in (*batch[0], *contract[0]):
+        raise refused("groups of other than rows")
+    count, rows = sizes_of(y)[group[0]], sizes_of(x)[ragged[0]]
+    every = contracted(site, x, y, batch, contract, site.dtype)
+    free = [a for a in range(x.rank) if a not in (*batch[0], *contract[0])]
+    others = [a for a in range(y.rank) if a not in (*batch[1], *contract[1])]
+    at = len(batch[0]) + free.index(ragged[0])
+    of_group = len(batch[0]) + len(free) + others.index(group[0])
+    ends = site.op("cumsum", sizes.cast(SI32), axis=0)
+    row, end = site.integers([rows, count], 0, SI32), site.broadcast(ends, (rows, count), [1])
+    size = site.broadcast(sizes.cast(SI32), (rows, count), [1])
+    own = site.op("bitwise_and", row.compare_lt(end), row.compare_ge(end - size))
+    kept = site.broadcast(own, every.shape, [at, of_group])
+    return site.op("select", kept, every, site.full(0, every.tensor_type)).reduce_sum([of_group])

@@ -1,0 +1,324 @@
+"""StableHLO text to PTIR: functions, calls (which are inlined), scopes and regions. What ops mean is in `ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from ptir_tools.bridges.stablehlo import ops as ops  # declared before a program is read
+from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
+from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
+from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
+from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Tuple, refused, type_of
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.ir import Function, Program, collector_paused
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.types import UNKNOWN, sym
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.builder.build import Block as Target
+from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+from ptir_tools.grammars.parser import Token
+
+CALLS = ("call", "func.call")
+
+
+class _Here:
+    """The place of the op at hand, which the builder gives to what is appended."""
+
+    source = None
+
+    def __init__(self) -> None:
+        self.loc: Loc = 0
+
+    def place(self, _: FrameType | None) -> Loc:
+        """The place of the op at hand."""
+        return self.loc
+
+
+class Reader:
+    """Reads the functions of one text."""
+
+    def __init__(
+        self, source: Source, diagnostics: Diagnostics, options: Options, handlers: Mapping[str, Entry] = HANDLERS
+    ) -> None:
+        self.diagnostics, self.options, self.handlers, self.text = diagnostics, options, handlers, source.text
+        self.functions: dict[str, FunctionText] = {}
+        self.here = _Here()
+        self.calls: list[str] = []  # the functions that are being inlined
+        self.reported: set[Loc] = set()
+        self.symbols = 0
+        self.count = 0
+
+    def collect(self, items: Sequence[Any]) -> None:
+        """Note the functions of modules."""
+        for item in items:
+            if isinstance(item, ModuleText):
+                self.collect(item.content)
+            elif isinstance(item, FunctionText):
+                if item.name in self.functions:
+                    self.diagnostics.error("RedefinedValue", f"@{item.name} is defined twice", item.loc)
+                self.functions.setdefault(item.name, item)
+            elif item.name in ("builtin.module", "module"):
+                self.collect([s for region in item.regions() for s in region.body])
+            elif item.name == "func.func":
+                self.collect([_generic_function(item)])
+            else:
+                self.diagnostics.error("SyntaxError", f"`{item.name}` is not in a function", item.loc)
+
+    def roots(self) -> list[FunctionText]:
+        """The functions of the program: those that nothing in it calls, and those said to be public; `main` comes first."""
+        called: set[str] = set()
+        for f in self.functions.values():
+            for s in statements(f.body):
+                if s.name in CALLS or s.name.endswith((".composite", ".custom_call")):
+                    called.update(x[1:].strip('"') for x in _symbols(s))
+        found = [
+            f
+            for f in self.functions.values()
+            if f.body and f.visibility != "private" and (f.name == "main" or f.visibility == "public" or f.name not in called)
+        ]
+        return sorted(found, key=lambda f: f.name != "main")
+
+    def program(self) -> Program | None:
+        """The program of the functions; None after reporting what is wrong."""
+        roots = self.roots()
+        if not roots:
+            self.diagnostics.error("UndefinedValue", "there is no function that is not called by others", 0)
+            return None
+        graph = Graph(roots[0].name)
+        graph.caller = self.here  # type: ignore[assignment]
+        with collector_paused():
+            for i, text in enumerate(roots):
+                function = graph.program.functions[0] if i == 0 else Function(text.name)
+                if i:
+                    graph.program.functions.append(function)
+                self.function(text, function, graph if i == 0 else Target(graph, function))
+        return None if self.diagnostics.errors else graph.program
+
+    def function(self, text: FunctionText, function: Function, block: Target) -> None:
+        """Read a function of the program."""
+        assert text.body is not None
+        function.loc = text.loc
+        scope = Scope(self, block)
+        params = text.params or text.body.params
+        for p in params:
+            try:
+                t = type_of(str(p.type))
+                value: Any = self.parameter(p, t, block)
+            except Violation as violation:
+                self.diagnostics.violation(violation, token_loc(p.type))
+                value = POISON
+            assert p.name is not None
+            scope.values[p.name[1:]] = [value]
+        try:
+            results = scope.body(text.body)
+            block.builder.results(*(x.operand for x in flattened(results)))
+        except InError:
+            return
+        except Violation as violation:
+            if text.loc not in self.reported:
+                self.diagnostics.violation(violation, text.loc)
+
+    def parameter(self, p: Parameter, t: Any, block: Target) -> Any:
+        """What a parameter of a function of the program is; an extent `?` becomes a symbol."""
+        if t is TOKEN:
+            raise refused("a token is a parameter")
+        if isinstance(t, Tuple):
+            return tuple(self.parameter(p, e, block) for e in t.elements)
+        shape = [self.fresh() if d is UNKNOWN else d for d in t.shape]
+        assert p.name is not None
+        return Tensor(block, block.builder.param(t.with_shape(shape), p.name[1:].replace("-", "_")))
+
+    def fresh(self) -> Any:
+        """A new symbol."""
+        self.symbols += 1
+        return sym(f"d{self.symbols - 1}")
+
+    # Statements
+
+    def error(self, violation: Violation, s: Statement) -> None:
+        """Report what is wrong with an op, once where it is inlined several times."""
+        loc = violation.loc or s.loc
+        if loc in self.reported:
+            return
+        self.reported.add(loc)
+        named = violation.code != UNSUPPORTED or f"`{s.name}`" in violation.message
+        message = violation.message if named else f"`{s.name}`: {violation.message}"
+        self.diagnostics.error(violation.code, message, loc, help=violation.help)
+
+    def statement(self, s: Statement, scope: Scope) -> None:
+        """Append the translation of an op, and bind its results."""
+        self.count += 1
+        if self.count > self.options.limits.ops:
+            raise LimitExceeded(f"calls that are inlined make more than {self.options.limits.ops} ops", "--max-ops", s.loc)
+        before, self.here.loc = self.here.loc, s.loc
+        try:
+            values = self.values(s, scope)
+        except InError:
+            values = [POISON] * sum(n for _, n in s.results)
+        except Violation as violation:
+            self.error(violation, s)
+            values = [POISON] * sum(n for _, n in s.results)
+        finally:
+            self.here.loc = before
+        at = 0
+        for name, count in s.results:
+            try:
+                scope.define(s.at, name, values[at : at + count])
+            except Violation as violation:
+                self.error(violation, s)
+            at += count
+
+    def values(self, s: Statement, scope: Scope) -> list[Any]:
+        """What the results of an op are. Raises Violation, InError."""
+        if s.name in CALLS:
+            return self.call(s, scope)
+        if (entry := self.handlers.get(s.name)) is None:
+            dialect = s.name.partition(".")[0]
+            known_dialect = dialect in ("stablehlo", "chlo", "mhlo")
+            raise refused(
+                REFUSED.get(s.name) or ("PTIR has no such op" if known_dialect else f"`{s.name}` is no op of StableHLO")
+            )
+        site = Site(scope, s, entry.spelled)
+        operands = [self.operand(token, scope) for token in site.names]
+        count, most = len(operands), entry.most
+        if count < entry.least or (most is not None and count > most):
+            wanted = f"{entry.least}" if most == entry.least else f"{entry.least} or more" if most is None else f"up to {most}"
+            raise Violation("OperandCountMismatch", f"`{s.name}` takes {wanted} operands, got {count}")
+        if s.returned is not None and s.given is not None:
+            self.declared(s, operands, scope)
+        if not entry.values:
+            list(site.each(operands))
+        found = entry.handler(site, *operands)
+        results = (
+            list(found)
+            if isinstance(found, (tuple, list)) and not entry.values
+            else found
+            if isinstance(found, list)
+            else [found]
+        )
+        return self.checked(s, site, results)
+
+    def operand(self, token: Token, scope: Scope) -> Any:
+        """What an operand stands for. Raises Violation that points at it, InError."""
+        try:
+            return scope.lookup(token)
+        except Violation as violation:
+            raise Violation(violation.code, violation.message, help=violation.help, loc=token_loc(token)) from None
+
+    def declared(self, s: Statement, operands: Sequence[Any], scope: Scope) -> None:
+        """Compare operands with their declared types. Raises Violation."""
+        given = s.given or []
+        if len(given) != len(operands):
+            raise Violation("OperandCountMismatch", f"{len(operands)} operands, {len(given)} types")
+        for text, x in zip(given, operands, strict=True):
+            if isinstance(x, Tensor) and not fits(scope.type(text), x.type):
+                raise Violation("OperandTypeMismatch", f"an operand is declared {text}, and is {x.type}", loc=token_loc(text))
+
+    def checked(self, s: Statement, site: Site, results: list[Any]) -> list[Any]:
+        """The results, which must have their declared types. Raises Violation."""
+        count = sum(n for _, n in s.results)
+        if count == 0:
+            return []
+        require(len(results) == count, "OperandCountMismatch", f"`{s.name}` gives {len(results)} results, {count} are named")
+        for t, x in zip(site.types, results, strict=True):
+            if isinstance(x, Tensor) and not fits(t, x.type):
+                raise Violation("ResultTypeMismatch", f"the result is declared {t}, and is {x.type}")
+        return results
+
+    def returned(self, s: Statement, scope: Scope) -> list[Any]:
+        """What a return gives. Raises Violation, InError."""
+        self.here.loc = s.loc
+        try:
+            return [self.operand(token, scope) for token in read_names(s.pieces)]
+        except Violation as violation:
+            self.error(violation, s)
+            raise InError from None
+
+    def call(self, s: Statement, scope: Scope) -> list[Any]:
+        """The results of a function, whose ops are appended here."""
+        names = _symbols(s)
+        require(len(names) == 1, "SyntaxError", "a call names one function")
+        operands = [self.operand(token, scope) for token in read_names(s.pieces)]
+        self.declared(s, operands, scope)
+        return self.inlined(names[0][1:].strip('"'), operands, scope)
+
+    def inlined(self, name: str, operands: Sequence[Any], scope: Scope) -> list[Any]:
+        """The results of the function called `name`. Raises Violation, InError."""
+        found = self.functions.get(name)
+        if found is None or found.body is None:
+            raise Violation("UndefinedValue", f"there is no function @{name} with a body")
+        if name in self.calls:
+            raise refused(f"@{name} calls itself")
+        if len(self.calls) >= self.options.limits.nesting:
+            raise LimitExceeded(f"{len(self.calls)} calls within each other", "--max-nesting")
+        self.calls.append(name)
+        try:
+            inner = Scope(self, scope.block, None, scope.lift)
+            inner.parameters(found.params or found.body.params, [scope.lifted(x) for x in operands])
+            return inner.body(found.body)
+        finally:
+            self.calls.pop()
+
+
+def statements(block: Block | None) -> list[Statement]:
+    """All ops of a block, those of inner regions included."""
+    found: list[Statement] = []
+    todo = [block] if block is not None else []
+    while todo:
+        for s in todo.pop().body:
+            found.append(s)
+            todo += s.regions()
+    return found
+
+
+def _symbols(s: Statement) -> list[Token]:
+    """The functions that an op names."""
+    found = [x for x in s.pieces if isinstance(x, Token) and x.type == "SYMBOL"]
+    for piece in s.pieces:
+        if isinstance(piece, dict):
+            values = (v.value for v in piece.values())
+            found += [v for v in values if isinstance(v, Token) and v.type == "SYMBOL"]
+    return found
+
+
+def flattened(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors of values; tuples are taken apart, tokens left out."""
+    found: list[Tensor] = []
+    for x in values:
+        if isinstance(x, tuple):
+            found += flattened(x)
+        elif isinstance(x, Tensor):
+            found.append(x)
+    return found
+
+
+def token_loc(token: Token) -> Loc:
+    """The place of a token."""
+    return pack(token.start_pos, token.end_pos)
+
+
+def _generic_function(s: Statement) -> FunctionText:
+    """A function in the generic form."""
+    attrs: dict[str, Typed] = {k: v for piece in s.pieces if isinstance(piece, dict) for k, v in piece.items()}
+    body = next(s.regions(), None)
+    text = {k: str(plain(attrs[k])) for k in ("sym_name", "sym_visibility") if k in attrs}
+    kind = attrs["function_type"].value if "function_type" in attrs else None
+    results = [Parameter(None, t, {}) for t in (kind.factors[-1] if isinstance(kind, Product) else [])]
+    return FunctionText(text.get("sym_name", ""), s.at, text.get("sym_visibility", ""), [], results, body, s.loc)
+
+
+def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
+    """The program in `source`; None after reporting what is wrong, or cannot be expressed, at every op."""
+    items = parse(source, diagnostics, DIALECT.codes.syntax)
+    if items is None:
+        return None
+    reader = Reader(source, diagnostics, options)
+    reader.collect(items)
+    return reader.program()
+
+
+FORMAT = Format("stablehlo", "ptir", read, None)

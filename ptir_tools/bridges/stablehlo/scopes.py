@@ -1,0 +1,209 @@
+"""What names stand for while a block is read, and what isolated regions are given of the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, Parameter
+from ptir_tools.bridges.stablehlo.table import known
+from ptir_tools.bridges.stablehlo.types import refused, type_of
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.ir import Region, Value
+from ptir_tools.core.types import Shape, TensorType, Type
+from ptir_tools.dialects.ptir.builder.build import Block as Target
+from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.grammars.parser import Token
+
+if TYPE_CHECKING:
+    from ptir_tools.bridges.stablehlo.reader import Reader
+
+POISON = None  # the value of an op in error: whoever reads it stays silent
+RETURNS = ("return", "func.return", "stablehlo.return", "mhlo.return", "chlo.return")
+
+
+class InError(Exception):
+    """An operand is in error."""
+
+
+class Scope:
+    """The names that a block sees, the block of PTIR that it is read into, and the shape that scalars have there: a region on
+    scalars can be read on whole tensors (`lift`)."""
+
+    def __init__(self, reader: Reader, block: Target, outer: Scope | None = None, lift: Shape | None = None) -> None:
+        self.reader, self.block, self.outer = reader, block, outer
+        self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
+        self.lifts = lift is not None
+        self.values: dict[str, list[Any]] = {}
+
+    def define(self, token: Token | None, name: str, values: Sequence[Any]) -> None:
+        """Bind a name. Raises Violation when it is taken."""
+        require(name not in self.values, "RedefinedValue", f"%{name} is defined twice")
+        self.values[name] = list(values)
+
+    def lookup(self, token: str) -> Any:
+        """What `%name` or `%name#index` stands for. Raises Violation for what nothing defines, InError for what is in error."""
+        name, _, index = token[1:].partition("#")
+        found, at = self.find(name), int(index or 0)
+        require(at < len(found), "UndefinedValue", f"%{name} has {len(found)} results")
+        if found[at] is POISON:
+            raise InError
+        return found[at]
+
+    def find(self, name: str) -> list[Any]:
+        """The values of a name; what an outer scope has is brought to the shape of scalars here."""
+        if (found := self.values.get(name)) is not None:
+            return found
+        if self.outer is None:
+            raise Violation("UndefinedValue", f"%{name} is not defined here")
+        found = self.outer.find(name)
+        if self.lifts:
+            found = self.values[name] = [self.lifted(x) for x in found]
+        return found
+
+    def lifted(self, x: Any) -> Any:
+        """A scalar as a tensor of the shape that scalars have here."""
+        if not isinstance(x, Tensor) or x.shape or not self.lift:
+            return x
+        return self.block.op("broadcast_to", x, result_shape=self.lift)
+
+    def type(self, text: str) -> Any:
+        """The type spelled `text`, where scalars have the shape of `lift`."""
+        t = type_of(str(text))
+        return t.with_shape(self.lift) if self.lift and isinstance(t, TensorType) and not t.shape else t
+
+    # Regions
+
+    def inline(self, region: Block, arguments: Sequence[Any], lift: Shape | None = None) -> list[Any]:
+        """The results of a region whose ops are appended here; `lift` is the shape that its scalars have. Raises InError."""
+        inner = Scope(self.reader, self.block, self, lift)
+        inner.parameters(region.params, arguments)
+        return inner.body(region)
+
+    def lifted_scope(self, lift: Shape) -> Scope:
+        """A scope inside, in the same block, where scalars have the shape `lift`."""
+        return Scope(self.reader, self.block, self, lift)
+
+    def capture(self, regions: Sequence[Block]) -> Capture:
+        """What isolated regions are given of this scope."""
+        return Capture(self, regions)
+
+    def parameters(self, params: Sequence[Parameter], arguments: Sequence[Any]) -> None:
+        """Bind parameters. Raises Violation unless there is an argument of the declared type for each."""
+        require(len(params) == len(arguments), "OperandCountMismatch", f"{len(params)} parameters, {len(arguments)} arguments")
+        for p, x in zip(params, arguments, strict=True):
+            assert p.name is not None
+            if isinstance(x, Tensor) and not fits(self.type(p.type), x.type):
+                raise Violation("OperandTypeMismatch", f"{p.name} is declared {p.type}, and gets {x.type}")
+            self.define(p.name, p.name[1:], [x])
+
+    def body(self, region: Block) -> list[Any]:
+        """Append the ops of a region; what it returns. Raises InError when that is in error."""
+        for i, statement in enumerate(region.body):
+            if statement.name in RETURNS:
+                if i < len(region.body) - 1:
+                    self.reader.error(Violation("SyntaxError", "a return is the last op of its block"), statement)
+                return self.reader.returned(statement, self)
+            self.reader.statement(statement, self)
+        raise Violation("SyntaxError", "a block ends with a return")
+
+    def region(self, types: Sequence[Type], build: Callable[[Scope, list[Tensor]], Sequence[Any]]) -> Region:
+        """A region of PTIR, which sees its parameters only, with what `build` appends to it and gives as its results."""
+        graph = self.block.graph
+        region = Region(f"r{len(graph.program.regions)}")
+        graph.program.regions.append(region)
+        block = Target(graph, region)
+        params = [Tensor(block, block.builder.param(t)) for t in types]
+        inner = Scope(self.reader, block)
+        results = build(inner, params)
+        if not all(isinstance(x, Tensor) for x in results):
+            raise refused("a region gives a tuple or token")
+        block.builder.results(*(x.operand for x in results))
+        return region
+
+
+class Capture:
+    """Outer values that isolated regions are given: as arguments, or, when they are constants, made again inside."""
+
+    def __init__(self, scope: Scope, regions: Sequence[Block], bound: Sequence[str] = ()) -> None:
+        names = {name: None for region in regions for name in free_names(region) if name not in bound}
+        self.values = {name: scope.find(name) for name in names}
+        self.arguments: list[Tensor] = []
+        self.places: dict[tuple[str, int], int] = {}
+        for name, values in self.values.items():
+            for i, x in enumerate(values):
+                if isinstance(x, Tensor) and _constant(x) is None:
+                    self.places[name, i] = len(self.arguments)
+                    self.arguments.append(x)
+
+    @property
+    def types(self) -> list[Type]:
+        """The types of the arguments."""
+        return [x.type for x in self.arguments]
+
+    def bind(self, inner: Scope, params: Sequence[Tensor]) -> None:
+        """Give the names their meaning inside, `params` being the parameters for the arguments."""
+        for name, values in self.values.items():
+            found = []
+            for i, x in enumerate(values):
+                if (name, i) in self.places:
+                    found.append(params[self.places[name, i]])
+                elif isinstance(x, Tensor):
+                    defn, operands, attrs = _constant(x) or ("", (), {})
+                    found.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))
+                else:
+                    found.append(x)
+            inner.values[name] = found
+
+
+def _constant(x: Tensor) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+    """The op that makes a constant again: its name, operands and attributes. None for anything else."""
+    op = x.operand.op if isinstance(x.operand, Value) else None
+    if op is None or any(isinstance(o, Value) for o in op.operands) or known(x) is None:
+        return None
+    return op.defn.short, op.operands, {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
+
+
+def free_names(region: Block) -> dict[str, None]:
+    """The names that a region reads and does not define, in order."""
+    own = {p.name[1:] for p in region.params if p.name is not None}
+    found: dict[str, None] = {}
+    for statement in region.body:
+        for token in read_names(statement.pieces):
+            name = token[1:].partition("#")[0]
+            if name not in own:
+                found[name] = None
+        bound = {b for piece in statement.pieces for b in _bound(piece)}
+        bound |= {p.name[1:] for tail in statement.tails if isinstance(tail, Clause) for p in tail.value}
+        for inner in statement.regions():
+            found |= {name: None for name in free_names(inner) if name not in own and name not in bound}
+        own.update(name for name, _ in statement.results)
+    return found
+
+
+def read_names(pieces: Sequence[Any]) -> list[Token]:
+    """The operands among pieces."""
+    found: list[Token] = []
+    for piece in pieces:
+        if isinstance(piece, Token):
+            found += [piece] * (piece.type == "SSA")
+        elif isinstance(piece, Binding):
+            found += [piece.first, piece.second] if piece.init else [piece.second]
+        elif isinstance(piece, list):
+            found += read_names(piece)
+    return found
+
+
+def _bound(piece: Any) -> list[str]:
+    return [x.first[1:] for x in piece if isinstance(x, Binding) and not x.init] if isinstance(piece, list) else []
+
+
+def fits(declared: Any, t: Type) -> bool:
+    """Whether a value of type `t` may be declared so: extents `?` and symbols are any."""
+    if not isinstance(declared, TensorType) or not isinstance(t, TensorType):
+        return True
+    if declared is t:
+        return True
+    if declared.dtype is not t.dtype or len(declared.shape) != len(t.shape):
+        return False
+    return all(a == b or not isinstance(a, int) or not isinstance(b, int) for a, b in zip(declared.shape, t.shape, strict=True))

@@ -1,0 +1,284 @@
+"""StableHLO text to statements: what the rules of the grammar make. Nothing is resolved; `reader` does that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ptir_tools import grammars
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.grammars.parser import Parser, Refused, Token, located
+
+NAMES = {
+    "BLOCK": "`{`", "LBRACE": "`{`", "RBRACE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "COLON": "`:`",
+    "COMMA": "`,`", "EQUAL": "`=`", "ARROW": "`->`", "RESULT": "`%name =`", "BINDING": "`%name =`", "SSA": "`%name`",
+    "NAME": "an op", "QUOTED": "an op", "TYPE": "a type", "FUNC": "`func.func`", "LABEL": "`^label`", "SYMBOL": "`@name`",
+    "CLAUSE": "`cond`", "LESSTHAN": "`<`", "MORETHAN": "`>`", "TIMES": "`x`", "DENSE": "`dense<…>`", "ARRAY": "`array<…>`",
+    "OPAQUE": "`#attribute`", "INIT": "`init`", "APPLIES": "`applies`", "MODULE": "`module`", "ATTRIBUTES": "`attributes`",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Typed:
+    """A value of a dictionary with the type that is written after it, or None."""
+
+    value: Any
+    type: Token | None = None
+
+
+@dataclass(slots=True)
+class Product:
+    """`[0] x [1]`, `[b, f]x[i, o]->[b, f]`: values side by side."""
+
+    factors: list[Any]
+
+
+@dataclass(slots=True)
+class Parameter:
+    """A parameter of a function or block, or a result of a function: its name (None has none), type and attributes."""
+
+    name: Token | None
+    type: Token
+    attrs: dict[str, Typed]
+
+
+@dataclass(slots=True)
+class Block:
+    """A region: the parameters of its block, and its statements."""
+
+    params: list[Parameter]
+    body: list[Statement]
+
+
+@dataclass(slots=True)
+class Binding:
+    """`%inner = %outer` of a while loop, or `%x init: %y` of a reduction."""
+
+    first: Token
+    second: Token
+    init: bool = False
+
+
+@dataclass(slots=True)
+class Keyed:
+    """`key = value` between the operands of a pretty form."""
+
+    key: Token
+    value: Any
+
+
+@dataclass(slots=True)
+class Statement:
+    """One op as written: its name without quotes, its results, and what follows the name. `given` and `returned` are the types
+    before and after the arrow of its signature; one list alone is `given`."""
+
+    name: str
+    at: Token
+    results: list[tuple[str, int]]
+    pieces: list[Any]
+    given: list[Token] | None = None
+    returned: list[Token] | None = None
+    tails: list[Any] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+
+    @property
+    def loc(self) -> Loc:
+        """Its place; of one with regions, the place of its name."""
+        return pack(self.start, self.at.end_pos if next(self.regions(), None) else self.end)
+
+    def regions(self) -> Iterator[Block]:
+        """Its regions, in the order of the text."""
+        for piece in (*self.pieces, *self.tails):
+            if isinstance(piece, Block):
+                yield piece
+            elif isinstance(piece, list):
+                yield from (x for x in piece if isinstance(x, Block))
+
+
+@dataclass(slots=True)
+class FunctionText:
+    """A function as written; `body` is None for a declaration."""
+
+    name: str
+    at: Token
+    visibility: str
+    params: list[Parameter]
+    results: list[Parameter]
+    body: Block | None
+    loc: Loc
+
+
+@dataclass(slots=True)
+class ModuleText:
+    """A module as written: its name, and what is in it."""
+
+    name: str
+    content: list[Any]
+
+
+class Values(list[Any]):
+    """The items of `[…]`."""
+
+
+class Angle(dict[str, Typed]):
+    """The entries of `{…}` or `<{…}>`."""
+
+
+@dataclass(slots=True)
+class Clause:
+    """A clause that is put together with others: parameters, results, a signature, a tail."""
+
+    field: str
+    value: Any
+
+
+def symbol(token: Token) -> str:
+    """The name of `@name`."""
+    return token[1:].strip('"')
+
+
+def _results(token: Token) -> list[tuple[str, int]]:
+    """`%a:2, %b =` as names with counts."""
+    found = []
+    for part in token[:-1].split(","):
+        name, _, count = part.strip().partition(":")
+        found.append((name[1:], int(count or 1)))
+    return found
+
+
+class _Actions:
+    """One method per rule of the grammar."""
+
+    def file(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def module(self, items: list[Any]) -> ModuleText:
+        name = next((str(x).lstrip("@") for x in items if isinstance(x, Token) and x.type in ("SYMBOL", "NAME")), "")
+        return ModuleText(name, [x for x in items if isinstance(x, (FunctionText, ModuleText, Statement))])
+
+    @located
+    def func(self, items: list[Any], start: int, end: int) -> FunctionText:
+        parts = {x.field: x.value for x in items if isinstance(x, Clause)}
+        tokens = {x.type: x for x in items if isinstance(x, Token)}
+        body = next((x for x in items if isinstance(x, Block)), None)
+        name, seen = tokens["SYMBOL"], str(tokens.get("VISIBILITY", ""))
+        place = pack(start, name.end_pos)
+        return FunctionText(symbol(name), name, seen, parts.get("params", []), parts.get("results", []), body, place)
+
+    def parameters(self, items: list[Any]) -> Clause:
+        return Clause("params", items)
+
+    def named(self, items: list[Any]) -> Parameter:
+        return Parameter(items[0], items[1], items[2] if len(items) > 2 else {})
+
+    def unnamed(self, items: list[Any]) -> Parameter:
+        return Parameter(None, items[0], items[1] if len(items) > 1 else {})
+
+    def results(self, items: list[Any]) -> Clause:
+        return Clause("results", items)
+
+    def region(self, items: list[Any]) -> Block:
+        label: list[Parameter] = next((x.value for x in items if isinstance(x, Clause)), [])
+        return Block(label, [x for x in items if isinstance(x, Statement)])
+
+    def label(self, items: list[Any]) -> Clause:
+        return next((x for x in items if isinstance(x, Clause)), Clause("params", []))
+
+    def arguments(self, items: list[Any]) -> Clause:
+        return items[0]  # type: ignore[no-any-return]
+
+    @located
+    def op(self, items: list[Any], start: int, end: int) -> Statement:
+        results: list[tuple[str, int]] = []
+        if items[0].type == "RESULT":
+            results = _results(items[0])
+            del items[0]
+        at = items[0]
+        made = Statement(at.strip('"'), at, results, [], start=start, end=end)
+        for x in items[1:]:
+            if isinstance(x, Clause):
+                if x.field == "signature":
+                    made.given, made.returned = x.value
+                else:
+                    made.tails += x.value
+            elif x is not None:
+                made.pieces.append(x)
+        return made
+
+    def tail(self, items: list[Any]) -> Clause:
+        return Clause("tail", items)
+
+    def signature(self, items: list[Any]) -> Clause:
+        groups = [x for x in items if isinstance(x, list)]
+        return Clause("signature", (groups[0], groups[1] if len(groups) > 1 else None))
+
+    def group(self, items: list[Any]) -> list[Any]:
+        return items[0] if items and isinstance(items[0], list) else items
+
+    def types(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def keyed(self, items: list[Any]) -> Keyed:
+        return Keyed(items[0], items[1])
+
+    def product(self, items: list[Any]) -> Any:
+        kept = [x for x in items if not (isinstance(x, Token) and x.type in ("TIMES", "ARROW"))]
+        return kept[0] if len(kept) == 1 else Product(kept)
+
+    def parens(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def binding(self, items: list[Any]) -> Binding:
+        name = items[0]
+        name_ = Token(name[:-1].rstrip())
+        name_.type, name_.start_pos, name_.end_pos = "SSA", name.start_pos, name.end_pos
+        return Binding(name_, items[1])
+
+    def init(self, items: list[Any]) -> Binding:
+        return Binding(items[0], items[1], init=True)
+
+    def applies(self, items: list[Any]) -> Keyed:
+        return Keyed(items[0], items[0])
+
+    def properties(self, items: list[Any]) -> Angle:
+        return Angle(items)
+
+    def dict(self, items: list[Any]) -> Angle:
+        return Angle(items)
+
+    def entry(self, items: list[Any]) -> tuple[str, Typed]:
+        return items[0].strip('"'), items[1] if len(items) > 1 else Typed(None)
+
+    def typed(self, items: list[Any]) -> Typed:
+        return Typed(items[0], items[1] if len(items) > 1 else None)
+
+    def values(self, items: list[Any]) -> Values:
+        return Values(items)
+
+    def range(self, items: list[Any]) -> tuple[int, ...]:
+        return tuple(map(int, items))
+
+    def function(self, items: list[Any]) -> Product:
+        return Product([x for x in items if isinstance(x, list)])
+
+
+setattr(_Actions, "list", _Actions.values)  # a rule that Python's own word is the name of
+
+
+@cache
+def _parser() -> Parser:
+    return grammars.parser("stablehlo", _Actions())
+
+
+def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Any] | None:
+    """The modules, functions and statements of `source`; None after reporting a syntax error with `code`."""
+    try:
+        found: list[Any] = _parser().parse(source.text, "file")
+    except Refused:
+        grammars.report(grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
+        return None
+    return found

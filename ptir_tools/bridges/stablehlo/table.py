@@ -1,0 +1,396 @@
+"""The table of ops, and what a handler sees of the op at hand.
+
+A handler takes a `Site` and the operands, and gives a value per result: a Tensor, or a tuple of them for several results. It
+raises Violation for what PTIR cannot express. Pretty and generic forms give the same attributes: `spelled` says which word of
+the pretty form is which attribute of the generic one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.stablehlo import literals
+from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Product, Statement, Typed, Values
+from ptir_tools.bridges.stablehlo.types import Token as TokenType
+from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import SI32, SI64, DType
+from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import integer as number_of
+from ptir_tools.core.opdef import OPS
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.builder.build import Block as Target
+from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.ops import scalars
+from ptir_tools.grammars.parser import Token
+from ptir_tools.rewrite.constants import literal_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.bridges.stablehlo.scopes import Scope
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+Handler = Callable[..., Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """A handler: how many operands it takes (`most` None: any number), and how attributes are called in the pretty form."""
+
+    handler: Handler
+    least: int
+    most: int | None
+    spelled: Mapping[str, str]
+    values: bool  # it takes tuples and tokens, too
+
+
+HANDLERS: dict[str, Entry] = {}
+REFUSED: dict[str, str] = {}  # why an op has no handler
+
+
+def handles(*names: str, values: bool = False, **spelled: str) -> Callable[[Handler], Handler]:
+    """Make a function the handler of ops; `spelled` maps words of the pretty form to attributes."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, entry(handler, values, spelled)))
+        return handler
+
+    return register
+
+
+def entry(handler: Handler, values: bool = False, spelled: Mapping[str, str] | None = None) -> Entry:
+    """The entry of a handler. Its parameters after the first are the operands."""
+    params = list(signature(handler).parameters.values())[1:]
+    many = any(p.kind is Parameter.VAR_POSITIONAL for p in params)
+    fixed = [p for p in params if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    least = sum(p.default is Parameter.empty for p in fixed)
+    return Entry(handler, least, None if many else len(fixed), spelled or {}, values)
+
+
+def refuses(reason: str, *names: str) -> None:
+    """Say why ops have no handler."""
+    REFUSED.update(dict.fromkeys(names, reason))
+
+
+class Site:
+    """An op of StableHLO at hand: its attributes, regions and declared result types, and the block that its translation is
+    appended to."""
+
+    def __init__(self, scope: Scope, statement: Statement, spelled: Mapping[str, str]) -> None:
+        self.scope, self.statement, self.spelled = scope, statement, spelled
+        self.block: Target = scope.block
+        self.name = statement.name
+        self.words: list[str] = []  # what is neither operand nor attribute
+        self.names: list[Token] = []  # of the operands
+        self.bindings: list[Binding] = []  # of a while loop
+        self.attrs: dict[str, Any] = {}
+        self.regions: list[Block] = []
+        inits: list[Token] = []
+        self._collect(statement.pieces, inits)
+        self._collect(statement.tails, inits)
+        self.names += inits
+
+    def _collect(self, pieces: Sequence[Any], inits: list[Token]) -> None:
+        for piece in pieces:
+            if isinstance(piece, Token):
+                if piece.type == "SSA":
+                    self.names.append(piece)
+                elif piece.type == "DENSE":
+                    self.attrs["value"] = piece
+                elif piece.type == "SYMBOL":
+                    self.attrs["callee"] = piece
+                else:
+                    self.words.append(piece.strip('"'))
+            elif isinstance(piece, Angle):
+                self.attrs |= piece
+            elif isinstance(piece, Values):
+                self.attrs["subscript"] = piece
+            elif isinstance(piece, Keyed):
+                key = "applies" if piece.key is piece.value else str(piece.key)
+                self.attrs[self.spelled.get(key, key)] = piece.value
+            elif isinstance(piece, Block):
+                self.regions.append(piece)
+            elif isinstance(piece, Binding):
+                if piece.init:
+                    self.names.append(piece.first)
+                    inits.append(piece.second)
+                else:
+                    self.bindings.append(piece)
+                    self.names.append(piece.second)
+            elif isinstance(piece, list):
+                self._collect(piece, inits)
+            else:  # a clause of parameters, as those of a reducer
+                self.attrs.setdefault("parameters", []).append(piece.value)
+
+    # Types
+
+    @property
+    def types(self) -> list[Any]:
+        """The declared types of the results; an extent `?` is UNKNOWN."""
+        s = self.statement
+        count = sum(n for _, n in s.results)
+        texts = s.returned if s.returned is not None else s.given or []
+        if s.returned is None and len(texts) != count:
+            texts = texts[-1:] * count
+        require(len(texts) == count, "OperandCountMismatch", f"{count} results, {len(texts)} types")
+        return [self.scope.type(t) for t in texts]
+
+    @property
+    def type(self) -> TensorType:
+        """The declared type of the only result."""
+        found = self.types
+        require(len(found) == 1, "OperandCountMismatch", f"one result is wanted, there are {len(found)}")
+        return self.tensor_type(found[0])
+
+    def tensor_type(self, t: Any) -> TensorType:
+        """`t`, which must be a tensor's."""
+        if not isinstance(t, TensorType):
+            raise Violation("OperandTypeMismatch", f"a tensor is wanted, not {t}")
+        return t
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the only result."""
+        return self.type.dtype
+
+    # Attributes
+
+    def has(self, name: str) -> bool:
+        """Whether the attribute is given."""
+        return name in self.attrs
+
+    def value(self, name: str, default: Any = ...) -> Any:
+        """The attribute as plain Python. Raises Violation when it is missing without a default."""
+        if name not in self.attrs:
+            require(default is not ..., "MissingAttribute", f"`{name}` is missing")
+            return default
+        return plain(self.attrs[name], self.scope.reader.text)
+
+    def _wrong(self, name: str, wanted: str) -> Violation:
+        return Violation("InvalidAttributeValue", f"`{name}` is not {wanted}")
+
+    def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """A list of integers."""
+        found = self.value(name, ... if default is None else default)
+        found = np.asarray(found).reshape(-1).tolist() if not isinstance(found, (str, dict)) else [""]
+        if not all(isinstance(x, (int, bool)) for x in found):
+            raise self._wrong(name, "a list of integers")
+        return tuple(map(int, found))
+
+    def axes(self, name: str, rank: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """A list of different axes of a tensor of `rank`."""
+        return checked_axes(self.ints(name, default), rank, name)
+
+    def counts(self, name: str, rank: int, least: int, default: int | None = None) -> tuple[int, ...]:
+        """A list of one integer per axis, none under `least`; absent, all are `default`."""
+        found = self.ints(name, None if default is None else [default] * rank)
+        require(len(found) == rank, "InvalidAttributeValue", f"`{name}` has {len(found)} entries, {rank} are wanted")
+        require(all(n >= least for n in found), "InvalidAttributeValue", f"`{name}` has an entry under {least}")
+        return found
+
+    def pairs(self, name: str, rank: int) -> tuple[tuple[int, int], ...]:
+        """A pair of integers per axis; absent, zeros."""
+        flat = self.ints(name, [0] * (2 * rank))
+        require(len(flat) == 2 * rank, "InvalidAttributeValue", f"`{name}` has not a pair for each of {rank} axes")
+        return tuple(zip(flat[0::2], flat[1::2], strict=True))
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """An integer."""
+        found = self.ints(name, None if default is None else [default])
+        require(len(found) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
+        return found[0]
+
+    def axis(self, name: str, rank: int) -> int:
+        """An axis of a tensor of `rank`."""
+        return checked_axes([self.integer(name)], rank, name)[0]
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A truth value."""
+        return bool(self.integer(name, int(default)))
+
+    def word(self, name: str, default: str | None = None) -> str:
+        """The word of an enumeration: `LT`, `#stablehlo<comparison_direction LT>` and `"LT"` alike."""
+        found = self.value(name, ... if default is None else default)
+        if not isinstance(found, str):
+            raise self._wrong(name, "a word")
+        return found.rstrip(">").replace("<", " ").split(" ")[-1].strip('"')
+
+    def fields(self, name: str) -> dict[str, Any]:
+        """The fields of `#stablehlo.gather<a = [0], b = 1>`: lists of integers, and integers."""
+        found = self.value(name, "<>")
+        if not isinstance(found, str) or "<" not in found:
+            raise self._wrong(name, "a dialect attribute")
+        fields = re.findall(r"(\w+)\s*=\s*(\[[^\]]*\]|-?\w+)", found)
+        return {k: list(map(int, re.findall(r"-?\d+", v))) if v[0] == "[" else int(v) if v.isdigit() else v for k, v in fields}
+
+    def literal(self, name: str, t: TensorType) -> Literal:
+        """A dense literal, of type `t`."""
+        found = self.attrs.get(name)
+        text = found.value if isinstance(found, Typed) else found
+        if not isinstance(text, Token) or text.type != "DENSE":
+            raise (
+                refused(f"`{name}` is no dense literal")
+                if text is not None
+                else Violation("MissingAttribute", f"`{name}` is missing")
+            )
+        return literals.dense(text, t, self.scope.reader.text)
+
+    # Building
+
+    def op(self, name: str, *operands: Any, **attrs: Any) -> Tensor:
+        """Append an op of PTIR. Raises Violation when PTIR has none of the name."""
+        if f"ptir.{name}" not in OPS:
+            raise refused(f"PTIR has no `{name}`")
+        return self.block.op(name, *operands, **attrs)
+
+    def full(self, number: Any, t: TensorType) -> Tensor:
+        """A tensor of type `t`, all of it `number`, wrapped or rounded to the dtype."""
+        one = np.asarray(number)
+        if one.dtype != arrays.numpy_dtype(t.dtype):
+            one = scalars.element(_scalar(number, t.dtype), t.dtype)
+        return self.splat(arrays.to_literal(one, tensor(t.dtype)), t.shape)
+
+    def splat(self, one: Literal, shape: Shape) -> Tensor:
+        """A tensor of `shape`, all of it the scalar literal `one`."""
+        if not shape:
+            return self.block.op("constant", value=one)
+        return self.block.op("broadcast_to", Tensor(self.block, one), result_shape=self.known(shape))
+
+    def array(self, values: Any, dtype: DType) -> Tensor:
+        """A constant of the elements of `values`."""
+        return self.block.op(
+            "constant", value=arrays.to_literal(np.asarray(values, arrays.numpy_dtype(dtype)), tensor(dtype, np.shape(values)))
+        )
+
+    def known(self, shape: Shape) -> Shape:
+        """`shape`, all of whose extents are said. Raises Violation."""
+        if UNKNOWN in shape:
+            raise refused("the extents of the result depend on data")
+        return shape
+
+    def integers(self, shape: Sequence[int], axis: int, dtype: DType) -> Tensor:
+        """0, 1, 2, … along an axis."""
+        return self.op("iota", shape=tuple(shape), dtype=dtype, axis=axis)
+
+    def broadcast(self, x: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
+        """`x` as `broadcast_in_dim` has it: its axis `i` is axis `dims[i]` of `shape`."""
+        if x.shape == tuple(shape):
+            if tuple(dims) == tuple(range(len(dims))):
+                return x
+        order = sorted(range(len(dims)), key=lambda i: dims[i])
+        if order != list(range(len(dims))):
+            x = x.transpose(order)
+        placed: list[Dim] = [1] * len(shape)
+        for i, axis in enumerate(sorted(dims)):
+            placed[axis] = x.shape[i]
+        if tuple(placed) != x.shape:
+            leading = len(placed) - len(x.shape)
+            if tuple(placed[leading:]) != x.shape or set(placed[:leading]) - {1}:
+                x = x.reshape(placed)
+        return x if x.shape == tuple(shape) else x.broadcast_to(shape)
+
+    def constant(self, x: Tensor, what: str) -> Array:
+        """The elements of `x`, which must be known while reading. Raises Violation otherwise."""
+        if (found := known(x)) is None:
+            raise refused(f"`{what}` is not known when the program is read")
+        return found
+
+    def each(self, fields: Sequence[Any]) -> Iterator[Tensor]:
+        """Only tensors. Raises Violation for a tuple or token."""
+        for x in fields:
+            if not isinstance(x, Tensor):
+                raise Violation("OperandTypeMismatch", "a tensor is wanted, not a tuple or token")
+            yield x
+
+
+def known(x: Tensor) -> Array | None:
+    """The elements of a tensor that is a constant, or None."""
+    op = x.operand.op if isinstance(x.operand, Value) else None
+    t = x.type
+    if op is not None and op.defn.name == "ptir.broadcast_to" and isinstance(op.operands[0], Literal):
+        if not isinstance(t, TensorType) or not all(isinstance(d, int) for d in t.shape):
+            return None
+        return np.broadcast_to(arrays.from_literal(op.operands[0]), t.static_shape)
+    found = literal_of(x.operand)
+    return None if found is None or found.data is None else arrays.from_literal(found)
+
+
+def sizes_of(x: Tensor) -> list[int]:
+    """The extents of a tensor, which must be numbers. Raises Violation for a symbol."""
+    if not all(isinstance(d, int) for d in x.shape):
+        raise refused("an extent is a symbol")
+    return [d for d in x.shape if isinstance(d, int)]
+
+
+def checked_axes(axes: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
+    """`axes`, all different and of a tensor of `rank`. Raises Violation."""
+    fine = all(0 <= a < rank for a in axes) and len(set(axes)) == len(axes)
+    require(fine, "InvalidAttributeValue", f"`{name}` {list(axes)} are not different axes of a tensor of rank {rank}")
+    return tuple(axes)
+
+
+def _scalar(number: Any, dtype: DType) -> scalars.Scalar:
+    return scalars.Scalar(scalars.natural_kind(dtype), number.item() if hasattr(number, "item") else number)
+
+
+def index_dtype(elements: int) -> DType:
+    """The narrower dtype that numbers so many elements."""
+    return SI32 if elements < 2**31 else SI64
+
+
+def plain(value: Any, text: str = "") -> Any:
+    """A value of an attribute as Python has it: numbers, texts, lists, dicts."""
+    if isinstance(value, Typed):
+        if isinstance(value.value, Token) and value.value.type == "DENSE":
+            t = type_of(str(value.type)) if value.type is not None else None
+            if not isinstance(t, TensorType):
+                raise Violation("InvalidAttributeValue", "a dense literal needs the type of a tensor")
+            return arrays.from_literal(literals.dense(value.value, t, text))
+        return plain(value.value, text)
+    if isinstance(value, Token):
+        return _word(value)
+    if isinstance(value, Product):
+        return [plain(x, text) for x in value.factors]
+    if isinstance(value, Angle):
+        return {k: plain(v, text) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(x, text) for x in value]
+    return True if value is None else value
+
+
+def _word(token: Token) -> Any:
+    if token.type == "NUMBER":
+        if token in ("true", "false"):
+            return token == "true"
+        if "x" in token:
+            return number_of(token, 0)
+        return float(token) if re.search(r"[.eE]", token) else number_of(token)
+    if token.type == "ARRAY":
+        words = re.findall(r"[^\s,]+", token[6:-1].partition(":")[2])
+        return [w == "true" if w in ("true", "false") else float(w) if re.search(r"[.eE]", w) else number_of(w, 0) for w in words]
+    return str(token).strip('"')
+
+
+__all__ = [
+    "HANDLERS",
+    "REFUSED",
+    "Entry",
+    "Site",
+    "Tensor",
+    "TokenType",
+    "Tuple",
+    "handles",
+    "known",
+    "plain",
+    "refused",
+    "refuses",
+]

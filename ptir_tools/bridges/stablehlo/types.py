@@ -1,0 +1,109 @@
+"""Types as MLIR spells them, and what they are in PTIR. The table serves reading and writing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import (
+    BF16,
+    CF32,
+    CF64,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+)  # fmt: skip
+from ptir_tools.core.limits import integer
+from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
+
+UNSUPPORTED = "UnsupportedStableHLO"
+
+# Each dtype with its name in StableHLO. Signless integers are signed, but for i1.
+SPELLING: dict[DType, str] = {
+    I1: "i1", SI4: "i4", UI4: "ui4", SI8: "i8", UI8: "ui8", SI16: "i16", UI16: "ui16", SI32: "i32", UI32: "ui32", SI64: "i64",
+    UI64: "ui64", FP8_E4M3: "f8E4M3FN", FP8_E5M2: "f8E5M2", BF16: "bf16", F16: "f16", F32: "f32", F64: "f64",
+    CF32: "complex<f32>", CF64: "complex<f64>",
+}  # fmt: skip
+DTYPES: dict[str, DType] = {name: dtype for dtype, name in SPELLING.items()} | {
+    "index": SI64, "si4": SI4, "si8": SI8, "si16": SI16, "si32": SI32, "si64": SI64,
+}  # fmt: skip
+_TENSOR = re.compile(r"tensor<\s*((?:(?:\d+|\?)\s*x\s*)*)(.+?)\s*>\Z", re.DOTALL)
+_ENCODING = re.compile(r"\s*,\s*(?:#|\{|\").*\Z", re.DOTALL)
+
+
+@dataclass(slots=True, frozen=True)
+class Token:
+    """The type of a token, which orders effects: nothing at run time."""
+
+
+@dataclass(slots=True, frozen=True)
+class Tuple:
+    """The type of a tuple."""
+
+    elements: tuple[Any, ...]
+
+
+TOKEN = Token()
+
+
+def refused(reason: str, help: str | None = None) -> Violation:
+    """What a handler raises for what PTIR cannot express."""
+    return Violation(UNSUPPORTED, reason, help=help)
+
+
+@cache
+def type_of(text: str) -> TensorType | Token | Tuple:
+    """The type spelled `text`; an extent `?` is UNKNOWN. Raises Violation for one that PTIR has not."""
+    if text in ("!stablehlo.token", "!mhlo.token"):
+        return TOKEN
+    if text.startswith("tuple<"):
+        return Tuple(tuple(type_of(part) for part in _parts(text[6:-1])))
+    if (m := _TENSOR.match(text)) is None:
+        return tensor(dtype_of(text))
+    element = _ENCODING.sub("", m[2]) if not m[2].startswith("!") else m[2]
+    shape: list[Dim] = []
+    for part in m[1].replace(" ", "").split("x")[:-1]:
+        shape.append(UNKNOWN if part == "?" else integer(part))
+    return tensor(dtype_of(element.strip()), shape)
+
+
+def dtype_of(text: str) -> DType:
+    """The dtype spelled `text`. Raises Violation for one that PTIR has not."""
+    if (found := DTYPES.get(text.replace(" ", ""))) is None:
+        what = "quantized types" if text.startswith("!quant") else f"type {text}"
+        raise refused(f"PTIR has no {what}")
+    return found
+
+
+def type_text(t: TensorType) -> str:
+    """A tensor type as StableHLO spells it."""
+    extents = "".join(f"{d}x" if isinstance(d, int) else "?x" for d in t.shape)
+    return f"tensor<{extents}{SPELLING[t.dtype]}>"
+
+
+def _parts(text: str) -> list[str]:
+    """What commas separate, outside of brackets."""
+    found, depth, at = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "<(") - (c in ">)")
+        if c == "," and not depth:
+            found.append(text[at:i].strip())
+            at = i + 1
+    return [*found, text[at:].strip()] if text.strip() else []
