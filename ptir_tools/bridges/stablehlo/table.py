@@ -283,9 +283,8 @@ class Site:
 
     def broadcast(self, x: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
         """`x` as `broadcast_in_dim` has it: its axis `i` is axis `dims[i]` of `shape`."""
-        if x.shape == tuple(shape):
-            if tuple(dims) == tuple(range(len(dims))):
-                return x
+        if x.shape == tuple(shape) and tuple(dims) == tuple(range(len(dims))):
+            return x
         order = sorted(range(len(dims)), key=lambda i: dims[i])
         if order != list(range(len(dims))):
             x = x.transpose(order)
