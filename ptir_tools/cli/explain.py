@@ -10,6 +10,7 @@ import click
 
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
+from ptir_tools.bridges.stablehlo.codes import EXPLAIN as STABLEHLO
 from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.dialect import Code
@@ -134,7 +135,7 @@ EXPLAIN: tuple[Code, ...] = (
 
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
-    found = [("any", c) for c in (*FORMATS, *TRANSLATION, *PLANS, *EXPLAIN)]
+    found = [("any", c) for c in (*FORMATS, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
     found += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
     return sorted(found, key=lambda row: (row[0], row[1].code))
 
