@@ -42,6 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 _NUMBER = re.compile(r"-?[0-9]+")
+_DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?")
 _DIGITS = 18
 _ADDED_ROUNDS = 64
 
@@ -175,6 +176,10 @@ def _option(step: Step, name: str, dialect: str) -> Any:
         return type(default)(text)
     if isinstance(default, str):
         return text
+    if isinstance(default, float):
+        if not _DECIMAL.fullmatch(text):
+            raise UsageError(f"option `{name}` needs a number, not `{text}`")
+        return float(text)
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"option `{name}` needs a number, not `{text}`")
     if len(text) > _DIGITS:

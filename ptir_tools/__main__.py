@@ -31,8 +31,23 @@ def _answer(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _version() -> int:
+    """Print the version. What goes wrong with that is left to the command line, which says it."""
+    from ptir_tools import __version__
+
+    try:
+        os.write(1, f"ptir {__version__}\n".encode())
+    except OSError:
+        from ptir_tools import cli
+
+        return cli.main()
+    return 0
+
+
 def main() -> int:
     """Run the command line. Returns its exit code."""
+    if sys.argv[1:] in (["--version"], ["-V"]) and sys.stdout is not None:  # answered before click is imported
+        return _version()
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller wants it ignored
     try:
         if ours:

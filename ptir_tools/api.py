@@ -31,16 +31,18 @@ if TYPE_CHECKING:
     from ptir_tools.bridges import jax as jax_bridge
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
+    from ptir_tools.bridges.xla import function as xla_function
     from ptir_tools.core.arrays import Array
 else:
     jax_bridge = lazy("ptir_tools.bridges.jax")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     torch_export = lazy("ptir_tools.bridges.onnx.torch_export")
+    xla_function = lazy("ptir_tools.bridges.xla.function")
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "tracing", "translate", "verify",
-    "write",
+    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "to_jax", "tracing", "translate",
+    "verify", "write",
 ]  # fmt: skip
 
 
@@ -93,7 +95,7 @@ class PlanOptions(TypedDict, total=False):
 class EngineOptions(TypedDict, total=False):
     """What may be chosen about a run: fields of `RunOptions`."""
 
-    engine: str  # "auto", "reference", "numpy", "native"
+    engine: str  # "auto", "reference", "numpy", "native", "xla"
     function: str | None
     seed: int
     threads: int
@@ -102,7 +104,7 @@ class EngineOptions(TypedDict, total=False):
     order: str  # PTO: "sequential", "adversarial", "random"
     undef: str  # PTO: "error", "nan", "zero", "random"
     observe: Callable[[Op, tuple[Any, ...]], None] | None
-    clock: Callable[[Op, float], None] | None
+    timer: Callable[[Sequence[Op], float, float], None] | None
     timeout: float | None
     passes: passes.PassContext | None
     trace: TraceSink | None
@@ -147,6 +149,20 @@ def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
     JAX is not installed.
     """
     return jax_bridge.from_jax(function, *examples)
+
+
+def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
+    """`program` as a function of JAX, which jit, grad and vmap take: of one array per input, in order; it gives an array, or a
+    tuple of them. Programs of other IRs are translated to PTIR first. Needs the extra `xla`.
+
+    The shapes of the arrays bind symbols. Random ops give what `seed` gives on every engine. JAX reports no error when a function
+    runs: an index out of range is moved into it, and an integer divided by zero is what XLA makes of it. 64-bit dtypes need JAX's
+    `jax_enable_x64`. Raises Rejected for a program that does not become PTIR, UsageError when JAX is not installed, or for an op
+    that JAX cannot say.
+    """
+    return xla_function.to_jax(program if program.dialect.name == convert.HUB else translate(program, convert.HUB), seed)
+
+
 def from_onnx(
     model: Any,
     *,
@@ -162,10 +178,11 @@ def from_onnx(
     diagnostics, chosen = Diagnostics(), Options(**options)
     found = onnx_format.program(model, diagnostics, constants or {})
     diagnostics.raise_if_errors()
-    symbols.bind(found, bind or {})
-    verify_program(found, diagnostics, chosen)
+    program = cast(Program, found)
+    symbols.bind(program, bind or {})
+    verify_program(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    return cast(Program, found)
+    return program
 
 
 def from_torch(

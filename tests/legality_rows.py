@@ -100,20 +100,42 @@ WHILE = """program @main (spec_version = ptir.v0.4) {
   }
 }
 """
+TOP_K = "%t = top_k(%x) k[{}] largest[{}] -> (tensor<f32, 2x{}>, tensor<si32, 2x{}>)\n  ".format
+# What chooses elements by data, or ranks them.
+CHOICES: list[Row] = [
+    ("C", "take by data", ptir("take(%x, %y)", "f32, 2x4x3", "f32, 5x3", "si32, 2x4"), None),
+    ("C", "take of i1 by data", ptir("take(%x, %y)", "i1, 4x3", "i1, 5x3", "si32, 4"), None),
+    ("C", "take of f16 by a scalar", ptir("take(%x, %y)", "f16, 3", "f16, 5x3", "si32"), None),
+    ("C", "gather", ptir("gather(%x, %y) axis[0]", "f32, 4x3", F, "si32, 4x3"), None),
+    ("C", "gather along the last axis", ptir("gather(%x, %y) axis[-1]", "si32, 2x5", "si32, 2x3", "si32, 2x5"), None),
+    *(("C", f"scatter_reduce {k}", ptir(f"scatter_reduce(%x, %y, %z) axis[{a}] reduce[{k}]", F, F, "si32, 2x3", F), None)
+      for k in ("add", "max", "min", "replace") for a in (0, 1)),
+    ("C", "scatter_reduce of integers", ptir("scatter_reduce(%x, %y, %z) axis[0] reduce[max]", "si32, 4x3", "si32, 4x3",
+                                             "si32, 2x3", "si32, 2x3"), None),
+    ("C", "scatter_add of rows", ptir("scatter_add(%x, %y, %z) update_window_dims[1] inserted_window_dims[0] "
+                                      "scatter_dims_to_operand_dims[0]", "f32, 5x3", "f32, 5x3", "si32, 4", "f32, 4x3"), None),
+    ("C", "scatter_add of columns", ptir("scatter_add(%x, %y, %z) update_window_dims[0] inserted_window_dims[1] "
+                                         "scatter_dims_to_operand_dims[1] index_vector_dim[1]", "f32, 3x5", "f32, 3x5",
+                                         "si32, 4x1", "f32, 3x4"), None),
+    ("C", "dynamic_slice", ptir("dynamic_slice(%x, %y) sizes[2, 1]", "f32, 2x1", "f32, 5x3", "si32, 2"), None),
+    ("C", "dynamic_update_slice", ptir("dynamic_update_slice(%x, %y, %z) sizes[2, 2]", "f32, 5x3", "f32, 5x3", "f32, 2x2",
+                                       "si32, 2"), None),
+    ("C", "dynamic_update_slice of whole rows", ptir("dynamic_update_slice(%x, %y, %z) sizes[1, 3]", "bf16, 5x3", "bf16, 5x3",
+                                                     "bf16, 1x3", "si32, 2"), None),
+    ("C", "segment_reduce", ptir("segment_reduce(%x, %y) kind[sum] num_segments[3]", "f32, 3x2", "f32, 5x2", "si32, 5"), None),
+    ("C", "segment_reduce max", ptir("segment_reduce(%x, %y) kind[max] num_segments[3]", "f32, 3", "f32, 5", "si32, 5"), None),
+    ("C", "argmax", ptir("argmax(%x) axis[1]", "si32, 2"), None),
+    ("C", "argmax of integers", ptir("argmax(%x) axis[0] keepdims[true]", "si32, 1x3", "si32, 2x3"), None),
+    *(("C", f"top_k, largest {most}", ptir("reshape(%t[0]) new_shape[4]", "f32, 4", more=TOP_K(2, most, 2, 2)), None)
+      for most in ("true", "false")),
+    ("C", "places of top_k", ptir("reshape(%t[1]) new_shape[6]", "si32, 6", more=TOP_K(3, "true", 3, 3)), None),
+]  # fmt: skip
+
 # What neither MIND nor Tiny can say.
 NOWHERE: list[Row] = [
-    ("N", "erf", None, ptir("erf(%x)")),
-    ("N", "argmax", None, ptir("argmax(%x) axis[1]", "si32, 2")),
-    ("N", "gather", None, ptir("gather(%x, %y) axis[1]", F, F, "si32, 2x3")),
-    ("N", "scatter_reduce", None, ptir("scatter_reduce(%x, %y, %z) axis[1]", F, F, "si32, 2x3", F)),
-    ("N", "dynamic_slice", None, ptir("dynamic_slice(%x, %y) sizes[1, 1]", "f32, 1x1", F, "si32, 2")),
-    ("N", "dynamic_update_slice", None, ptir("dynamic_update_slice(%x, %y, %z) sizes[1, 1]", F, F, "f32, 1x1", "si32, 2")),
     ("N", "while", None, WHILE),
     ("N", "rng_uniform", None, ptir("rng_uniform()")),
     ("N", "rng_normal", None, ptir("rng_normal()")),
-    ("N", "top_k", None, ptir("reshape(%t[0]) new_shape[2]", "f32, 2",
-                              more="%t = top_k(%x) k[1] -> (tensor<f32, 2x1>, tensor<si32, 2x1>)\n  ")),
-    ("N", "segment_reduce", None, ptir("segment_reduce(%x, %y) kind[sum] num_segments[2]", F, F, "si32, 2")),
     ("N", "custom_call", None, ptir('custom_call(%x) target["a.b.v1"] attrs[{}]')),
     ("N", "other dtypes", None, ptir("neg(%x)", "si8, 3", "si8, 3")),
     ("N", "a tuple", None, ptir("stop_gradient(%x[0])").replace("%x: tensor<f32, 2x3>", "%x: tuple<tensor<f32, 2x3>>")),

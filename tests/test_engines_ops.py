@@ -8,6 +8,7 @@ from engine_programs import FAST
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptir_tools as ptir
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
@@ -253,8 +254,40 @@ def test_quantization_is_that_of_the_bodies_to_the_bit(axis, target):
     info = np.iinfo(numpy_dtype(target))
     q = rng.integers(info.min, info.max, shape, numpy_dtype(target))
     expected = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="reference"))
-    actual = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="numpy"))
-    assert compare.compare(expected, actual, {}) == []
+    for engine in FAST:
+        actual = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine=engine))
+        assert compare.compare(expected, actual, {}) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([SI8, UI8, SI16, UI16, SI32, UI32]),
+    st.sampled_from([SI8, UI8, SI16, UI16, SI32, UI32]),
+    st.lists(st.sampled_from([1, 2, 3, 7, 300]), min_size=1, max_size=3),
+    st.integers(-3, 2),
+    st.sampled_from(["", "in", "out", "both"]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_requantization_is_its_body(source, target, shape, axis, sides, zeros, seed):
+    """Bit for bit on every engine: any axis or none, scales on either side, steps that saturate."""
+    rng = np.random.default_rng(seed)
+    of = None if axis == 2 else axis % len(shape)
+    count = 1 if of is None else shape[of]
+    attributes = {"output_dtype": target, "axis": of}
+    for prefix, dtype in (("", source), ("output_", target)):
+        if sides in ("both", "in" if not prefix else "out"):
+            attributes[f"{prefix}scales"] = tuple(np.exp2(rng.integers(-9, 3, count)) * rng.choice([1, 1.1, 3], count))
+            if zeros:
+                attributes[f"{prefix}zero_points"] = tuple(map(int, rng.integers(max(dtype.min, -99), min(dtype.max, 99), count)))
+    program = one("requantize", [(source, tuple(shape))], **attributes)
+    x = rng.integers(source.min, source.max, shape, endpoint=True).astype(numpy_dtype(source))
+    x.flat[::2] = rng.integers(max(source.min, -99), min(source.max, 99), x.size)[::2]
+    (expected,) = run(program, [x], RunOptions(engine="reference")).values()
+    for engine in FAST:
+        for threads in (1, 2) if engine == "native" else (0,):
+            (found,) = run(program, [x], RunOptions(engine=engine, threads=threads)).values()
+            np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("source", [F32, F64])
@@ -338,3 +371,23 @@ def test_an_index_outside_is_told(name, code, wrong):
             run(program, inputs, RunOptions(engine=engine))
         assert caught.value.diagnostics[0].code == code
         assert f"{wrong} at [2, 1]" in caught.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize("side", ["lhs", "rhs"])
+def test_rows_of_a_constant_that_are_chosen_at_run_time_are_no_constant(engine: str, side: str) -> None:
+    """A table looked up by an input, moved and multiplied. Found: the product kept what the memory held before the run."""
+    g = ptir.Graph()
+    at = g.input("at", "si64", (2, 16))
+    table, matrix = np.random.default_rng(0).random((100, 64), np.float32), np.random.default_rng(1).random((64, 32), np.float32)
+    rows, weights = g.constant(table).take(at).transpose([1, 0, 2]), g.constant(matrix)
+    y = (
+        rows.dot_general(weights, contract_lhs=[2], contract_rhs=[0])
+        if side == "lhs"
+        else weights.dot_general(rows, contract_lhs=[0], contract_rhs=[2])
+    )
+    program = g.returns(y.named("y"))
+    indices = np.random.default_rng(2).integers(0, 100, (2, 16))
+    wanted = table[indices].transpose(1, 0, 2).astype(np.float64) @ matrix
+    wanted = wanted if side == "lhs" else np.moveaxis(wanted, -1, 0)
+    np.testing.assert_allclose(ptir.run(program, [indices], engine=engine)["y"], wanted, rtol=1e-5)

@@ -127,7 +127,9 @@ def test_an_observer_sees_every_op_as_written(engine):
     b.results(b.op("sub", b.op("exp", b.op("add", x, x)), x))
     seen, times = [], []
     options = RunOptions(
-        engine=engine, observe=lambda op, r: seen.append((op.name, r[0].sum())), clock=lambda op, s: times.append(s)
+        engine=engine,
+        observe=lambda op, r: seen.append((op.name, r[0].sum())),
+        timer=lambda ops, start, end: times.append(end - start),
     )
     run(program, [np.ones(4, np.float32)], options)
     assert [name for name, _ in seen] == ["ptir.add", "ptir.exp", "ptir.sub"]

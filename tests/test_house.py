@@ -19,7 +19,8 @@ from ptir_tools.dialects import load_dialect
 LAYERS = ("core", "rewrite", "grammars", "dialects", "plan", "passes", "convert", "bridges", "engines", "tools", "api", "cli")
 ROOMS = {
     **{
-        name: ROOT / "ptir_tools" / name for name in ("core", "rewrite", "dialects", "plan", "convert", "bridges", "engines", "tools", "cli")
+        name: ROOT / "ptir_tools" / name
+        for name in ("core", "rewrite", "dialects", "plan", "convert", "bridges", "engines", "tools", "cli")
     },
     "grammars": ROOT / "grammars",
     "passes": ROOT / "passes",

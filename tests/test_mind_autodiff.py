@@ -1,4 +1,4 @@
-"""Gradients of MIND modules against finite differences, and what Core v1 cannot differentiate."""
+"""Gradients of MIND modules against finite differences and exact values."""
 
 import numpy as np
 import pytest
@@ -55,6 +55,31 @@ CASES = {
     "matrices": module("Dot(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)", inputs={"x": [2, 3], "y": [3, 2]}),
     "batches": module("MatMul(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)", inputs={"x": [4, 1, 2, 3], "y": [5, 3, 2]}),
     "used twice": module("Exp(%0)", "Mul(%1, %0)", "Add(%2, %1)", "Sum(%3, [], false)", inputs=X),
+    "relu": module("Relu(%0)", "Mul(%1, %1)", "Mul(%2, %0)", "Sum(%3, [], false)", inputs=X),
+    "relu of a broadcast": module("Sub(%0, %1)", "Relu(%2)", "Mean(%3, [0], true)", "Dot(%4, %1)", "Sum(%5, [], false)",
+                                  inputs=XY),
+    "log": module("Exp(%0)", "ConstF64(2.0)", "Add(%1, %2)", "Log(%3)", "Mul(%4, %1)", "Mean(%5, [], false)", inputs=X),
+    "softplus": module("Exp(%0)", "ConstF64(1.0)", "Add(%1, %2)", "Log(%3)", "Sum(%4, [1], false)", "Dot(%5, %5)", inputs=X),
+    "slice": module("Slice(%0, [0:3:2, 1:3, 0:4:3])", "Mul(%1, %1)", "Sum(%2, [], false)", inputs=CUBE),
+    "slice of nothing": module("Slice(%0, [1:1, 0:3])", "Sum(%1, [], false)", "Index(%0, [1, 1])", "Add(%2, %3)", inputs=X),
+    "slice beyond": module("Slice(%0, [-2:1, 1:9:2])", "Mul(%1, %1)", "Sum(%2, [], false)", inputs=X),
+    "index": module("Index(%0, [1, 2])", "Index(%0, [0, 0])", "Mul(%1, %2)", inputs=X),
+    "gather": module("ConstTensor {dtype=i32, shape=(2, 3), value=[[2, 0, 2], [2, 1, 0]]}", "Gather(%0, %1)", "Mul(%2, %2)",
+                     "Sum(%3, [1], false)", "Mul(%4, %4)", "Sum(%5, [], false)", inputs=CUBE),
+    "gather of one": module("ConstTensor {dtype=i64, shape=(), value=2}", "Gather(%0, %1)", "Mul(%2, %2)", "Sum(%3, [], false)",
+                            inputs=CUBE),
+    "gather of scalars": module("ConstTensor {dtype=i64, shape=(3,), value=[2, 2, 1]}", "Gather(%0, %1)", "Dot(%2, %2)",
+                                inputs={"x": [4]}),
+    "conv": module("Conv2d(%0, %1, [1, 1], Same)", "Mul(%2, %2)", "Sum(%3, [], false)",
+                   inputs={"x": [2, 4, 5, 2], "w": [3, 2, 2, 3]}),
+    "conv by strides": module("Conv2d(%0, %1, [2, 3], Custom([[1, 0], [0, 2]]))", "Mul(%2, %2)", "Sum(%3, [], false)",
+                              inputs={"x": [1, 6, 7, 2], "w": [2, 3, 2, 2]}),
+    "conv of rows that are not read": module("Conv2d(%0, %1, [3, 3], Valid)", "Mul(%2, %2)", "Sum(%3, [], false)",
+                                             inputs={"x": [1, 7, 6, 1], "w": [2, 1, 1, 2]}),
+    "conv padded beyond its window": module("Conv2d(%0, %1, [2, 1], Custom([[3, 4], [2, 0]]))", "Mul(%2, %2)",
+                                            "Sum(%3, [], false)", inputs={"x": [1, 2, 3, 2], "w": [2, 2, 2, 1]}),
+    "one in many places": module("Sum(%0, [], false)", "Mul(%1, %0)", "Add(%2, %1)", "Mean(%3, [0], true)", "Mul(%4, %3)",
+                                 "Sum(%5, [], false)", inputs=X),
     "unused": module("Sum(%0, [], false)", inputs=XY),
     "the loss itself": "%0 = Input {name=x} : tensor<f64[]>\noutputs: %0\n",
 }  # fmt: skip
@@ -87,25 +112,59 @@ def test_only_what_is_asked_for() -> None:
     assert [v.type.static_shape for v in after.main.results] == [(), (3,)]
 
 
-ON_THE_WAY = {
-    "Relu": "Relu(%0)",
-    "Log": "Log(%0)",
-    "Slice": "Slice(%0, [0:1, 0:3])",
-    "Index": "Index(%0, [0, 0])",
-}
+@pytest.mark.parametrize(("name", "dtype"), [("f32", np.float32), ("f64", np.float64)])
+def test_the_step_of_relu(name, dtype) -> None:
+    """1 above 0, from the smallest subnormal to infinity, and 0 elsewhere."""
+    text = module("Relu(%0)", "Sum(%1, [], false)", inputs={"x": [11]}).replace("f64", name)
+    info = np.finfo(dtype)
+    small = [info.smallest_subnormal, info.tiny, 1e-3, 1.0, info.max, np.inf]
+    x = np.array([*small, 0.0, -0.0, -info.smallest_subnormal, -np.inf, np.nan], dtype)
+    with np.errstate(all="ignore"):
+        _, found = run(derived(good(text))[0], [x])
+    assert found.tolist() == [1.0] * 6 + [0.0] * 5
 
 
-@pytest.mark.parametrize("opcode", ON_THE_WAY)
-def test_what_core_v1_cannot_express(opcode) -> None:
-    program = good(module(ON_THE_WAY[opcode], "Sum(%1, [], false)", inputs=X))
-    after, codes = derived(program)
-    assert codes == ["E5001"] and show(after) == show(program)
+def test_infinities_stay_where_they_are() -> None:
+    """Zeros are put around a gradient, not multiplied with it."""
+    text = module("Slice(%0, [0:1, 0:2])", "Mul(%2, %1)", "Sum(%3, [], false)", inputs={"x": [2, 3], "y": [2]})
+    found = run(derived(good(text), "autodiff{wrt=x}")[0], [np.ones((2, 3)), np.array([np.inf, 2.0])])[1]
+    assert found.tolist() == [[np.inf, 2.0, 0.0], [0.0, 0.0, 0.0]]
 
 
-def test_what_is_not_on_the_way_does_not_matter() -> None:
-    text = module("Relu(%1)", "Mul(%0, %2)", "Sum(%3, [], false)", inputs=XY)
-    assert derived(good(text), "autodiff{wrt=x}")[1] == []
-    assert derived(good(text))[1] == ["E5001"]
+@pytest.mark.parametrize("rows", [5, 64, 65, 200])
+def test_gather_by_data(rows) -> None:
+    """Rows are counted by one-hot rows, which a Gather makes of the indices."""
+    text = f"%0 = Input {{name=t}} : tensor<f64[{rows}, 2]>\n%1 = Input {{name=i}} : tensor<i32[2, 3]>\n"
+    text += "%2 = Gather(%0, %1)\n%3 = Mul(%2, %2)\n%4 = Sum(%3, [], false)\noutputs: %4\n"
+    table, indices = RNG.uniform(-1, 1, (rows, 2)), RNG.integers(0, rows, (2, 3)).astype(np.int32)
+    indices[1, 1] = indices[0, 2]
+    expected = np.zeros_like(table)
+    np.add.at(expected, indices, 2 * table[indices])
+    after, codes = derived(good(text))
+    assert codes == []
+    np.testing.assert_allclose(run(after, [table, indices])[1], expected, rtol=1e-14)
+
+
+def test_gradients_have_gradients() -> None:
+    """The second derivative of sum(x ** 3) along x is 6 x."""
+    first, _ = derived(good(module("Mul(%0, %0)", "Mul(%1, %0)", "Sum(%2, [], false)", inputs=X)))
+    text = show(first).rstrip()
+    text = text[: text.index("outputs")] + f"%900 = Sum ({text.rsplit(' ', 1)[1]}) {{axes=[], keepdims=false}}\noutputs: %900\n"
+    x = RNG.uniform(-1, 1, (2, 3))
+    np.testing.assert_allclose(run(derived(good(text))[0], [x])[1], 6 * x, rtol=1e-12)
+
+
+def test_nothing_is_left_over_or_computed_twice() -> None:
+    after, _ = derived(good(module("Exp(%0)", "Mul(%1, %1)", "Sum(%2, [], false)", inputs=X)))
+    text = show(after)
+    again, _ = derived(good(text), "cse,dce,simplify")
+    assert len(again.main.body) == len(after.main.body) <= 6, text
+
+
+def test_a_step_of_gradient_descent() -> None:
+    after, _ = derived(good(module("Mul(%0, %0)", "Sum(%1, [], false)", inputs=X)), "autodiff{rate=0.25}")
+    x = RNG.uniform(-1, 1, (2, 3))
+    np.testing.assert_allclose(run(after, [x])[1], x / 2, rtol=1e-15)
 
 
 def test_integers_have_no_gradient() -> None:

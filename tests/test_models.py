@@ -102,14 +102,14 @@ def test_through_json_and_dump(name: str, tmp_path: Path) -> None:
         hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
-@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet"])
+@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill", "gpt2_cached"])
 def test_through_tiny(name: str, tmp_path: Path) -> None:
     """Tiny has no place for weights: they become inputs, kept in a file."""
     graph, weights = tmp_path / "graph.json", tmp_path / "weights.npz"
     ran = run_ptir("translate", FOLDER / f"{name}.ptir", "--to", "tiny", "--constants", weights, "-o", graph)
     assert ran.status == 0, ran.err
     found = ptir.run(ptir.read(graph), {**np.load(weights), **inputs(name)}, engine="numpy")
-    hold(name, dict(zip(torch(name), found.values(), strict=True)), "f32")
+    hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
 @pytest.mark.parametrize(

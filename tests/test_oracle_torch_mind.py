@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from conftest import TESTDATA
 from mind_programs import good, run
 
+from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.verify import verify
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -36,6 +38,28 @@ CASES: dict[str, tuple[list[list[int]], list[str], Callable[..., torch.Tensor]]]
         [[2, 1, 3, 4], [5, 4, 2]],
         ["MatMul(%0, %1)", "Mul(%2, %2)", "Mean(%3, [], false)"],
         lambda x, y: ((x @ y) ** 2).mean(),
+    ),
+    "relu": ([[4, 5]], ["Relu(%0)", "Mul(%1, %0)", "Sum(%2, [], false)"], lambda x: (x.relu() * x).sum()),
+    "log": ([[4]], ["Exp(%0)", "Log(%1)", "Mul(%2, %1)", "Sum(%3, [], false)"], lambda x: (x.exp().log() * x.exp()).sum()),
+    "slice": (
+        [[5, 7]],
+        ["Slice(%0, [1:5:2, 0:7:3])", "Mul(%1, %1)", "Index(%0, [2, 2])", "Sum(%2, [], false)", "Mul(%3, %4)"],
+        lambda x: (x[1:5:2, 0:7:3] ** 2).sum() * x[2, 2],
+    ),
+    "gather": (
+        [[4, 2]],
+        [
+            "ConstTensor {dtype=i64, shape=(2, 3), value=[[3, 0, 3], [1, 3, 0]]}",
+            "Gather(%0, %1)",
+            "Exp(%2)",
+            "Sum(%3, [], false)",
+        ],
+        lambda x: x[torch.tensor([[3, 0, 3], [1, 3, 0]])].exp().sum(),
+    ),
+    "conv": (
+        [[2, 6, 7, 3], [3, 2, 3, 4]],
+        ["Conv2d(%0, %1, [2, 1], Custom([[1, 1], [2, 2]]))", "Mul(%2, %2)", "Sum(%3, [], false)"],
+        lambda x, w: (torch.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), stride=(2, 1), padding=(1, 2)) ** 2).sum(),
     ),
     "two layers": (
         [[5, 3], [3, 4], [4], [4, 2]],
@@ -102,3 +126,43 @@ def test_values(name: str) -> None:
     inputs = [rng.uniform(-1, 1, s) for s in shapes]
     want = formula(*map(torch.tensor, inputs)).numpy()
     np.testing.assert_allclose(run(program, inputs)[0], want, rtol=1e-12, atol=1e-13)
+
+
+def mlp(x, w1, b1, w2, b2, y):  # type: ignore[no-untyped-def]
+    return ((torch.relu(x @ w1 + b1) @ w2 + b2 - y) ** 2).mean()
+
+
+def cnn(x, f1, f2, w, y):  # type: ignore[no-untyped-def]
+    first = torch.relu(conv(x, f1, (2, 1), (1, 1, 0, 1)))
+    second = torch.relu(conv(first, f2, (1, 2), (0, 2, 1, 0)))
+    return ((second.mean((1, 2)) @ w - y) ** 2).mean()
+
+
+def attention(table, tokens, wq, wk, wv):  # type: ignore[no-untyped-def]
+    rows = table[tokens]
+    weights = torch.softmax((rows @ wq) @ (rows @ wk).T * 0.5, 1)
+    scores = torch.log_softmax(weights @ (rows @ wv) @ table.T, 1)
+    return -scores[:4][torch.arange(4), tokens[1:]].mean()
+
+
+EXAMPLES = {"60_mlp_loss": mlp, "61_cnn_loss": cnn, "62_attention_loss": attention}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples(name: str, rate: float) -> None:
+    """The gradients of the programs that the documents show, in f64, and a step against them."""
+    text = (TESTDATA / "mind" / f"{name}.mind.ir").read_text("utf-8").replace("f32", "f64").replace("F32", "F64")
+    program, context = good(text), PassContext()
+    rng = np.random.default_rng(7)
+    whole = [np.asarray([3, 1, 6, 1, 0], np.int32) if p.type.dtype is SI32 else rng.uniform(-1, 1, p.type.static_shape)
+             for p in program.main.params]  # fmt: skip
+    run_pipeline(program, f"autodiff{{rate={rate}}},canonicalize", context)
+    assert verify(program, context.diagnostics)
+    leaves = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in whole]
+    loss = EXAMPLES[name](*(x.long() if x.dtype == torch.int32 else x for x in leaves))
+    loss.backward()
+    floats = [x for x in leaves if x.requires_grad]
+    wanted = [(x - rate * x.grad if rate else x.grad).detach().numpy() for x in floats]
+    for got, want in zip(run(program, whole), [loss.detach().numpy(), *wanted], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)

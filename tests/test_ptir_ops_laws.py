@@ -260,7 +260,8 @@ NUMBERS = {
 
 # Where an op of reals has a number, the ends left out.
 DOMAIN = {
-    "log": (0, np.inf), "rsqrt": (0, np.inf), "asin": (-1, 1), "erf_inv": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1), "acosh": (1, np.inf),
+    "log": (0, np.inf), "rsqrt": (0, np.inf), "asin": (-1, 1), "erf_inv": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1),
+    "acosh": (1, np.inf),
     "log1p": (-1, np.inf),
 }  # fmt: skip
 

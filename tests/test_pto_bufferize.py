@@ -11,6 +11,7 @@ from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, pa
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.tools import fuzz
 
 M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"
 LOAD, EXP, STORE = event("TLOAD"), event("TEXP"), event("TSTORE_VEC")
@@ -298,3 +299,23 @@ def test_tiles_that_do_not_fit_are_told():
     context = PassContext(diagnostics=Diagnostics(program.source), verify_each=False)
     run_pipeline(program, "pto-bufferize", context)
     assert [d.code for d in context.diagnostics] == ["CapacityExceeded"] and not addresses(program)
+
+
+@pytest.mark.parametrize("seed", [31018, 31000, 31001])
+def test_waits_for_memory_that_is_shared_reuse_no_id(seed):
+    text = "".join(fuzz._texts(fuzz.generated("pto", seed), "pto"))
+    assert fuzz.tried_on(text, "pto", "opt pto-insert-events,pto-allocate-event-ids,pto-bufferize") is None
+
+
+def test_what_a_loop_takes_over_is_not_written_over_before():
+    lines = [
+        "%c1 = pto.constant 1 : index",
+        f"%x = pto.tile.load %a[0, 0] : {A}, {S}",
+        f"%dead = pto.tile.neg %x : {S}",
+        f"%y = scf.for %i = %c0 to %n step %c1 iter_args(%v = %x) -> ({S}) {{",
+        f"  scf.yield %v : {S}",
+        "}",
+        f"pto.tile.store %y, %out[0, 0] : {A}, {S}",
+    ]
+    inputs = {"a": np.ones((64, 8), np.float32), "out": np.zeros((64, 8), np.float32), "n": np.int64(2)}
+    same_bits(module(f"%a: {A}, %out: {A}, %n: index", *lines, target="a3"), inputs, "pto-bufferize")

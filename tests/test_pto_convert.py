@@ -1,5 +1,7 @@
 """PTIR to PTO: the tiled program is legal on its target and computes the same, whatever the size of its blocks."""
 
+from time import process_time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.dialects.pto.targets import find
+from ptir_tools.passes import PassContext, run_pipeline
 
 SOFTMAX = (
     "%m = reduce_max(%x) axes[{axis}] keepdims[true] -> tensor<{t}, {column}>",
@@ -224,3 +227,78 @@ def test_a_tuple_is_refused_once():
     found = Diagnostics()
     assert translate(before, "pto", found, Options()) is None
     assert [d.message for d in found] == ["no tile op does what top_k does"]
+
+
+# The whole way to a target
+
+
+def attention(heads, length, width):
+    """Softmax of `q @ k`, times `v`."""
+    whole, scores = f"tensor<f16, {heads}x{length}x{width}>", f"tensor<f16, {heads}x{length}x{length}>"
+    dims, column = f"{heads}, {length}, {length}", f"tensor<f16, {heads}x{length}x1>"
+    lines = [
+        f"%s = dot_general(%q, %k) batch_lhs[0] batch_rhs[0] contract_lhs[2] contract_rhs[2] -> {scores}",
+        f"%m = reduce_max(%s) axes[2] keepdims[true] -> {column}",
+        f"%mb = broadcast_to(%m) result_shape[{dims}] -> {scores}",
+        f"%d = sub(%s, %mb) -> {scores}",
+        f"%e = exp(%d) -> {scores}",
+        f"%t = reduce_sum(%e) axes[2] keepdims[true] -> {column}",
+        f"%tb = broadcast_to(%t) result_shape[{dims}] -> {scores}",
+        f"%p = div(%e, %tb) -> {scores}",
+        f"%o = dot_general(%p, %v) batch_lhs[0] batch_rhs[0] contract_lhs[2] contract_rhs[1] -> {whole}",
+    ]
+    return function(f"%q: {whole}, %k: {whole}, %v: {whole}", whole, *lines, returns="%o")
+
+
+def layered(depth):
+    """Layers of a product, a bias, a softmax and what was there before."""
+    t, column = "tensor<f32, 16x16>", "tensor<f32, 16x1>"
+    lines, x = [], "x"
+    for k in range(depth):
+        lines += [
+            f"%p{k} = dot_general(%{x}, %w) contract_lhs[1] contract_rhs[0] -> {t}",
+            f"%m{k} = reduce_max(%p{k}) axes[1] keepdims[true] -> {column}",
+            f"%n{k} = broadcast_to(%m{k}) result_shape[16, 16] -> {t}",
+            f"%d{k} = sub(%p{k}, %n{k}) -> {t}",
+            f"%y{k} = add(%d{k}, %{x}) -> {t}",
+        ]
+        x = f"y{k}"
+    return function(f"%x: {t}, %w: {t}", t, *lines, returns=f"%{x}")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "before",
+    [
+        *(matmul(m, k, n, t, out) for t, out in (("f16", "f32"), ("si8", "si32")) for m, k, n in ((5, 300, 70), (200, 40, 33))),
+        matmul(700, 300, 500, "f32", "f32"),
+        matmul(64, 2048, 64, "bf16", "f32"),
+        attention(2, 48, 16),
+        layered(3),
+        softmax("f32", 130, 33),
+    ],
+    ids=[f"kernel{i}" for i in range(9)],
+)
+def test_every_kernel_reaches_the_target(before, target):
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    run_pipeline(after, f"pto{{target={target}}}", context := PassContext(diagnostics=Diagnostics(after.source)))
+    assert not context.diagnostics.items
+    agree(before, reread(after))
+
+
+def test_equal_kernels_are_one_function():
+    after = translate(layered(40), "pto", Diagnostics(), Options(target="a5"))
+    assert after is not None and len(after.functions) <= 8 and len(after.main.body) >= 40
+
+
+def test_the_time_grows_with_the_length():
+    def seconds(depth):
+        before = layered(depth)
+        start = process_time()
+        assert translate(before, "pto", Diagnostics(), Options(target="a5")) is not None
+        return process_time() - start
+
+    seconds(2)
+    short, long = seconds(100), seconds(400)
+    assert long < 8 * short and long < 400 * 5 * 2e-3

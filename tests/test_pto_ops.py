@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from pto_programs import module, run
+from pto_programs import check, module, run
 
 from ptir_tools.core.diagnostics import Violation
 
@@ -345,3 +345,281 @@ def test_sort_and_merge():
     blocks = -np.sort(-data("f32", 3, (4, 64))).reshape(1, 256)
     single = "%r = pto.tile.mrgsort %x0 {blockLen = 64} : tile<1x256xf32> -> tile<1x256xf32>"
     same(evaluate(single, [("f32", blocks)], ("f32", 1, 256)), -np.sort(-blocks))
+
+
+# Ops on random tiles with random valid regions, against NumPy
+
+K = 64
+
+
+def framed(statement, arguments, out, valid, *lines, scalars=(), moves=None):
+    """As `evaluate`, each tile loaded with its valid region of `valid`; what the op leaves undefined comes out as 0.
+
+    `moves` gives, per tile, the ops that take it to where the op wants it: (op, location).
+    """
+    shapes = [(d, *np.shape(a)) for d, a in arguments]
+    parameters = [f"%m{i}: {memref(*s)}" for i, s in enumerate(shapes)] + [f"%out: {memref(*out)}"]
+    parameters += [f"%s{i}: {d}" for i, (d, _) in enumerate(scalars)]
+    body = []
+    for i, (s, v, way) in enumerate(zip(shapes, valid, moves or [()] * len(shapes), strict=True)):
+        body.append(f"%{'y' if way else 'x'}{i} = pto.tile.load %m{i}[0, 0] {{valid = {list(v)}}} : {memref(*s)}, {tile(*s)}")
+        if way:
+            body.append(f"%x{i} = pto.tile.{way} %y{i} : {tile(*s)} -> {tile(*s)}")
+    whole = f"{{valid = [{out[1]}, {out[2]}]}} "
+    store = f"pto.tile.store %r, %out[0, 0] {whole}: {memref(*out)}, {tile(*out)}"
+    source = module(", ".join(parameters), *body, *lines, statement, store)
+    inputs = {f"m{i}": np.asarray(a).astype(DTYPES[d]) for i, (d, a) in enumerate(arguments)}
+    inputs |= {f"s{i}": np.asarray(v, DTYPES[d]) for i, (d, v) in enumerate(scalars)}
+    inputs["out"] = np.zeros(out[1:], DTYPES[out[0]])
+    return run(source, inputs, undef="zero")["out"]
+
+
+def region(rng, rows=R, columns=C):
+    return int(rng.integers(1, rows + 1)), int(rng.integers(1, columns + 1))
+
+
+def kept(values, valid, dtype, rows=R, columns=C):
+    """`values` where they are valid, else 0."""
+    made = np.zeros((rows, columns), DTYPES[dtype])
+    made[: valid[0], : valid[1]] = values[: valid[0], : valid[1]]
+    return made
+
+
+def relu(x):
+    return np.where(x < 0, 0, x)
+
+
+WITH_SCALAR = {
+    "addsc": ("%x0, %s0, %x1", lambda a, b, s: a + s + b),
+    "subsc": ("%x0, %s0, %x1", lambda a, b, s: a - s + b),
+    "axpy": ("%x0, %x1, %s0", lambda a, b, s: a + b * s),
+}
+OF_THREE = {
+    "muladddst": lambda a, b, c: a + b * c,
+    "fusedmuladd": lambda a, b, c: a * b + c,
+    "fusedmuladdrelu": lambda a, b, c: relu(a * b + c),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", [*WITH_SCALAR, *OF_THREE, "subrelu", "adddeqrelu"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32"])
+def test_fused_arithmetic(name, dtype, seed):
+    rng = np.random.default_rng(seed)
+    kind = "i32" if name == "adddeqrelu" else dtype
+    xs = [data(kind, 3 * seed + i) for i in range(3)]
+    valid = [region(rng) for _ in xs]
+    count = 3 if name in OF_THREE else 2
+    both = tuple(map(min, zip(*valid[:count], strict=True)))
+    wide = [x if kind == "i32" else x.astype(np.float64) for x in xs]  # integers wrap in every step
+    out, scalar, types = dtype, data(dtype, seed + 50)[0, 0], tile(dtype)
+    with np.errstate(all="ignore"):
+        if name in WITH_SCALAR:
+            operands, fn = WITH_SCALAR[name]
+            want, types = fn(*wide[:2], wide[0].dtype.type(scalar)), f"{tile(dtype)}, {dtype}"
+        elif name in OF_THREE:
+            operands, want = "%x0, %x1, %x2", OF_THREE[name](*wide)
+        elif name == "subrelu":
+            operands, want = "%x0, %x1", relu(wide[0] - wide[1])
+        else:
+            out = "f32" if dtype == "i32" else dtype
+            operands, scalar, dtype = "%x0, %x1, %s0", np.float32(0.25), "f32"
+            want = relu((xs[0] + xs[1]).astype(np.float64) * 0.25)
+            types = f"{tile('i32')}, f32 -> {tile(out)}"
+        want = want.astype(DTYPES[out])
+    given, regions = [(kind, x) for x in xs[:count]], valid[:count]
+    got = framed(f"%r = pto.tile.{name} {operands} : {types}", given, (out, R, C), regions, scalars=[(dtype, scalar)])
+    same(got, kept(want, both, out))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["rowargmax", "rowargmin", "colargmax", "colargmin"])
+def test_where_the_extreme_is(name, seed):
+    rng = np.random.default_rng(seed)
+    x, valid = rng.integers(-3, 3, (R, C)).astype(np.float32), region(rng)
+    if seed == 0:
+        x[0, 1] = np.nan
+    rows = name.startswith("row")
+    part = x[: valid[0], : valid[1]]
+    want = (np.argmax if name.endswith("max") else np.argmin)(part, 1 if rows else 0)
+    shape = (R, 1) if rows else (1, C)
+    statement = f"%r = pto.tile.{name} %x0 : {tile('f32')} -> {tile('i32', *shape)}"
+    got = framed(statement, [("f32", x)], ("i32", *shape), [valid])
+    assert got.reshape(-1)[: want.size].tolist() == want.tolist() and not got.reshape(-1)[want.size :].any()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["partargmax", "partargmin"])
+def test_partial_extremes_bring_their_index(name, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.integers(-3, 3, (R, C)).astype(np.float32) for _ in range(2))
+    i, j = (rng.integers(0, 100, (R, C)).astype(np.int32) for _ in range(2))
+    va, vb = region(rng), region(rng)
+    types = f"{tile('f32')}, {tile('i32')} -> ({tile('f32')}, {tile('i32')})"
+    given = [("f32", a), ("i32", i), ("f32", b), ("i32", j)]
+    in_a, in_b = (kept(np.ones((R, C)), v, "i32").astype(bool) for v in (va, vb))
+    second = in_b & (~in_a | ((b > a) if name.endswith("max") else (b < a)))
+    for letter, dtype, mine, theirs in (("r, %q", "f32", a, b), ("q, %r", "i32", i, j)):
+        statement = f"%{letter} = pto.tile.{name} %x0, %x1, %x2, %x3 : {types}"
+        got = framed(statement, given, (dtype, R, C), [va, va, vb, vb])
+        same(got, np.where(in_a | in_b, np.where(second, theirs, mine), 0).astype(DTYPES[dtype]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_concatenation(seed):
+    rng = np.random.default_rng(seed)
+    a, b = data("f16", seed), data("f16", seed + 9)
+    va, vb = region(rng), region(rng)
+    statement = f"%r = pto.tile.concat %x0, %x1 : {tile('f16')}, {tile('f16')} -> {tile('f16', R, 2 * C)}"
+    got = framed(statement, [("f16", a), ("f16", b)], ("f16", R, 2 * C), [va, vb])
+    rows = min(va[0], vb[0])
+    want = np.zeros((R, 2 * C), np.float16)
+    want[:rows, : va[1]] = a[:rows, : va[1]]
+    want[:rows, va[1] : va[1] + vb[1]] = b[:rows, : vb[1]]
+    same(got, want)
+
+
+def test_what_does_not_fit_is_not_concatenated():
+    statement = f"%r = pto.tile.concat %x0, %x1 : {tile('f32')}, {tile('f32')} -> {tile('f32')}"
+    with pytest.raises(Violation) as error:
+        evaluate(statement, [("f32", data("f32")), ("f32", data("f32", 1))], ("f32", R, C))
+    assert error.value.code == "OutOfBounds"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_insertion(seed):
+    rng = np.random.default_rng(seed)
+    small, large = data("f32", seed, (2, 3)), data("f32", seed + 9)
+    vs, vl = region(rng, 2, 3), region(rng)
+    at = int(rng.integers(0, R - 1)), int(rng.integers(0, C - 2))
+    types = f"{tile('f32', 2, 3)}, {tile('f32')} -> {tile('f32')}"
+    statement = f"%r = pto.tile.insert %x0[{at[0]}, {at[1]}], %x1 : {types}"
+    got = framed(statement, [("f32", small), ("f32", large)], ("f32", R, C), [vs, vl])
+    want = kept(large, vl, "f32")
+    want[at[0] : at[0] + vs[0], at[1] : at[1] + vs[1]] = small[: vs[0], : vs[1]]
+    same(got, want)
+
+
+@pytest.mark.parametrize("at", ["4, 0", "0, 5"])
+def test_what_leaves_the_tile_is_not_inserted(at):
+    types = f"{tile('f32', 2, 3)}, {tile('f32')} -> {tile('f32')}"
+    source = module(f"%a: {tile('f32', 2, 3)}, %b: {tile('f32')}", f"%r = pto.tile.insert %a[{at}], %b : {types}")
+    assert [d.code for d in check(source)[1] if d.severity == "error"] == ["OutOfBounds"]
+
+
+@pytest.mark.parametrize("pad", ["Zero", "Max", "Min"])
+@pytest.mark.parametrize("name", ["fillpad.inplace", "fillpad.expand"])
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+def test_padding_forms(name, dtype, pad):
+    x, valid = data(dtype, 3), (3, 4)
+    shape = (R, C) if name == "fillpad.inplace" else (R + 3, C + 1)
+    statement = f"%r = pto.tile.{name} %x0 {{pad = #pto.pad<{pad}>}} : {tile(dtype)} -> {tile(dtype, *shape)}"
+    got = framed(statement, [(dtype, x)], (dtype, *shape), [valid])
+    limit = np.inf if dtype == "f32" else 127
+    want = np.full(shape, {"Zero": 0, "Max": limit, "Min": -limit - (dtype == "i8")}[pad], DTYPES[dtype])
+    want[:3, :4] = x[:3, :4]
+    same(got, want)
+
+
+@pytest.mark.parametrize("diagonal", [-3, 0, 2, 99])
+@pytest.mark.parametrize("upper", [True, False])
+def test_triangles(diagonal, upper):
+    words = " {upper = true}" if upper else ""
+    got = evaluate(f"%r = pto.tile.tri %s0{words} : i32, {tile('f32')}", [], ("f32", R, C), scalars=[("i32", diagonal)])
+    rows, columns = np.indices((R, C))
+    same(got, (columns >= rows + diagonal if upper else columns <= rows + diagonal).astype(np.float32))
+
+
+def in_steps(a, b, scale_a=1.0, scale_b=1.0):
+    """A product of exact terms that are added in f32, one after the other."""
+    left, right = a.astype(np.float64) * scale_a, b.astype(np.float64) * scale_b
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = (total + np.outer(left[:, k], right[k])).astype(np.float32)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("more", ["", ".acc", ".bias"])
+@pytest.mark.parametrize("name", ["gemv", "matmul.mx", "gemv.mx"])
+def test_products(name, more, seed):
+    rng = np.random.default_rng(seed)
+    blocks = name.endswith("mx")
+    m, n, dtype = 1 if name.startswith("gemv") else 5, 6, "f8e4m3fn" if blocks else "f16"
+    a, b = (rng.uniform(-4, 4, s).astype(DTYPES[dtype]) for s in ((m, K), (K, n)))
+    vm, vn, vk = (int(rng.integers(1, x + 1)) for x in (m, n, K))
+    bias = rng.uniform(-4, 4, (1, n)).astype(np.float32)
+    sa, sb = (rng.integers(118, 134, s).astype(np.uint8) for s in ((m, K // 32), (K // 32, n)))
+    parts = {"a": (dtype, a, (vm, vk), "mov.m2l"), "b": (dtype, b, (vk, vn), "mov.m2r")}
+    order = "ab"
+    if blocks:
+        parts |= {"p": ("u8", sa, sa.shape, "mov.m2s"), "q": ("u8", sb, sb.shape, "mov.m2s")}
+        order = "apbq"
+    given = [parts[x] for x in order]
+    types = [tile(d, *x.shape) for d, x, _, _ in given]
+    names, scale = [f"%x{i}" for i in range(len(given))], [1.0, 1.0]
+    if blocks:
+        scale = [np.repeat(2.0 ** (s.astype(np.float64) - 127), 32, axis) for s, axis in ((sa, 1), (sb, 0))]
+        scale = [scale[0][:vm, :vk], scale[1][:vk, :vn]]
+    want = in_steps(a[:vm, :vk], b[:vk, :vn], *scale)
+    if more == ".bias":
+        given.append(("f32", bias, bias.shape, "mov.m2b"))
+        names.append(f"%x{len(names)}")
+        types.append(tile("f32", 1, n))
+        want = want + bias[:, :vn]
+    lines = []
+    if more == ".acc":  # an accumulator comes from a product of a column and a row
+        lines = [f"%acc = pto.tile.{name} {', '.join(names)} : {', '.join(types)} -> {tile('f32', m, n)}"]
+        names, types, want = ["%acc", *names], [tile("f32", m, n), *types], want + want
+    statement = f"%r = pto.tile.{name}{more} {', '.join(names)} : {', '.join(types)} -> {tile('f32', m, n)}"
+    moves = [way for *_, way in given]
+    got = framed(statement, [g[:2] for g in given], ("f32", m, n), [g[2] for g in given], *lines, moves=moves)
+    same(got, kept(want, (vm, vn), "f32", m, n))
+
+
+def test_an_exponent_of_all_ones_is_nan():
+    a, s = np.ones((1, K)), np.full((1, K // 32), 255)
+    types = [tile("f8e4m3fn", 1, K), tile("u8", 1, 2), tile("f8e4m3fn", K, 1), tile("u8", 2, 1)]
+    given = [("f8e4m3fn", a), ("u8", s), ("f8e4m3fn", a.T), ("u8", np.full((2, 1), 127))]
+    moves = ["mov.m2l", "mov.m2s", "mov.m2r", "mov.m2s"]
+    statement = f"%r = pto.tile.gemv.mx %x0, %x1, %x2, %x3 : {', '.join(types)} -> {tile('f32', 1, 1)}"
+    got = framed(statement, given, ("f32", 1, 1), [x.shape for _, x in given], moves=moves)
+    assert np.isnan(got).all()
+
+
+def test_moves_to_mat():
+    x = data("f32", 1)
+    lines = [f"%v = pto.tile.mov.v2m %x0 : {tile('f32')} -> {tile('f32')}"]
+    statement = f"%r = pto.tile.mov.m2l %v : {tile('f32')} -> {tile('f32')}"
+    same(framed(statement, [("f32", x)], ("f32", R, C), [(3, 2)], *lines), kept(x, (3, 2), "f32"))
+
+
+def test_from_acc_to_mat_elements_are_converted_and_clipped():
+    a, b = data("f16", 1, (4, 3)), data("f16", 2, (3, 5))
+    types = f"{tile('f16', 4, 3)}, {tile('f16', 3, 5)} -> {tile('f32', 4, 5)}"
+    lines = [f"%c = pto.tile.matmul %x0, %x1 : {types}"]
+    statement = f"%r = pto.tile.mov.a2m %c {{relu = true}} : {tile('f32', 4, 5)} -> {tile('f16', 4, 5)}"
+    given = [("f16", a), ("f16", b)]
+    got = framed(statement, given, ("f16", 4, 5), [(4, 3), (3, 5)], *lines, moves=["mov.m2l", "mov.m2r"])
+    same(got, relu(in_steps(a, b)).astype(np.float16))
+
+
+def test_a_prefetch_changes_nothing_and_stays_in_memory():
+    m = memref("f32", 8, 8)
+    lines = [f"pto.tile.prefetch %a[%i, 0] {{valid = [4, 8]}} : {m}", f"%t = pto.tile.load %a[0, 0] : {m}, tile<8x8xf32>"]
+    source = module(f"%a: {m}, %out: {m}, %i: index", *lines, f"pto.tile.store %t, %out[0, 0] : {m}, tile<8x8xf32>")
+    x = data("f32", 1, (8, 8))
+    same(run(source, {"a": x, "out": np.zeros_like(x), "i": np.int64(4)})["out"], x)
+    with pytest.raises(Violation) as error:
+        run(source, {"a": x, "out": np.zeros_like(x), "i": np.int64(5)})
+    assert error.value.code == "OutOfBounds"
+
+
+def test_print(capsys):
+    m = memref("f32", 2, 3)
+    lines = [
+        f"%t = pto.tile.load %a[0, 0] {{valid = [2, 2]}} : {m}, {tile('f32', 2, 3)}",
+        f"pto.tile.print %t : {tile('f32', 2, 3)}",
+    ]
+    run(module(f"%a: {m}", *lines), {"a": np.array([[1, -2.5, 9], [1e3, 0, 9]], np.float32)})
+    assert capsys.readouterr().err == "TPRINT 2x3\n  1.0000 -2.5000\n1000.0000  0.0000\n"

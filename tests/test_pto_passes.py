@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from pto_programs import SAMPLES, check, good, module, pattern, printed, run
+from pto_programs import SAMPLES, check, codes, good, module, pattern, printed, run
 
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.opdef import OPS
 from ptir_tools.dialects.pto import DIALECT
@@ -251,3 +252,64 @@ def test_events_are_inserted_where_they_are_needed():
 def test_functions_with_events_of_their_own_are_left_alone():
     text = (SAMPLES / "08_async_pipeline.pto").read_text()
     assert optimized(text, "pto-insert-events") == printed(good(text))
+
+
+# One tile, one location
+
+
+HM, HT = "pto.memref<16x16xf16>", "tile<16x16xf16>"
+TWICE = [
+    f"%t = pto.tile.load %m[0, 0] : {HM}, {HT}",
+    f"%l = pto.tile.mov.m2l %t : {HT} -> {HT}",
+]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (*TWICE, f"%v = pto.tile.mov.v2v %t : {HT} -> {HT}"),
+        (*TWICE, f"%r = pto.tile.mov.m2r %l : {HT} -> {HT}"),
+        (
+            f"%t = pto.tile.load %m[0, 0] : {HM}, {HT}",
+            f"%n = pto.tile.neg %t : {HT} -> {HT}",
+            f"%c = scf.if %p -> ({HT}) {{",
+            f"  scf.yield %n : {HT}",
+            "} else {",
+            f"  scf.yield %t : {HT}",
+            "}",
+            f"%l = pto.tile.mov.m2l %c : {HT} -> {HT}",
+        ),
+        (
+            f"%t = pto.tile.load %m[0, 0] : {HM}, {HT}",
+            f"%n = pto.tile.neg %t : {HT} -> {HT}",
+            f"%e = pto.tile.store %n, %m[0, 0] : {HM}, {HT}, !pto.event<producer = #pto.op<TSTORE_MAT>>",
+        ),
+    ],
+)
+def test_a_tile_that_is_wanted_in_two_locations_is_refused(lines):
+    assert codes(module(f"%m: {HM}, %p: i1", *lines))[:1] == ["InvalidLocation"]
+
+
+def test_a_tile_is_where_the_loop_that_carries_it_needs_it():
+    loop = [
+        f"%t = pto.tile.load %m[0, 0] : {HM}, {HT}",
+        f"%c = scf.for %i = %c0 to %n step %c1 iter_args(%a = %t) -> ({HT}) {{",
+        f"  %l = pto.tile.mov.m2l %a : {HT} -> {HT}",
+        f"  %u = pto.tile.load %m[0, 0] : {HM}, {HT}",
+        f"  scf.yield %u : {HT}",
+        "}",
+    ]
+    program = good(module(f"%m: {HM}, %n: index", "%c1 = pto.constant 1 : index", *loop))
+    run_pipeline(program, "pto-infer-tile-info", PassContext(diagnostics=Diagnostics(program.source)))
+    loads = [op.result.type.loc for op in program.main.ops() if op.defn.short == "tile.load"]
+    assert loads == ["Mat", "Mat"]
+    assert good(printed(program))
+
+
+def test_an_operand_in_another_location_than_the_result_is_written_out():
+    f32 = "tile<16x16xf32>"
+    lines = [f"%c = pto.tile.matmul %l, %r : {HT}, {HT} -> {f32}", f"%s = pto.tile.subs %c, %k : {f32}, f32"]
+    program = good(module(f"%l: {HT}, %r: {HT}, %k: f32", *lines))
+    run_pipeline(program, "pto-infer-tile-info", PassContext(diagnostics=Diagnostics(program.source)))
+    again = good(printed(program))
+    assert [op.result.type.loc for op in again.main.body if op.results and op.defn.short.startswith("tile.")] == ["Acc", "Vec"]

@@ -283,7 +283,10 @@ RULES = {name: rule for rule, names in FAMILIES.items() for name in names}
 # The others have tests of their own, with results by hand.
 BY_HAND = (
     "load", "store", "store.fp", "assign", "extract", "gatherb", "scatter", "sort32", "mrgsort", "matmul", "matmul.acc",
-    "matmul.bias", "mov.m2l", "mov.m2r", "mov.m2b", "mov.m2s", "mov.a2v", "mov.fp",
+    "matmul.bias", "mov.m2l", "mov.m2r", "mov.m2b", "mov.m2s", "mov.a2v", "mov.fp", "mov.a2m", "mov.v2m", "prefetch", "print",
+    "addsc", "subsc", "axpy", "muladddst", "fusedmuladd", "fusedmuladdrelu", "subrelu", "adddeqrelu", "rowargmax", "rowargmin",
+    "colargmax", "colargmin", "partargmax", "partargmin", "concat", "insert", "fillpad.inplace", "fillpad.expand", "tri",
+    *(f"{name}{more}" for name in ("gemv", "matmul.mx", "gemv.mx") for more in ("", ".acc", ".bias")),
 )  # fmt: skip
 
 

@@ -41,8 +41,10 @@ def programs() -> Iterator[tuple[str, Program]]:
 
 def measure(program: Program) -> Row:
     """Ops, operations and bytes as `ptir stats` counts them, and the peak that `ptir plan` plans."""
-    kinds = count(program).values()
-    ops, operations, moved = (sum(row[column] or 0 for row in kinds) for column in ("ops", "operations", "bytes"))
+    kinds = count(program)
+    ops, operations, moved = (
+        sum(n for row in kinds if isinstance(n := getattr(row, column), int)) for column in ("ops", "operations", "bytes")
+    )
     return ops, operations, moved, plan(program).functions[program.entry].peak
 
 

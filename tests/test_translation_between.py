@@ -36,8 +36,8 @@ MIND_TO_TINY: list[Row] = [
     ("=", "Relu", mind("Relu (%x)"), None),
     ("=", "Neg", mind("Neg (%x)"), None),
     ("C", "Exp", mind("Exp (%x)"), mind("Exp (%x)", "f64[2]")),
-    ("N", "Log", None, mind("Log (%x)")),
-    ("N", "Gather", None, mind("Gather (%x, %y)", "f32[5, 2]", "i32[2, 3]")),
+    ("C", "Log", mind("Log (%x)"), mind("Log (%x)", "f64[2]")),
+    ("C", "Gather", mind("Gather (%x, %y)", "f32[5, 2]", "i32[2, 3]"), mind("Gather (%x, %y)", "f32[5, 2]", "i64[2, 3]")),
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from legality_rows import COND, NOWHERE, SCAN, SUM, F, Row, check_row, ids, mind, ptir
+from legality_rows import CHOICES, COND, NOWHERE, SCAN, SUM, F, Row, check_row, ids, mind, ptir
 from translations import parse, text, translated
 
 from ptir_tools.core.diagnostics import Severity
@@ -122,6 +122,8 @@ PTIR_TO_MIND: list[Row] = [
           "reduce[max]", "f32, 2x2")),
     ("N", "quantize", None, ptir("quantize(%x) output_dtype[si8]", "si8, 2x3")),
     *(("N", f"compare_{k}", None, ptir(f"compare_{k}(%x, %x)", "i1, 2x3")) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
+    ("N", "erf", None, ptir("erf(%x)")),
+    *(("N", name, None, accepted) for _, name, accepted, _ in CHOICES if not name.startswith("take")),
     *NOWHERE,
 ]  # fmt: skip
 

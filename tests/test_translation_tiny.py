@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from legality_rows import COND, NOWHERE, SCAN, F, Row, check_row, ids, ptir
+from legality_rows import CHOICES, COND, NOWHERE, SCAN, F, Row, check_row, ids, ptir
 from tiny_graphs import graph, node, source
 from translations import parse, text, translated
 
@@ -136,23 +136,24 @@ PTIR_TO_TINY: list[Row] = [
     ("Y", "constant of equal elements", ptir("add(%x, dense<2.0> : tensor<f32, 2x3>)"), None),
     ("C", "constant", CONSTANT, CONSTANT),
     ("C", "iota", ptir("iota() axis[1]"), ptir("iota() axis[1]")),
-    ("N", "iota of a symbol", None, ptir("iota() axis[0]", "f32, ?N", "f32, ?N")),
+    ("C", "iota of a symbol", ptir("iota() axis[0]", "f32, ?Nx2", "f32, ?N"), None),
     ("C", "an op of constants", TANH_2, TANH_2),
     ("C", "exp", ptir("exp(%x)"), ptir("exp(%x)", "f64, 2", "f64, 2")),
     ("C", "tanh", ptir("tanh(%x)"), ptir("tanh(%x)", "f64, 2", "f64, 2")),
     ("Y", "concat", ptir("concat(%x, %y, %x) axis[0]", "f32, 8x3", F, "f32, 4x3"),
      ptir("concat(%x, %x) axis[0]", "f64, 4", "f64, 2")),
-    ("C", "cond", COND("exp"), COND("log")),
+    ("C", "cond", COND("exp"), None),
     ("C", "scan", SCAN(4, "mul"), SCAN(2000, "mul")),
     ("C", "scan of known trips", SCAN(3, "maximum"), SCAN("?N", "mul")),
-    ("N", "log", None, ptir("log(%x)")),
+    *(("C", op, ptir(f"{op}(%x)"), ptir(f"{op}(%x)", "f64, 2", "f64, 2")) for op in ("log", "erf")),
+    ("C", "take of rows without order", take([0, 3, 1, 1, 2, 0], 5), None),
+    *CHOICES,
     ("Y", "take of every other row", take([1, 3], 5), take([0, 3, 1, 1, 2, 0], 5)),
     ("Y", "take of all rows backwards", take([3, 2, 1, 0], 4), None),
     ("Y", "take of windows", take([[0, 1, 2], [2, 3, 4]], 5), take([[0, 1], [2, 4]], 5)),
     ("Y", "take of repeated rows", take([1, 1, 1, 3, 3, 3], 4), None),
     ("Y", "take of rows of rows", take([0, 1, 4, 5, 0, 1, 4, 5], 6), None),
     ("Y", "take of one row", take(2, 4), None),
-    ("N", "take by data", None, ptir("take(%x, %y)", "f32, 4x3", F, "si32, 4")),
     *(("Y", f"compare_{k}", ptir(f"compare_{k}(%x, %y)", "i1, 2x3", F, F), None) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
     *NOWHERE,
 ]  # fmt: skip

@@ -1,19 +1,36 @@
-"""Reverse-mode differentiation of a MIND module, as far as Core v1 can say its gradients."""
+"""Reverse-mode differentiation of a MIND module: the gradient of every operation of Core v1 is written in Core v1.
+
+- Relu: the gradient times the step function `1 - Relu(1 - Relu(x) * b * b)`, where b is so large (2**127, in f64 2**1023) that
+  the product is at least 1 for every positive x, a subnormal too. It is 0 at 0 and for a NaN.
+- Log: the gradient times `Exp(-Log x)`, which is 1 / x within the rounding of Log.
+- Slice, Index: the gradient with zeros between and around its elements. Gather: the sums of the rows that were read, by a table
+  where the indices are constant, and else by a product with one-hot rows.
+- Conv2d: the gradient with zeros between its elements (for the strides), convolved with the reversed filter or by the input.
+
+A gradient is kept as narrow as it is: it has extent 1 where it does not change, until an operation needs it in full.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.arrays import numpy_dtype, to_literal
+from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.ir import Function, Op, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import OPS, create
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.mind import building
+from ptir_tools.dialects.mind.ops.indexing import clamped
+from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized
-from ptir_tools.passes import PassContext
+from ptir_tools.dialects.mind.rewrites import SIMPLIFICATION
+from ptir_tools.passes import PassContext, cse, dce
+from ptir_tools.rewrite.constants import literal_of, scalar_of
+from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
@@ -21,16 +38,21 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-OPTIONS = {"wrt": "", "loss": 0}
+OPTIONS = {"wrt": "", "loss": 0, "rate": 0.0}
 
 Shape = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+_MANY = 64  # a row of a table is read at most so often for its gradient to be a sum of rows that are looked up
 
 
 def run(program: Program, context: PassContext) -> None:
     """Reverse mode: the outputs become the loss and its gradients by `wrt`, in the order of the inputs.
 
     The loss is output number `loss`, a float scalar (E5003). `wrt` names inputs, separated by commas; without it every float
-    input. E5001: an instruction on the way whose gradient Core v1 cannot express. E5005: an input of integers.
+    input. With `rate` they become the loss and those inputs after one step of gradient descent, `x - rate * gradient`. What is
+    left over or computed twice is gone afterwards. E5001: an instruction on the way that is none of Core v1.
+    E5005: an input of integers.
     """
     function = program.main
     loss = _loss(function, context)
@@ -42,7 +64,13 @@ def run(program: Program, context: PassContext) -> None:
         return
     for rewriter in context.rewriters(program):
         gradients = Gradients(rewriter, active, chosen)
-        rewriter.set_results(function, [loss, *gradients.of(loss)])
+        found = gradients.of(loss)
+        if rate := context.options["rate"]:
+            found = [gradients.stepped(v, g, rate) for v, g in zip(chosen, found, strict=True)]
+        rewriter.set_results(function, [loss, *found])
+    context.apply(program, SIMPLIFICATION, effect=Effect.EXACT)
+    cse.run(program, context)
+    dce.run(program, context)
 
 
 def _loss(function: Function, context: PassContext) -> Value | None:
@@ -92,12 +120,13 @@ def _active(function: Function, loss: Value, chosen: list[Value]) -> list[Op]:
 def _refused(active: list[Op], diagnostics: Diagnostics) -> bool:
     bad = [op for op in active if op.defn.short not in RULES]
     for op in bad:
-        diagnostics.error("E5001", f"the gradient of {op.defn.short} cannot be expressed in Core v1", op.loc)
+        diagnostics.error("E5001", f"no gradient of {op.defn.short} is known, which is no operation of Core v1", op.loc)
     return bool(bad)
 
 
 class Gradients:
-    """Appends instructions to a module. `found` holds the gradient of the loss by each value so far."""
+    """Appends instructions to a module. `found` holds the gradient of the loss by each value so far, which broadcasts to the
+    shape of the value."""
 
     def __init__(self, rewriter: Rewriter, active: list[Op], chosen: list[Value]) -> None:
         self.rewriter = rewriter
@@ -108,51 +137,77 @@ class Gradients:
 
     def of(self, loss: Value) -> list[Value]:
         """The gradients by the chosen inputs; zeros by one that the loss does not depend on."""
-        self.found[loss] = self.filled((), 1.0, loss)
+        self.found[loss] = self.constant(1.0, loss)
         for op in reversed(self.active):
-            operands = list(op.values())
-            parts = RULES[op.defn.short](self, op, self.found[op.result], *operands)
+            g = self.found.get(op.result)
+            if g is None or 0 in shape(op.result):  # there is nothing that could change the loss
+                continue
+            operands, rule = list(op.values()), RULES[op.defn.short]
+            parts = rule(self, op, g if rule in NARROW else self.full(g, shape(op.result)), *operands)
             for v, part in zip(operands, parts, strict=True):
                 if v in self.wanted:
-                    self.add(v, part())
-        return [self.found[v] if v in self.found else self.filled(shape(v), 0.0, v) for v in self.chosen]
+                    self.add(v, part(), shape(op.result) if rule in BROADCASTING else shape(v))
+        return [self.full(self.found.get(v) or self.constant(0.0, v), shape(v)) for v in self.chosen]
 
-    def add(self, v: Value, part: Value) -> None:
-        """Add a part to the gradient by `v`, summed to its shape."""
-        part = self.reduced_to(part, shape(v))
+    def add(self, v: Value, part: Value, whole: Shape) -> None:
+        """Add a part to the gradient by `v`; the part is one of `whole`, to which `v` was broadcast."""
+        part = self.reduced(part, whole, shape(v))
         self.found[v] = self("Add", self.found[v], part) if v in self.found else part
+
+    def stepped(self, v: Value, g: Value, rate: float) -> Value:
+        """`v` after a step against its gradient `g`."""
+        return self("Sub", v, self("Mul", g, self.constant(rate, v)))
 
     def __call__(self, opcode: str, *operands: Value, **attrs: Any) -> Value:
         """A new instruction at the end."""
         return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{opcode}"], operands, attrs))
 
-    def filled(self, extents: Shape, value: float, like: Value) -> Value:
-        """A constant of the dtype of `like` whose elements are all `value`."""
-        t = tensor(like.type.dtype, extents)  # type: ignore[attr-defined]
-        return self("ConstTensor", value=to_literal(np.full(extents, value, numpy_dtype(t.dtype)), t))
+    def constant(self, value: Any, like: Value) -> Value:
+        """A constant of the dtype of `like`."""
+        return building.constant(self, value, building.dtype_of(like))
 
-    def reshaped(self, x: Value, extents: Shape) -> Value:
-        """`x` under another shape; itself when it has it."""
-        return x if shape(x) == extents else self("Reshape", x, new_shape=extents)
+    def full(self, g: Value, extents: Shape) -> Value:
+        """`g` broadcast to `extents`."""
+        return g if shape(g) == extents else building.stretched(self, g, extents)
 
-    def reduced_to(self, g: Value, extents: Shape) -> Value:
-        """`g` summed over the axes along which a value of shape `extents` was broadcast to it."""
-        have = shape(g)
-        aligned = (1,) * (len(have) - len(extents)) + extents
-        axes = tuple(i for i, (a, b) in enumerate(zip(have, aligned, strict=True)) if a != b)
-        return self.reshaped(self("Sum", g, axes=axes, keepdims=False) if axes else g, extents)
+    def reduced(self, g: Value, whole: Shape, extents: Shape) -> Value:
+        """The sum of `g`, broadcast to `whole`, over the axes along which a value of shape `extents` was broadcast to that.
+        Along those where `g` does not change it is a product."""
+        g = building.reshaped(self, g, (1,) * (len(whole) - len(shape(g))) + shape(g))
+        aligned = (1,) * (len(whole) - len(extents)) + extents
+        axes = [i for i, (a, b) in enumerate(zip(whole, aligned, strict=True)) if a != b]
+        summed = tuple(i for i in axes if shape(g)[i] != 1)
+        times = prod(whole[i] for i in axes if i not in summed)
+        if summed:
+            gone = len(whole) - len(extents)  # the axes that the value has not
+            narrow = tuple(1 if i in summed else d for i, d in enumerate(shape(g)))[gone:]
+            g = self("Sum", g, axes=summed, keepdims=set(summed) != set(range(gone)))
+            g = building.reshaped(self, g, narrow)
+        else:
+            g = building.reshaped(self, g, shape(g)[len(whole) - len(extents) :])
+        return self.product(g, self.constant(float(times), g)) if times != 1 else g
+
+    def product(self, g: Value, y: Value) -> Value:
+        """`g` times `y`; `y` where `g` is the gradient of the loss by itself."""
+        return y if not shape(g) and scalar_of(g) == 1 else self("Mul", g, y)
 
     def transposed(self, x: Value) -> Value:
         """The last two axes swapped."""
         rank = len(shape(x))
         return self("Transpose", x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
+    def convolved(self, x: Value, f: Value, pairs: Pairs) -> Value:
+        """Conv2d with these pads of height and width, of which a negative one takes off."""
+        cut = [(max(-low, 0), max(-high, 0)) for low, high in ((0, 0), *pairs, (0, 0))]
+        sizes = tuple(d - low - high for d, (low, high) in zip(shape(x), cut, strict=True))
+        x = building.window(self, x, tuple(low for low, _ in cut), sizes)
+        padding = tuple((max(low, 0), max(high, 0)) for low, high in pairs)
+        return self("Conv2d", x, f, strides=(1, 1), padding=padding)
+
 
 def shape(v: Value) -> Shape:
     """The shape of a value."""
-    t: Any = v.type
-    found: Shape = t.static_shape
-    return found
+    return building.shape_of(v)
 
 
 # A rule gives, for each operand, a function that builds its part of the gradient; it is called only where that is wanted.
@@ -168,7 +223,7 @@ def _sub(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
 
 
 def _mul(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
-    return [lambda: to("Mul", g, y), lambda: to("Mul", g, x)]
+    return [lambda: to.product(g, y), lambda: to.product(g, x)]
 
 
 def _neg(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
@@ -176,7 +231,21 @@ def _neg(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
 
 
 def _exp(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    return [lambda: to("Mul", g, op.result)]
+    return [lambda: to.product(g, op.result)]
+
+
+def _log(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+    return [lambda: to.product(g, to("Exp", to("Neg", op.result)))]
+
+
+def _relu(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+    def part() -> Value:
+        big = to.constant(2.0 ** (127 if building.dtype_of(x) is F32 else 1023), x)
+        one = to.constant(1.0, x)
+        above = to("Mul", to("Mul", op.result, big), big)
+        return to.product(g, to("Sub", one, to("Relu", to("Sub", one, above))))
+
+    return [part]
 
 
 def _reduction(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
@@ -184,12 +253,17 @@ def _reduction(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
     extents = shape(x)
     axes = normalized(op.attr("axes"), len(extents))
     kept = tuple(1 if i in axes else d for i, d in enumerate(extents))
-    n = prod(extents[a] for a in axes) if op.defn.short == "Mean" else 1
-    return [lambda: to("Mul", to.reshaped(g, kept), to.filled(extents, 1 / n, x))]
+
+    def part() -> Value:
+        n = prod(extents[a] for a in axes) if op.defn.short == "Mean" else 1
+        each = building.reshaped(to, to.full(g, shape(op.result)), kept) if shape(g) else g
+        return to.product(each, to.constant(1 / n, x)) if n > 1 else each
+
+    return [part]
 
 
 def _reshape(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
-    return [lambda: to.reshaped(g, shape(x))]
+    return [lambda: building.reshaped(to, g, shape(x))]
 
 
 def _transpose(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
@@ -197,17 +271,105 @@ def _transpose(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
     return [lambda: to("Transpose", g, permutation=tuple(forward.index(i) for i in range(len(forward))))]
 
 
+def _slice(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+    """Zeros between what was taken, and around it."""
+    bounds = clamped(shape(x), op.attr("starts"), op.attr("ends"))
+    return [lambda: _put(to, g, [a for a, _ in bounds], op.attr("steps"), shape(x))]
+
+
+def _index(to: Gradients, op: Op, g: Value, x: Value) -> list[Part]:
+    """Zeros around the one element."""
+    ones = (1,) * len(shape(x))
+    return [lambda: _put(to, building.reshaped(to, g, ones), op.attr("indices"), ones, shape(x))]
+
+
+def _put(to: Gradients, g: Value, starts: Sequence[int], steps: Shape, extents: Shape) -> Value:
+    """`g` from `starts` on by `steps` among zeros of shape `extents`."""
+    wide = building.spread(to, g, [s - 1 for s in steps])
+    sizes = [(n - 1) * s + 1 for n, s in zip(shape(g), steps, strict=True)]
+    pairs = [(a, d - a - n) for a, d, n in zip(starts, extents, sizes, strict=True)]
+    return building.reshaped(to, building.widened(to, wide, pairs), extents)
+
+
+def _gather(to: Gradients, op: Op, g: Value, x: Value, indices: Value) -> list[Part]:
+    """For each row the sum over the places that read it."""
+    rows, count = shape(x)[0], prod(shape(indices))
+
+    def part() -> Value:
+        flat = building.reshaped(to, g, (count, prod(shape(x)[1:])))
+        literal = literal_of(indices)
+        places = None if literal is None or literal.data is None else _places(from_literal(literal).reshape(-1), rows)
+        if places is not None:  # by a table of the places, of which the one after the last is a row of zeros
+            wide = building.reshaped(to, building.widened(to, flat, ((0, 1), (0, 0))), (count + 1, shape(flat)[1]))
+            read = to("Gather", wide, building.constant(to, places, SI64))
+            return building.reshaped(to, to("Sum", read, axes=(1,), keepdims=False), shape(x))
+        hot = building.one_hot(to, building.reshaped(to, indices, (count,)), rows, building.dtype_of(x))
+        return building.reshaped(to, to("MatMul", to.transposed(hot), flat), shape(x))
+
+    return [part, lambda: g]
+
+
+def _places(indices: Array, rows: int) -> Array | None:
+    """For each row the places where `indices` read it, filled up with the place after the last; None where that is long."""
+    counts = np.bincount(indices, minlength=rows)
+    if len(counts) > rows or (longest := int(counts.max())) > max(_MANY, 4 * len(indices) // rows):
+        return None
+    order = np.argsort(indices, kind="stable")
+    table = np.full((rows, longest), len(indices), np.int64)
+    before = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    table[indices[order], np.arange(len(indices)) - before[indices[order]]] = order
+    return table
+
+
 def _matmul(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
-    return [lambda: to("MatMul", g, to.transposed(y)), lambda: to("MatMul", to.transposed(x), g)]
+    """Each side is the product of the gradient and the other side; batches that were broadcast are summed."""
+
+    def part(product: Value, v: Value) -> Value:
+        return to.reduced(product, (*shape(product)[:-2], *shape(v)[-2:]), shape(v))
+
+    return [lambda: part(to("MatMul", g, to.transposed(y)), x), lambda: part(to("MatMul", to.transposed(x), g), y)]
 
 
 def _dot(to: Gradients, op: Op, g: Value, x: Value, y: Value) -> list[Part]:
     """As a MatMul of a row and a column, where an operand is a vector."""
-    row = x if len(shape(x)) == 2 else to.reshaped(x, (1, *shape(x)))
-    column = y if len(shape(y)) == 2 else to.reshaped(y, (*shape(y), 1))
-    wide = to.reshaped(g, (shape(row)[0], shape(column)[1]))
+    row = x if len(shape(x)) == 2 else building.reshaped(to, x, (1, *shape(x)))
+    column = y if len(shape(y)) == 2 else building.reshaped(to, y, (*shape(y), 1))
+    wide = building.reshaped(to, g, (shape(row)[0], shape(column)[1]))
     by_row, by_column = _matmul(to, op, wide, row, column)
-    return [lambda: to.reshaped(by_row(), shape(x)), lambda: to.reshaped(by_column(), shape(y))]
+    return [lambda: building.reshaped(to, by_row(), shape(x)), lambda: building.reshaped(to, by_column(), shape(y))]
+
+
+def _conv2d(to: Gradients, op: Op, g: Value, x: Value, f: Value) -> list[Part]:
+    """With the strides undone, by the input a convolution with the reversed filter, by the filter one of the input by the
+    gradient, where batch and channels change places."""
+    strides, window, extents = op.attr("strides"), shape(f)[:2], shape(x)[1:3]
+    padding = pads(shape(x), shape(f), strides, op.attr("padding"))
+    spans = [(n - 1) * s + 1 for n, s in zip(shape(op.result)[1:3], strides, strict=True)]
+
+    def spaced() -> Value:
+        return building.spread(to, g, (0, *(s - 1 for s in strides), 0))
+
+    def by_input() -> Value:
+        lows = [k - 1 - low for k, (low, _) in zip(window, padding, strict=True)]
+        pairs = tuple((a, d - n - a + k - 1) for a, d, n, k in zip(lows, extents, spans, window, strict=True))
+        return to.convolved(spaced(), _reversed(to, f), pairs)
+
+    def by_filter() -> Value:
+        pairs = tuple((low, k - 1 + n - d - low) for d, n, k, (low, _) in zip(extents, spans, window, padding, strict=True))
+        images = to("Transpose", x, permutation=(3, 1, 2, 0))
+        found = to.convolved(images, to("Transpose", spaced(), permutation=(1, 2, 0, 3)), pairs)
+        return to("Transpose", found, permutation=(1, 2, 0, 3))
+
+    return [by_input, by_filter]
+
+
+def _reversed(to: Gradients, f: Value) -> Value:
+    """A filter with its window reversed, and its channels in and out exchanged."""
+    for order in ((1, 0, 2, 3), (1, 0, 3, 2)):
+        if (n := shape(f)[0]) > 1:
+            f = to("Gather", f, building.constant(to, np.arange(n)[::-1], SI64))
+        f = to("Transpose", f, permutation=order)
+    return f
 
 
 RULES: dict[str, Callable[..., list[Part]]] = {
@@ -216,12 +378,20 @@ RULES: dict[str, Callable[..., list[Part]]] = {
     "Mul": _mul,
     "Neg": _neg,
     "Exp": _exp,
+    "Log": _log,
+    "Relu": _relu,
     "Sum": _reduction,
     "Mean": _reduction,
     "Reshape": _reshape,
     "ExpandDims": _reshape,
     "Squeeze": _reshape,
     "Transpose": _transpose,
+    "Slice": _slice,
+    "Index": _index,
+    "Gather": _gather,
     "Dot": _dot,
     "MatMul": _matmul,
+    "Conv2d": _conv2d,
 }
+BROADCASTING = (_add, _sub, _mul)  # their parts are those of the result, to which the operands were broadcast
+NARROW = (*BROADCASTING, _neg, _exp, _log, _relu, _reduction)  # they take a gradient that is narrower than the result

@@ -5,7 +5,7 @@ needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of th
 is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExceeded`, with the tiles that are live at once.
 
 Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier,
-or for its pipe (`pto.sync.op`) where the event is not in sight. A function that binds tiles itself is left alone.
+or for its pipe (`pto.sync.op`) where the event is not in sight, or has an id. A function that binds tiles itself is left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ptir_tools.core.ir import Function, Op, Program, Region, Value, clone
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, create, operand_type
 from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import capacity, hazards
-from ptir_tools.dialects.pto.ops.control import Carried, carried
+from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.pipes import opcodes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
@@ -165,7 +165,8 @@ def _order(rw: Rewriter, program: Program) -> int:
         latest[second] = max(latest.get(second, first), first, key=lambda op: scopes.place[op])
     for second, first in latest.items():
         event = scopes.event(first, second)
-        if event is not None and event not in second.operands and second.defn.traits & ASYNC:
+        free = event is not None and getattr(event.type, "eid", None) is None  # an id is good for the waits it was given for
+        if event is not None and free and event not in second.operands and second.defn.traits & ASYNC:
             _wait(rw, second, event)
         else:
             rw.insert_before(second, create(OPS["pto.sync.op"], (), {"opcode": opcodes(first)[0]}, loc=second.loc))

@@ -1,1 +1,1 @@
-"""Formats of other projects, straight to and from PTIR. Each needs a package of its own, an extra, and imports it when it is used."""
+"""Formats of other projects, straight to and from PTIR. Each imports the package that it needs when it is used."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-INSTALL = "pip install 'ptir-tools[jax]'"
+INSTALL = "pip install 'ptir-tools[xla]'"
 
 
 def from_jax(function: Callable[..., Any], *examples: Any) -> Program:

@@ -34,6 +34,8 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
         source = session.source(path, found)
         if source is None:
             return session.reporter.status(found)
+        if source.data is not None:
+            raise UsageError(f"{source.name} is in a binary format: it has no text to mend")
         before, after = source.text, mended(source, session.parse, found, session.options)
         if diff:
             lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, f"{path} (mended)")

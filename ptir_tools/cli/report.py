@@ -123,6 +123,12 @@ class Reporter:
         if not self.quiet:
             self.say(line)
 
+    def progress(self, line: str) -> None:
+        """What is going on, on a terminal only, in one line that the next one replaces; an empty one clears it."""
+        if sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb":
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+
     def tabulate(self, stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[tables.Table]]) -> None:
         """Tables on a terminal, the plain lines anywhere else. What is not wanted is not made."""
         if stream.isatty() and os.environ.get("TERM") != "dumb":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import ENGINES, RunOptions, run
+from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import ORDERS, UNDEF
 from ptir_tools.engines.signature import results, signature
 from ptir_tools.tools.inputs import Inputs
@@ -70,6 +72,7 @@ class Flags:
     check_nan: bool
     print_values: str
     timing: bool
+    timing_to: str | None
     trace: str | None
     repeat: int
     timeout: float | None
@@ -147,7 +150,8 @@ _undef = click.Choice(UNDEF)
         "Watching",
         click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
         click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
-        click.option("--timing", is_flag=True, help="Show how long each op took."),
+        click.option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
+        click.option("--timing-to", metavar="FILE", help="Write the same to FILE.json."),
         click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json."),
         click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
     ),
@@ -190,7 +194,9 @@ class Execution:
 
     def go(self, file: str) -> None:
         """Read, execute, report."""
-        distinct(output=self.flags.output, save_inputs=self.flags.save_inputs, trace=self.flags.trace)
+        distinct(
+            output=self.flags.output, save_inputs=self.flags.save_inputs, trace=self.flags.trace, timing=self.flags.timing_to
+        )
         program, self.diagnostics = self.session.load(file)
         inputs = self.inputs(program)
         if self.flags.save_inputs:
@@ -247,7 +253,7 @@ class Execution:
             undef=f.undef,
             target=f.target,
             observe=watch.observe if watch and watch.observes else None,
-            clock=watch.profile.clock if watch and watch.times else None,
+            timer=watch.profile.step if watch and watch.times else None,
             timeout=f.timeout,
             trace=trace,
         )
@@ -259,9 +265,13 @@ class Execution:
         trace = tracefolder.TraceFolder(f.dump_dir, self.session.options) if f.dump_dir is not None else None
         options = self.options(watch, trace)
         with _deadline(f.timeout):
+            again = Compiled(program, options, reuse=True) if watch.times and not watch.observes and trace is None else None
+            if again is not None:  # made ready once, and what is lazy is done
+                ready = again
+                watch.profile.warmed(lambda: ready(inputs))
             for _ in range(f.repeat):
                 with watch.profile.run():
-                    outputs = run(program, inputs, options, self.diagnostics)
+                    outputs = run(program, inputs, options, self.diagnostics) if again is None else again(inputs)
         return outputs
 
     def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
@@ -299,7 +309,7 @@ class Watch:
         self.profile = Profile(program)
         self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
         self.observes = bool(flags.check_nan or self.wanted)
-        self.times = bool(flags.timing or flags.trace)
+        self.times = bool(flags.timing or flags.timing_to or flags.trace)
         known = {v.name for block in program.blocks() for op in block.body for v in op.results}
         if unknown := sorted(self.wanted - known):
             raise UsageError(f"no op defines %{unknown[0]}")
@@ -325,12 +335,15 @@ class Watch:
             self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(COLUMNS, rows, footer=total)])
         if self.flags.trace:
             write_text(self.flags.trace, [self.profile.chrome_trace()])
+        if self.flags.timing_to:
+            write_text(self.flags.timing_to, [json.dumps(self.profile.record(), indent=2), "\n"])
 
 
 def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]:
-    for spent, share, n, *about in rows:
-        yield f"{spent:>12} us {share:>6} {n:>6}x  {' '.join(about).rstrip()}\n"
-    yield f"{total[0]:>12} us {total[3]}\n"
+    yield f"{'us':>12} {'share':>6} {'calls':>6} {'GFLOP/s':>8} {'GB/s':>8}  step\n"
+    for spent, share, n, flops, traffic, *about in rows:
+        yield f"{spent:>12} {share:>6} {n:>6} {flops:>8} {traffic:>8}  {' '.join(about).rstrip()}\n"
+    yield f"{total[0]:>12} us {total[5]}\n"
 
 
 @contextmanager

@@ -5,57 +5,75 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from ptir_tools.cli.options import file_argument, json_option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
+from ptir_tools.core import costs
 from ptir_tools.core.lazy import lazy
-from ptir_tools.tools.stats import UNKNOWN, count
+from ptir_tools.tools import stats
 
 if TYPE_CHECKING:
     from ptir_tools.cli import tables
 else:
     tables = lazy("ptir_tools.cli.tables")
 
-_COLUMNS = ("op", "ops", "operations", "bytes")
+_COLUMNS = ("op", "ops", "operations", "bytes", "intensity")
 
 
-@subcommand(file_argument, output_option, json_option)
-def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
+@subcommand(
+    file_argument,
+    output_option,
+    json_option,
+    click.option("--per-op", is_flag=True, help="A row for each op, in order, instead of one for each kind."),
+)
+def command(session: Session, file: str, output: str | None, as_json: bool, per_op: bool) -> None:
     """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.
 
-    Regions count once, however often they run. With symbolic extents, bind them; what stays open is `?`. As JSON: {OP: {"ops",
-    "operations", "bytes"}}, with null for what stays open.
+    Regions count once, however often they run. With symbolic extents, operations and bytes are formulas, such as `2*K*M*N`;
+    --bind gives numbers. The intensity is operations per byte. Bytes are those of ops that are not fused. As JSON: {OP: {"ops",
+    "operations", "bytes", "intensity"}}, where a formula is a string.
 
     \b
     Examples:
       ptir stats model.ptir
+      ptir stats --per-op model.ptir
       ptir stats --bind N=64 --json graph.json
     """
     program, _ = session.load(file)
-    found = count(program)
+    found = stats.each(program) if per_op else stats.count(program)
     if as_json:
-        write_text(output, [json.dumps(found, indent=2), "\n"])
+        records = [{"op": row.name, **_record(row)} for row in found] if per_op else {row.name: _record(row) for row in found}
+        write_text(output, [json.dumps(records, indent=2), "\n"])
     elif to_stdout(output):
         session.reporter.tabulate(sys.stdout, _plain(found), lambda: [_drawn(found)])
     else:
         write_text(output, _plain(found))
 
 
-def _rows(found: dict[str, dict[str, int | None]]) -> list[tuple[str, ...]]:
+def _record(row: stats.Row) -> dict[str, Any]:
+    operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.settled, (row.operations, row.bytes)))
+    return {"ops": row.ops, "operations": operations, "bytes": moved, "intensity": row.intensity}
+
+
+def _rows(found: list[stats.Row]) -> list[tuple[str, ...]]:
     """The cells under `_COLUMNS`, the totals last."""
-    columns = {k: [row[k] for row in found.values()] for k in _COLUMNS[1:]}
-    total = {k: UNKNOWN if UNKNOWN in column else sum(n for n in column if n) for k, column in columns.items()}
-    rows = [(name, *(row[k] for k in _COLUMNS[1:])) for name, row in (*found.items(), ("total", total))]
-    return [tuple("?" if cell is UNKNOWN else str(cell) for cell in row) for row in rows]
+    return [
+        (r.name, str(r.ops), str(r.operations), str(r.bytes), "" if r.intensity is None else f"{r.intensity:.3g}")
+        for r in (*found, stats.total(found))
+    ]
 
 
-def _plain(found: dict[str, dict[str, int | None]]) -> Iterator[str]:
-    for name, ops, operations, nbytes in (_COLUMNS, *_rows(found)):
-        yield f"{name:24} {ops:>8} {operations:>16} {nbytes:>16}\n"
+def _plain(found: list[stats.Row]) -> Iterator[str]:
+    rows = [_COLUMNS, *_rows(found)]
+    first, *widths = (max(len(row[i]) for row in rows) for i in range(len(_COLUMNS)))
+    for name, *cells in rows:
+        yield "  ".join([f"{name:{first}}", *(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))]).rstrip() + "\n"
 
 
-def _drawn(found: dict[str, dict[str, int | None]]) -> tables.Table:
+def _drawn(found: list[stats.Row]) -> tables.Table:
     *rows, total = _rows(found)
     return tables.Table(_COLUMNS, rows, footer=total)

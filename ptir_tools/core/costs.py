@@ -11,7 +11,7 @@ from math import prod
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.opdef import ELEMENTWISE, operand_type
-from ptir_tools.core.types import Dim, ShapedType, Type, leaves
+from ptir_tools.core.types import Dim, ShapedType, Sym, Type, leaves
 
 
 class Polynomial:
@@ -50,9 +50,17 @@ def _polynomial(terms: Iterable[tuple[tuple[str, ...], int]]) -> Polynomial:
     return Polynomial(tuple(sorted((names, n) for names, n in total.items() if n)))
 
 
+def settled(x: Cost) -> Cost:
+    """A cost without symbols as a number."""
+    return x if isinstance(x, int) or any(names for names, _ in x.terms) else sum(n for _, n in x.terms)
+
+
 def extent(d: Dim) -> Cost:
     """One extent: its number, or its symbol."""
-    return d if isinstance(d, int) else Polynomial((((str(d),), 1),))
+    if isinstance(d, int):
+        return d
+    name = d.name if isinstance(d, Sym) else str(d)
+    return Polynomial((((name if name.isidentifier() else f"({name})",), 1),))
 
 
 def elements(*types: Type) -> Cost:
@@ -92,6 +100,10 @@ def operations(op: Op) -> Cost:
 
 def traffic(op: Op) -> Cost:
     """The bytes that the op reads and writes when nothing is fused."""
-    types = [*map(operand_type, op.operands), *(v.type for v in op.results)]
+    return size(*map(operand_type, op.operands), *(v.type for v in op.results))
+
+
+def size(*types: Type) -> Cost:
+    """How many bytes values of these types have."""
     widths = (max((leaf.dtype.size for leaf in leaves(t) if isinstance(leaf, ShapedType)), default=0) for t in types)
     return sum((elements(t) * n for t, n in zip(types, widths, strict=True)), start=0)

@@ -192,7 +192,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The names of `known` that are fewest edits away from `name`, and few for its length; of those, the ones with the same
     letters, or else that share the longest beginning with it. The same letters in another case come first."""
-    lower, best, least = name.lower(), [], max(1, (len(name) + 1) // 3) if len(name) > 1 else 0
+    lower, best = name.lower(), list[str]()
+    least = max(1, (len(name) + 1) // 3) if len(name) > 1 else 0
     for each in dict.fromkeys(known):
         if each == name or abs(len(each) - len(name)) > least:
             continue
@@ -210,7 +211,7 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 def edits(a: str, b: str, most: int) -> int:
     """How many letters to add, drop, change or swap with their neighbor between `a` and `b`; `most + 1` for more than `most`."""
-    before, row = [], list(range(len(b) + 1))
+    before, row = list[int](), list(range(len(b) + 1))
     for i, x in enumerate(a):
         older, before, row = before, row, [i + 1]
         for j, y in enumerate(b):

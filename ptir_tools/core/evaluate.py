@@ -20,9 +20,10 @@ Env = dict[Value, Data]
 
 @dataclass(slots=True)
 class Context:
-    """What bodies may know beside their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
-    `streams` numbers the random ops of a program; `state` belongs to the dialect's executor; `observe` sees every op;
-    `diagnostics` takes what is wrong and does not end the run; nothing begins later than `timeout` seconds after `start`."""
+    """What bodies may know next to their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
+    `streams` numbers the random ops of a program; `state` belongs to the dialect's executor. `observe` sees every op; `timer`
+    gets the ops that ran as one step with its start and end. `diagnostics` takes what is wrong and does not end the run. Nothing
+    begins later than `timeout` seconds after `start`."""
 
     seed: int = 0
     indices: tuple[int, ...] = ()
@@ -32,6 +33,7 @@ class Context:
     streams: dict[Op, int] = field(default_factory=dict)
     state: Any = None
     observe: Callable[[Op, tuple[Data, ...]], None] | None = None
+    timer: Callable[[Sequence[Op], float, float], None] | None = None
     op: Op | None = None  # the op being evaluated
     env: Env = field(default_factory=dict)  # the data of the values that it sees
     diagnostics: Diagnostics | None = None
@@ -97,6 +99,7 @@ def apply(op: Op, operands: Sequence[Data], named: dict[str, Any], context: Cont
     context.check_time()
     d = op.defn
     before, context.op = context.op, op
+    start = time.perf_counter() if context.timer is not None else 0.0
     try:
         answer = d.body(*d.split(op.attrs, operands), **named)
     except Violation:
@@ -106,6 +109,8 @@ def apply(op: Op, operands: Sequence[Data], named: dict[str, Any], context: Cont
         context.op = before
     results = answer if len(op.results) != 1 else (answer,)
     results = () if results is None else results
+    if context.timer is not None:
+        context.timer((op,), start, time.perf_counter())
     if context.observe is not None:
         context.observe(op, results)
     return results

@@ -71,7 +71,10 @@ def is_stablehlo(text: str, at: int) -> bool:
 
 
 def is_onnx(data: bytes) -> bool:
-    """Whether `data` is an ONNX model, a ModelProto: its known fields in a row, the IR version or the producer first."""
+    """Whether `data` is an ONNX model, a ModelProto: its known fields in a row, the IR version or the producer first.
+
+    A graph that is cut short is left to the reader, which says so.
+    """
     data, size = data[:FIRST_BYTES], len(data)
     at, seen = 0, list[int]()
     while at < len(data) and 7 not in seen:
@@ -81,10 +84,11 @@ def is_onnx(data: bytes) -> bool:
             return False
         seen.append(number)
         value, at = _varint(data, at)
-        if at < 0 or (wire == _LENGTH and value > size - at):
+        cut_short = wire == _LENGTH and value > size - at
+        if at < 0 or (cut_short and number != 7):
             return False
         at += value if wire == _LENGTH else 0
-    return bool(seen) and seen[0] in (1, 2, 3) and (7 in seen or 8 in seen) and at <= size
+    return bool(seen) and seen[0] in (1, 2, 3) and (7 in seen or (8 in seen and at <= size))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

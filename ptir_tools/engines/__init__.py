@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
 from ptir_tools.core.dialect import Executable
 from ptir_tools.core.evaluate import Context, streams
-from ptir_tools.core.ir import Op, Program, clone
+from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
@@ -64,7 +63,7 @@ def execute(
 ) -> dict[str, Array]:
     """One run of a prepared program on arrays that fit its parameters."""
     context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=streams(static))
-    context.observe = observer(options)
+    context.observe, context.timer = options.observe, options.timer
     context.diagnostics = diagnostics
     context.start()
     leaves = iter(given)
@@ -95,23 +94,6 @@ def entered(program: Program, entry: str) -> Program:
     """`program`, its entry changed in place."""
     program.entry = entry
     return program
-
-
-def observer(options: RunOptions) -> Callable[[Op, tuple[Any, ...]], None] | None:
-    """What the engine calls after every op: the caller's clock and observer; None for neither."""
-    if options.clock is None:
-        return options.observe
-    last = time.monotonic()
-
-    def observe(op: Op, results: tuple[Any, ...]) -> None:
-        nonlocal last
-        if options.clock is not None:
-            options.clock(op, time.monotonic() - last)
-        if options.observe is not None:
-            options.observe(op, results)
-        last = time.monotonic()
-
-    return observe
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ptir_tools.core.dialect import Executable
 from ptir_tools.core.ir import Function, Program, clone
 from ptir_tools.core.opdef import CALLS
 from ptir_tools.dialects.ptir.check import missing_payloads
-from ptir_tools.engines import native, reference
+from ptir_tools.engines import native, reference, xla
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import RunOptions
@@ -62,7 +62,7 @@ def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnos
 def without_dead(program: Program, options: RunOptions) -> Program:
     """A copy of `program` without its dead ops, whose errors are no errors on any engine; itself when there is none, or when an
     observer wants to see its ops."""
-    if options.observe is not None or options.clock is not None:
+    if options.observe is not None:
         return program
     alive = clone(program)
     context = run_pipeline(alive, "dce", PassContext(limits=options.limits, verify_each=False))
@@ -70,10 +70,9 @@ def without_dead(program: Program, options: RunOptions) -> Program:
 
 
 def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:
-    """`program` canonicalized on a copy, or itself when an observer wants to see its ops, or a clock to time them. A clock times
-    what passes make where someone watches the passes, too. What is wrong with the passes themselves is reported."""
-    watched = options.passes is not None and bool(options.passes.hooks)
-    if options.observe is not None or (options.clock is not None and not watched):
+    """`program` canonicalized on a copy, or itself when an observer wants to see its ops. What is wrong with the passes
+    themselves is reported."""
+    if options.observe is not None:
         return program
     ready = clone(program)
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
@@ -91,4 +90,5 @@ _ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {
     "auto": numpy_engine.Executable,
     "numpy": numpy_engine.Executable,
     "native": native.Executable,
+    "xla": xla.Executable,
 }

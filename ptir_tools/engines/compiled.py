@@ -62,6 +62,7 @@ class Compiled:
         self._bind(given)
         options = self.options
         context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=self.streams)
+        context.timer = options.timer
         context.start()
         with np.errstate(all="ignore"), rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
             found = ports.flatten(self.call(context))

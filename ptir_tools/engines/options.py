@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,8 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 
-ENGINES = ("reference", "numpy", "native")
+OWN = ("reference", "numpy", "native")  # those that need no other package
+ENGINES = (*OWN, "xla")
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
 
@@ -21,10 +22,10 @@ UNDEF = ("error", "nan", "zero", "random")
 class RunOptions:
     """How to execute. Every field has the default of the command line.
 
-    `engine` auto is the fastest that supports the program. `observe(op, results)` is told of every op that ran, `clock(op,
-    seconds)` how long it took; `function` None is the entry. `order` and `undef` are PTO's: how unawaited ops complete
-    (sequential, adversarial, random) and what storing an undefined element does (error, nan, zero, random); `target` is the
-    machine, where None the program's own.
+    `engine` auto is the fastest that supports the program. `observe(op, results)` is called for every op that ran. `timer(ops,
+    start, end)` is called for every step as it ran, fused ops as one, in the seconds of `time.perf_counter`. `function` None is
+    the entry. `order` and `undef` are PTO's: how unawaited ops complete (sequential, adversarial, random) and what storing an
+    undefined element does (error, nan, zero, random); `target` is the machine, where None the program's own.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
 
@@ -42,7 +43,7 @@ class RunOptions:
     undef: str = "error"
     target: str | None = None
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
-    clock: Callable[[Op, float], None] | None = None
+    timer: Callable[[Sequence[Op], float, float], None] | None = None
     timeout: float | None = None
     passes: PassContext | None = None
     trace: TraceSink | None = None

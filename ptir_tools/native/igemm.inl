@@ -13,11 +13,16 @@ static size_t igemm_scratch(void)
     return ((size_t)IMC + INC) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + 5 * LINE;
 }
 
+/* A word of IG numbers, `apart` bytes apart: bytes with the bits of `how` turned, or numbers of 16 bits, signed if `how` says so. */
+PTIR_INLINE uint32_t word_of(const uint8_t *at, ptrdiff_t apart, uint8_t how)
+{
 #if IG == 4
-PTIR_INLINE uint32_t shifted(uint8_t x, uint8_t flip) { return x ^ flip; }
+    return (at[0] | (uint32_t)at[apart] << 8 | (uint32_t)at[2 * apart] << 16 | (uint32_t)at[3 * apart] << 24) ^ how * 0x01010101u;
 #else
-PTIR_INLINE uint32_t shifted(uint8_t x, uint8_t is_signed) { return is_signed ? (uint16_t)(int8_t)x : x; }
+    uint32_t low = how ? (uint16_t)(int8_t)at[0] : at[0], high = how ? (uint16_t)(int8_t)at[apart] : at[apart];
+    return low | high << 16;
 #endif
+}
 
 /* `to[panel][k / IG][r]` = IG elements (panel * width + r, k …) in a word; 0 beyond `count` and `depth`. */
 PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
@@ -31,26 +36,18 @@ PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, p
             const uint8_t *at = base + (ptrdiff_t)k * depth_step;
             if (here < width)
                 memset(to, 0, width * sizeof *to);
-            if (whole == IG && step == 1)
-                for (size_t r = 0; r < here; r++) {
-                    uint32_t word = 0;
-                    for (int g = 0; g < IG; g++)
-                        word |= shifted(at[(ptrdiff_t)r + g * depth_step], how) << 32 / IG * g;
-                    to[r] = word;
-                }
+            if (whole == IG && step == 1 && here == width)
+                for (size_t r = 0; r < width; r++)
+                    to[r] = word_of(at + r, depth_step, how);
             else if (whole == IG && depth_step == 1)
-                for (size_t r = 0; r < here; r++) {
-                    uint32_t word = 0;
-                    for (int g = 0; g < IG; g++)
-                        word |= shifted(at[(ptrdiff_t)r * step + g], how) << 32 / IG * g;
-                    to[r] = word;
-                }
+                for (size_t r = 0; r < here; r++)
+                    to[r] = word_of(at + (ptrdiff_t)r * step, 1, how);
             else
                 for (size_t r = 0; r < here; r++) {
-                    uint32_t word = 0;
-                    for (size_t g = 0; g < whole; g++)
-                        word |= shifted(at[(ptrdiff_t)r * step + (ptrdiff_t)g * depth_step], how) << 32 / IG * g;
-                    to[r] = word;
+                    uint8_t last[IG];
+                    for (size_t g = 0; g < IG; g++) /* what is beyond is 0 in the word */
+                        last[g] = g < whole ? at[(ptrdiff_t)r * step + (ptrdiff_t)g * depth_step] : IG == 4 ? how : 0;
+                    to[r] = word_of(last, 1, how);
                 }
         }
     }

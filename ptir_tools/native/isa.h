@@ -5,6 +5,11 @@
 #include "chain.h"
 #include "kernels.h"
 
+/* Scales and zero points of what is quantized, and of what it becomes. */
+typedef struct {
+    const double *scale, *zero, *output_scale, *output_zero;
+} ptir_scaling;
+
 enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 
 typedef struct {
@@ -35,6 +40,14 @@ typedef struct {
     void (*gemv)(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
     /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
     void (*chain)(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
+    /* Layer norm of dense rows of n elements; those whose squares leave the range of f32 in float64. */
+    void (*layer_norm)(float *out, const float *x, const float *gamma, const float *beta, size_t rows, size_t n, double epsilon,
+                       ptir_watch *watch);
+    /* (x - zero) * scale of each x in float64; then as f32 (kind 'f'), or as integers, divided by the output's scale, rounded to the
+     * nearest, and with its zero added. Kinds are formats of buffers. Row r has the scaling r % channels, or with `along` each
+     * column its own. */
+    void (*rescaled)(void *out, char to, const void *x, char from, size_t rows, size_t n, size_t channels, int along, ptir_scaling s,
+                     ptir_watch *watch);
     /* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
     void (*turn)(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
     /* Copy `n` elements of a kind, `step` apart, to floats; floats to elements in order. */

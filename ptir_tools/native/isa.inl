@@ -29,6 +29,7 @@ PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(
 #include "gemm.inl"
 #include "gemv.inl"
 #include "moves.inl"
+#include "rows.inl"
 #include "windows.inl"
 #endif
 
@@ -46,6 +47,8 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .windows = windows,
     .gemv = gemv,
     .chain = chain,
+    .layer_norm = layer_norm,
+    .rescaled = rescaled,
     .turn = turn_stack,
     .load = load,
     .store = store,

@@ -203,6 +203,75 @@ static PyObject *py_windows(PyObject *self, PyObject *const *args, Py_ssize_t co
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
+PyDoc_STRVAR(layer_norm_doc, "layer_norm(out, x, gamma, beta, epsilon): of the rows of x, [rows, n]; all arrays are dense, of f32.");
+
+static PyObject *py_layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {2, 2, 1, 1};
+    Py_buffer view[4];
+    int held = 0, good = count == 5 || fail("layer_norm takes 5 arguments");
+    double epsilon = good ? PyFloat_AsDouble(args[4]) : 0.0;
+    (void)self;
+    good = good && !PyErr_Occurred();
+    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], "f", held == 0)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape;
+        for (int i = 0; i < 4; i++)
+            good = good && is_dense(&view[i]) && view[i].shape[view[i].ndim - 1] == out[1] && (i > 1 || view[i].shape[0] == out[0]);
+        good = good || fail("the arrays are not dense rows of one length");
+    }
+    if (good) {
+        PyThreadState *saved = PyEval_SaveThread();
+        ptir_watch watch = {is_interrupted, &saved, 0, 0};
+        ptir_isa_in_use()->layer_norm(view[0].buf, view[1].buf, view[2].buf, view[3].buf, view[0].shape[0], view[0].shape[1], epsilon,
+                                      &watch);
+        PyEval_RestoreThread(saved);
+        good = !watch.stopped;
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(rescaled_doc,
+             "rescaled(out, x, scaling, along): (x - zero) * scale of [rows, n] integers or f32 as f32, or as integers: divided by the\n"
+             "output's scale, rounded, its zero point added, saturated. scaling, of f64, has the rows scale, zero, output's scale and\n"
+             "output's zero, and a column for each row in turn, or with along for each column.");
+
+static PyObject *py_rescaled(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const char *const formats[] = {"bBhHiIf", "bBhHiIf", "d"};
+    Py_buffer view[3];
+    int held = 0, good = count == 4 || fail("rescaled takes 4 arguments");
+    long along = good ? PyLong_AsLong(args[3]) : 0;
+    (void)self;
+    good = good && !PyErr_Occurred();
+    while (good && held < 3 && (good = take(args[held], &view[held], 2, formats[held], held == 0)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape, *x = view[1].shape, *s = view[2].shape;
+        for (int i = 0; i < 3; i++)
+            good = good && is_dense(&view[i]);
+        good = good && out[0] == x[0] && out[1] == x[1] && s[0] == 4 && s[1] > 0 && (along == 0 || (along == 1 && s[1] == x[1]));
+        good = good || fail("the arrays are not dense, or do not fit each other");
+    }
+    if (good) {
+        const double *s = view[2].buf;
+        const Py_ssize_t channels = view[2].shape[1];
+        ptir_scaling scaling = {s, s + channels, s + 2 * channels, s + 3 * channels};
+        PyThreadState *saved = PyEval_SaveThread();
+        ptir_watch watch = {is_interrupted, &saved, 0, 0};
+        ptir_isa_in_use()->rescaled(view[0].buf, view[0].format[0], view[1].buf, view[1].format[0], view[0].shape[0], view[0].shape[1],
+                                    (size_t)channels, (int)along, scaling, &watch);
+        PyEval_RestoreThread(saved);
+        good = !watch.stopped;
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
 PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
                         "strides, in 32 bits that wrap; out is dense.");
 
@@ -488,6 +557,8 @@ static PyMethodDef methods[] = {
     {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
+    {"layer_norm", (PyCFunction)(void (*)(void))py_layer_norm, METH_FASTCALL, layer_norm_doc},
+    {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"tiles", py_tiles, METH_VARARGS, tiles_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},

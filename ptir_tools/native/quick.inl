@@ -3,11 +3,15 @@
 #define VECTOR(p, k) (*(const floats *)((p) + W * (k)))
 
 /* A product that no sum takes in: it is rounded. */
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define ROUNDED(x) __builtin_assoc_barrier(x)
-#else
-#define ROUNDED(x) (x)
+PTIR_INLINE floats rounded(floats x)
+{
+#if PTIR_X86
+    __asm__("" : "+v"(x));
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__("" : "+w"(x));
 #endif
+    return x;
+}
 
 PTIR_INLINE float nothing(unsigned op) { return op == PTIR_reduce_sum ? 0.0f : op == PTIR_reduce_max ? -INFINITY : INFINITY; }
 
@@ -41,7 +45,7 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
 
 PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, VECTOR(x + i, 0))
 
-PTIR_INLINE floats square(floats x) { return ROUNDED(x * x); }
+PTIR_INLINE floats square(floats x) { return rounded(x * x); }
 PTIR_INLINE floats put(float *to, floats x) { return *(floats *)to = x; }
 
 PTIR_INLINE void quick_squares(float *sums, const float *x, size_t columns)
@@ -76,11 +80,11 @@ PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, siz
     }
 
 EVERY(quick_divided, x / r, float r)
-EVERY(quick_scaled, ROUNDED(x * r) * VECTOR(g + i, 0), float r, const float *g)
-EVERY(quick_scaled_shifted, ROUNDED(ROUNDED(x * r) * VECTOR(g + i, 0)) + VECTOR(c + i, 0), float r, const float *g, const float *c)
-EVERY(quick_erf_gelu, ROUNDED(x * half) * (quick_erf(ROUNDED(x * k)) + one), float k, float one, float half)
+EVERY(quick_scaled, rounded(x * r) * VECTOR(g + i, 0), float r, const float *g)
+EVERY(quick_scaled_shifted, rounded(rounded(x * r) * VECTOR(g + i, 0)) + VECTOR(c + i, 0), float r, const float *g, const float *c)
+EVERY(quick_erf_gelu, rounded(x * half) * (quick_erf(rounded(x * k)) + one), float k, float one, float half)
 EVERY(quick_tanh_gelu,
-      ROUNDED(x * half) * (quick_tanh(ROUNDED((ROUNDED(ROUNDED(square(x) * x) * c) + x) * k)) + one),
+      rounded(x * half) * (quick_tanh(rounded((rounded(rounded(square(x) * x) * c) + x) * k)) + one),
       float c, float k, float one, float half)
 
 /* Columns [0, columns) of a row, a multiple of LANES. */

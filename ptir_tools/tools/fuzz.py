@@ -220,7 +220,7 @@ def probes(ir: str, seed: int) -> Iterator[str]:
     yield from (f"write {f.name}" for f in DIALECTS[ir].formats)
     yield "fmt"
     yield "oracle"
-    yield from (f"run {way}" for way in (run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else engines.ENGINES[1:]))
+    yield from (f"run {way}" for way in (run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else run_options.OWN[1:]))
     known = [name for name in passes.names(ir) if not _is_special(name, ir)]
     yield "opt"
     for _ in range(2):

@@ -1,75 +1,174 @@
-"""How long each op of a run took: a table, and a Chrome trace."""
+"""Where the time of a run goes: per step as it was executed, as a table, as JSON, and as a Chrome trace."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core import costs
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
+from ptir_tools.core.opdef import operand_type
 
-COLUMNS = ("us", "share", "runs", "op", "values", "line")
+COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "step", "values", "line")
+T = TypeVar("T")
+_NAMES = 4  # ops of a fused step that are named
+_OTHER = "(between steps)"
+
+
+@dataclass(slots=True)
+class Step:
+    """What was executed as one: an op, or ops that were fused. `seconds` are those of its calls, without steps inside it."""
+
+    ops: tuple[Op, ...]
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def flops(self) -> int:
+        """The arithmetic of one call; 0 where it depends on values."""
+        return sum(_number(costs.operations(op)) for op in self.ops)
+
+    @property
+    def bytes(self) -> int:
+        """What one call reads from outside the step and leaves for others."""
+        inside = {v for op in self.ops for v in op.results}
+        read = {x: None for op in self.ops for x in op.operands if not isinstance(x, Value) or x not in inside}
+        used = {x for op in self.ops for x in op.operands}
+        written = [v.type for v in inside if v not in used or v in self.ops[-1].results]
+        return _number(costs.size(*map(_type, read), *written))
+
+
+def _type(x: Operand) -> Any:
+    return x.type if isinstance(x, (Value, Literal)) else operand_type(x)
+
+
+def _number(cost: costs.Cost) -> int:
+    return cost if isinstance(cost, int) else 0
 
 
 class Profile:
-    """Gets how long every op took (`clock`, as in `RunOptions.clock`) and how long whole runs took (`run`)."""
+    """Takes the time of steps (`step`, as in `RunOptions.timer`) and of whole runs. What runs before is the warm-up."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.spans: list[tuple[Op, float, float]] = []  # op, end, seconds
+        self.spans: list[tuple[tuple[Op, ...], float, float, float]] = []  # ops, start, end, seconds of steps inside
+        self.inside: list[tuple[float, float]] = []  # start and end of what a step still running may hold
         self.runs: list[float] = []
+        self.warm_up = 0.0
+        self.counting = False
+
+    def warmed(self, run: Callable[[], T]) -> T:
+        """What `run` gives; its time is that of the warm-up."""
+        start = time.perf_counter()
+        made = run()
+        self.warm_up += time.perf_counter() - start
+        return made
 
     @contextmanager
     def run(self) -> Iterator[None]:
         """Around one execution of the program."""
+        self.counting = True
         start = time.perf_counter()
         yield
         self.runs.append(time.perf_counter() - start)
+        self.counting = False
 
-    def clock(self, op: Op, seconds: float) -> None:
-        """Keep how long an op took."""
-        self.spans.append((op, time.perf_counter(), seconds))
+    def step(self, ops: Sequence[Op], start: float, end: float) -> None:
+        """Keep a step from `start` to `end`. Steps inside it have come before."""
+        if not self.counting:
+            return
+        within = 0.0
+        while self.inside and self.inside[-1][0] >= start:
+            first, last = self.inside.pop()
+            within += last - first
+        self.inside.append((start, end))
+        self.spans.append((tuple(ops), start, end, within))
+
+    def steps(self) -> list[Step]:
+        """The steps, the slowest first."""
+        found: dict[tuple[Op, ...], Step] = {}
+        for ops, start, end, within in self.spans:
+            found.setdefault(ops, Step(ops)).seconds.append(end - start - within)
+        return sorted(found.values(), key=lambda s: -sum(s.seconds))
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells under `COLUMNS`, the slowest op first."""
-        totals: dict[Op, list[float]] = {}
-        for op, _, seconds in self.spans:
-            totals.setdefault(op, []).append(seconds)
-        whole = sum(map(sum, totals.values())) or 1.0
-        ordered = sorted(((sum(parts), len(parts), op) for op, parts in totals.items()), key=lambda row: -row[0])
-        return [(f"{spent * 1e6:.1f}", f"{spent / whole:.1%}", str(n), *self._shown(op)) for spent, n, op in ordered]
+        """The cells under `COLUMNS`: microseconds per run. The last is what steps do not account for."""
+        runs, whole = len(self.runs) or 1, sum(self.runs) or 1.0
+        rows = []
+        steps = self.steps()
+        for s in steps:
+            spent = sum(s.seconds)
+            calls = f"{len(s.seconds) / runs:g}"
+            rates = (_rate(s.flops, s.seconds), _rate(s.bytes, s.seconds))
+            rows.append((f"{spent / runs * 1e6:.1f}", f"{spent / whole:.1%}", calls, *rates, *self._shown(s.ops)))
+        other = max(whole - sum(sum(s.seconds) for s in steps), 0.0)
+        return [*rows, (f"{other / runs * 1e6:.1f}", f"{other / whole:.1%}", "", "", "", _OTHER, "", "")]
 
     def per_run(self) -> tuple[str, ...]:
-        """The last row: the median of the runs and their spread."""
+        """The last row: the median of the runs, their spread, and the warm-up."""
         runs = sorted(self.runs)
         spread = f" (least {runs[0] * 1e6:.1f}, most {runs[-1] * 1e6:.1f})" if len(runs) > 1 else ""
-        return f"{runs[len(runs) // 2] * 1e6:.1f}", "", "", f"per run{spread}", "", ""
+        warm = f", warm-up {self.warm_up * 1e3:.1f} ms" if self.warm_up else ""
+        return f"{percentile(runs, 50) * 1e6:.1f}", "", "", "", "", f"per run{spread}{warm}", "", ""
 
-    def _shown(self, op: Op) -> tuple[str, str, str]:
-        names = ", ".join(f"%{v.name}" for v in op.results)
+    def _shown(self, ops: Sequence[Op]) -> tuple[str, str, str]:
+        names = [op.defn.short for op in ops]
+        what = "+".join(names if len(names) <= _NAMES else [*names[: _NAMES - 1], f"{len(names) - _NAMES + 1} more"])
+        lines = sorted({line for op in ops if (line := self._line(op))})
+        where = "" if not lines else f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]}-{lines[-1]}"
+        return what, ", ".join(f"%{v.name}" for v in ops[-1].results), where
+
+    def _line(self, op: Op) -> int:
         source = self.program.source
         span = source.span(op.loc) if source else None
-        return op.defn.short, names, f"line {source.position(span.start)[0]}" if source and span else ""
+        return source.position(span.start)[0] if source and span else 0
+
+    def record(self) -> dict[str, Any]:
+        """The profile as plain data. Times are seconds; `steps` and `other_s` are sums over all runs, which they add up to."""
+        steps = []
+        for s in self.steps():
+            what, values, where = self._shown(s.ops)
+            about = {"step": what, "ops": [op.defn.short for op in s.ops], "values": values, "line": where}
+            cost = {"flops_per_call": s.flops, "bytes_per_call": s.bytes}
+            steps.append({**about, "calls": len(s.seconds), "seconds": sum(s.seconds), **cost})
+        whole = sum(self.runs)
+        return {
+            "runs": len(self.runs),
+            "warm_up_s": self.warm_up,
+            "wall_s": whole,
+            "median_run_s": percentile(sorted(self.runs), 50),
+            "steps": steps,
+            "other_s": max(whole - sum(s["seconds"] for s in steps), 0.0),
+        }
 
     def chrome_trace(self) -> str:
         """The runs as JSON for about://tracing and Perfetto."""
         return json.dumps({"traceEvents": list(self._events())})
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        if not self.spans:
-            return
-        zero = self.spans[0][1] - self.spans[0][2]
-        for op, end, seconds in self.spans:
-            start = (end - seconds - zero) * 1e6
-            name = ", ".join(f"%{v.name}" for v in op.results)
+        zero = min((start for _, start, _, _ in self.spans), default=0.0)
+        for ops, start, end, _ in self.spans:
+            what, values, where = self._shown(ops)
             yield {
-                "name": op.defn.short,
+                "name": what,
                 "ph": "X",
                 "pid": 0,
                 "tid": 0,
-                "ts": start,
-                "dur": seconds * 1e6,
-                "args": {"value": name},
+                "ts": (start - zero) * 1e6,
+                "dur": (end - start) * 1e6,
+                "args": {"value": values, "line": where},
             }
+
+
+def _rate(amount: int, seconds: Sequence[float]) -> str:
+    spent = sum(seconds)
+    return f"{amount * len(seconds) / spent / 1e9:.2f}" if amount and spent > 0 else ""
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the sorted values are, by the nearest rank; NaN of none."""
+    return ordered[max(math.ceil(percent / 100 * len(ordered)) - 1, 0)] if ordered else math.nan

@@ -13,7 +13,12 @@ _BOUNDARY = re.compile(r"^[ \t]*(//|#)[ \t]*-----[ \t]*$", re.MULTILINE)
 
 
 def parts(source: Source) -> list[Source]:
-    """The text between the boundaries of `source`, as sources; lines and columns are those of the file."""
+    """The text between the boundaries of `source`, as sources; lines and columns are those of the file.
+
+    A binary program is one part.
+    """
+    if source.data is not None:
+        return [source]
     found = [m.span() for m in _BOUNDARY.finditer(source.text)]
     starts = (0, *(end for _, end in found))
     ends = (*(start for start, _ in found), len(source.text))
@@ -28,7 +33,7 @@ def is_blank(source: Source) -> bool:
 def programs(source: Source) -> list[Source]:
     """The parts of `source` that are more than comments, or say in these what should be found; the first, if none is."""
     found = parts(source)
-    return [p for p in found if not is_blank(p) or "expected-" in p.text] or found[:1]
+    return [p for p in found if p.data is not None or not is_blank(p) or "expected-" in p.text] or found[:1]
 
 
 def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:

@@ -1,25 +1,62 @@
-"""How much a program computes and moves, per kind of op."""
+"""How much a program computes and moves: per kind of op, or per op."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ptir_tools.core import costs
-from ptir_tools.core.ir import Program
+from ptir_tools.core.costs import Cost
+from ptir_tools.core.ir import Op, Program
 
-UNKNOWN = None  # where an extent is a symbol
+
+@dataclass(slots=True)
+class Row:
+    """What one op, or all of a kind, take: a multiply-add is two operations. A cost is a number, or a polynomial of symbols."""
+
+    name: str
+    ops: int = 0
+    operations: Cost = 0
+    bytes: Cost = 0
+
+    def add(self, other: Row) -> None:
+        """Count `other`, too."""
+        self.ops += other.ops
+        self.operations += other.operations
+        self.bytes += other.bytes
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte; None where one of them is not a number, or nothing is moved."""
+        operations, moved = costs.settled(self.operations), costs.settled(self.bytes)
+        return operations / moved if isinstance(operations, int) and isinstance(moved, int) and moved else None
 
 
-def count(program: Program) -> dict[str, dict[str, int | None]]:
-    """Per kind of op, most frequent first: `ops`, `operations` (a multiply-add is two), `bytes`."""
-    found: dict[str, dict[str, Any]] = defaultdict(lambda: {"ops": 0, "operations": 0, "bytes": 0})
+def each(program: Program) -> list[Row]:
+    """A row per op, in order. Its name is the op with the values that it makes."""
+    return [_row(op, f"{op.defn.short} {_results(op)}".rstrip()) for block in program.blocks() for op in block.body]
+
+
+def count(program: Program) -> list[Row]:
+    """A row per kind of op, the most frequent first. What a region does counts once, however often it runs."""
+    found: dict[str, Row] = {}
     for block in program.blocks():
         for op in block.body:
-            row = found[op.defn.short]
-            row["ops"] += 1
-            row["operations"] += costs.operations(op)
-            row["bytes"] += costs.traffic(op)
-    for row in found.values():
-        row.update((what, UNKNOWN) for what in ("operations", "bytes") if not isinstance(row[what], int))
-    return dict(sorted(found.items(), key=lambda item: (-item[1]["ops"], item[0])))
+            found.setdefault(op.defn.short, Row(op.defn.short)).add(_row(op, ""))
+    return sorted(found.values(), key=lambda row: (-row.ops, row.name))
+
+
+def total(rows: Iterable[Row]) -> Row:
+    """The sum of all rows."""
+    made = Row("total")
+    for row in rows:
+        made.add(row)
+    return made
+
+
+def _row(op: Op, name: str) -> Row:
+    return Row(name, 1, costs.operations(op), costs.traffic(op))
+
+
+def _results(op: Op) -> str:
+    return ", ".join(f"%{v.name}" for v in op.results)

@@ -15,7 +15,6 @@ from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.source import Source
 from tests.suites.report import Report
 
-
 _ULPS = {"bfloat16": 2**-6, "float16": 2**-9}  # two units in the last place, which onnx's own runner allows bfloat16
 
 
@@ -71,7 +70,7 @@ def _one(case: Any, report: Report, engines: tuple[str, ...]) -> None:
             if any(not isinstance(x, (np.ndarray, np.generic)) or x.dtype.kind in "OSUT" for x in (*inputs, *outputs)):
                 report.refused[case.name] = "strings, sequences and optionals"
                 return
-            values = [v for v in case.model.graph.input]
+            values = list(case.model.graph.input)
             given = {v.name: np.asarray(x) for v, x in zip(values, inputs, strict=False)}
             program, frozen = read(case.model, given)
             ptir.verify(program)

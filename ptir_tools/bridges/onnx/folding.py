@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.extents import Extent, as_dims, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
-from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64
 from ptir_tools.core.lazy import lazy
 
@@ -176,7 +175,8 @@ FOLDS: dict[str, Fold] = {
     "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
     "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs))),
     "Max": _same(lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
-    "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: np.maximum(x, x.dtype.type(0))), "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
+    "Sqrt": _same(np.sqrt), "Relu": _same(lambda x: np.maximum(x, x.dtype.type(0))),
+    "Identity": lambda node, x: x, "And": _flags(np.logical_and), "Or": _flags(np.logical_or),
     "Not": _flags(np.logical_not), "Xor": _flags(np.logical_xor), "Equal": _equal, "Less": _flags(np.less),
     "LessOrEqual": _flags(np.less_equal), "Greater": _flags(np.greater), "GreaterOrEqual": _flags(np.greater_equal),
     "Cast": _cast, "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,

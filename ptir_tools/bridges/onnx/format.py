@@ -60,7 +60,11 @@ def translated(model: Any, source: Source, diagnostics: Diagnostics, constants: 
     if model is None:
         return None
     with collector_paused():
-        return importer.Importer(model, source, diagnostics, constants).program()
+        try:
+            return importer.Importer(model, source, diagnostics, constants).program()
+        except importer.MALFORMED as error:
+            diagnostics.error("InvalidModel", f"the model is malformed: {error}")
+            return None
 
 
 FORMAT = Format("onnx", "ptir", read, None)

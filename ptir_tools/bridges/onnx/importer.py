@@ -34,6 +34,10 @@ _DOMAINS = {"ai.onnx": ""}  # two names of the default domain
 _BINDING = 1 << 12  # elements that folding takes
 
 
+# What a node whose operands and attributes are not those of its operator makes of a handler.
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class _Poisoned(Exception):
     """A node reads what was refused."""
 
@@ -268,16 +272,24 @@ class Importer:
                 violation.message += called
                 self.diagnostics.violation(violation, self.place.loc)
                 outputs = None
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                if self.constants.get("__debug__"):
-                    raise
-                message = f"{proto.op_type} cannot be read: {type(error).__name__}: {error}"
-                self.diagnostics.error("InvalidModel", message, self.place.loc)
+            except MALFORMED as error:
+                self.diagnostics.error("InvalidModel", self._malformed(proto, scope, error), self.place.loc)
                 outputs = None
             for k, name in enumerate(proto.output):
                 if name:
                     scope.values[name] = _POISON if outputs is None or k >= len(outputs) else self._named(outputs[k], name, scope)
             self.place.loc = before
+
+    def _malformed(self, proto: Any, scope: Scope, error: Exception) -> str:
+        """What the checker of ONNX says about a node that cannot be read, else what went wrong."""
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version, context.opset_imports = self.model.ir_version or 1, dict(scope.opsets)
+        try:
+            onnx.checker.check_node(proto, context)
+        except (onnx.checker.ValidationError, *MALFORMED) as found:
+            said = str(found).strip().splitlines()
+            return said[0] if said else f"{proto.op_type} is malformed"
+        return f"{proto.op_type} cannot be read: {type(error).__name__}: {error}"
 
     def _named(self, datum: Datum, name: str, scope: Scope) -> Datum:
         fresh = isinstance(datum, Tensor) and isinstance(datum.operand, Value) and datum.operand.op is not None
@@ -307,7 +319,7 @@ class Importer:
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
         if not domain and all(x is not None and not isinstance(x, Tensor) for x in operands):
-            small = sum(x.size for x in operands) <= _BINDING
+            small = sum(x.size for x in operands if x is not None) <= _BINDING
             if small and (folded := fold(node, operands)) is not None:
                 return folded
         if handler is not None:

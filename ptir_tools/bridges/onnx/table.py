@@ -190,6 +190,13 @@ class Node:
         return self.block.op(op, *operands, **attrs)
 
 
+def fixed(d: Dim) -> int:
+    """An extent that must be a number. Raises Violation for a symbol."""
+    if not isinstance(d, int):
+        raise refused(f"the operator asks for a number where the extent is the symbol {d}", "give the symbols with --bind")
+    return d
+
+
 def axis(a: int, rank: int) -> int:
     """An axis counted from the front. Raises Violation."""
     if not -rank <= a < max(rank, 1):

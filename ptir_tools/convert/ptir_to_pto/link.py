@@ -1,8 +1,8 @@
-"""Kernels as one program: a function each, called in order by the entry, which has memory for what is between them."""
+"""Kernels as one program: a function each (equal ones are one), called in order by the entry, which has memory for what is between them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition
@@ -27,11 +27,14 @@ def linked(main: Function, partition: Partition) -> Program:
     program, builder = single_function(load_dialect("pto"), spelled(main.name))
     program.main.loc = main.loc
     memory = {v: builder.param(memory_type(v), name) for v, name in (*inputs, *between, *outputs)}
-    for k, kernel in enumerate(partition.kernels):
-        name = f"{program.main.name}_{k}"
-        made = partition.tiler.largest(kernel, partition.shapes(kernel), name, *_signature(kernel))
-        program.functions.insert(k, made.main)
-        program.attrs = made.attrs
+    names: dict[Hashable, str] = {}  # equal kernels are one function
+    for kernel in partition.kernels:
+        key = partition.key(kernel)
+        if (name := names.get(key)) is None:
+            names[key] = name = f"{program.main.name}_{len(names)}"
+            made = partition.tiler.largest(kernel, partition.shapes(kernel), name, *_signature(kernel))
+            program.functions.insert(len(program.functions) - 1, made.main)
+            program.attrs = made.attrs
         builder.op("func.call", [memory[v] for v in (*kernel.inputs, *kernel.outputs)], callee=name, to=())
     return program
 

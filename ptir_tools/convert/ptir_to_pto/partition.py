@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
@@ -12,7 +12,7 @@ from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes, source
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
-from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Value
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
@@ -52,7 +52,7 @@ class Tiler:
             *_, least = layout.blocks()
             inputs, outputs = ([(v, v.name) for v in values] for values in (kernel.inputs, kernel.outputs))
             _, report = self.made(shapes, layout, least, "main", inputs, outputs, events=False)
-            if not report.errors:
+            if not _wrong(report):
                 return report
             first = report if i == 0 else first
         return first
@@ -62,9 +62,9 @@ class Tiler:
         for layout in layouts(shapes):
             for blocks in layout.blocks():
                 made, report = self.made(shapes, layout, blocks, name, inputs, outputs)
-                if not report.errors:
+                if not (wrong := _wrong(report)):
                     return made
-                if any(d.code != TOO_LARGE for d in report if d.severity is Severity.ERROR):
+                if any(d.code != TOO_LARGE for d in wrong):
                     break
         raise AssertionError(f"{name} fitted before")
 
@@ -89,6 +89,11 @@ class Tiler:
         return program, report
 
 
+def _wrong(report: Diagnostics) -> list[Diagnostic]:
+    """What keeps a kernel from the target: errors, and tiles that do not fit together, of which the check only warns."""
+    return [d for d in report if d.severity is Severity.ERROR or d.code == TOO_LARGE]
+
+
 class Partition:
     """The kernels of a function, in order. What cannot be said is reported."""
 
@@ -99,6 +104,7 @@ class Partition:
         self.kernels: list[Kernel] = []
         self.where: dict[Value, int] = {}  # the kernel that makes a value
         self.lost = set(lost)  # what has been refused: what reads it stays silent
+        self.tried: dict[Hashable, list[Diagnostic]] = {}  # what keeps ops from being one kernel, by `key`
         self.users: dict[Value, list[Op]] = {}
         for op in main.body:
             for x in op.values():
@@ -143,7 +149,10 @@ class Partition:
         found: list[Diagnostic] = []
         stored = {v for v, made in self.where.items() if made < k}
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
-            wrong = self._wrong(kernel)
+            key = self.key(kernel)
+            wrong = self.tried.get(key)
+            if wrong is None or (wrong and len(body) == 1):  # of one op the reasons are reported, with its own place
+                wrong = self.tried[key] = self._wrong(kernel)
             if not wrong:
                 self.kernels[k : k + 1] = [kernel]
                 self.where[body[-1].result] = k
@@ -189,8 +198,34 @@ class Partition:
         except Violation as violation:
             report = Diagnostics(self.tiler.source)
             report.violation(violation, violation.loc or kernel.body[-1].loc)
-        errors = (replace(d, code=NOT_TRANSLATABLE) for d in report if d.severity is Severity.ERROR)
+        errors = (replace(d, code=NOT_TRANSLATABLE, severity=Severity.ERROR) for d in _wrong(report))
         return list(dict.fromkeys(errors))
+
+    def key(self, kernel: Kernel) -> Hashable:
+        """Equal for kernels that compute the same of other values of the same types; None for one that has no key."""
+        made: dict[Value, int] = {}
+        inputs: dict[Operand, int] = {}
+        known = set(kernel.stored)
+
+        def read(x: Operand) -> Hashable:
+            base, path = source(x, known)
+            views = tuple((v.defn, v.defn.key(v.attrs), v.result.type) for v in path)
+            if isinstance(base, Literal):
+                return base.key, base.type
+            if isinstance(base, Value) and base.op is not None and base.op.defn.short == COUNT and base not in known:
+                return base.op.defn, base.op.attrs, base.type, views
+            own = made.get(base) if isinstance(base, Value) else None
+            return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), views)
+
+        inside = set(kernel.body)
+        steps = []
+        for op in kernel.body:
+            operands = tuple(read(x) for x in op.operands)
+            kept = self._escapes(op.result, inside)
+            steps.append((op.defn, op.defn.key(op.attrs), operands, op.result.type, kept))
+            made[op.result] = len(made)
+            known.add(op.result)
+        return kernel.shared, tuple(steps)
 
     def _signature(self, kernel: Kernel, shapes: Shapes) -> None:
         """What a kernel reads and leaves in memory."""

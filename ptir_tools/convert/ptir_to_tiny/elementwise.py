@@ -72,18 +72,18 @@ def _comparison(build: Callable[[TinyEmit, Value, Value], Value]) -> Rule:
     return rule
 
 
-def _above(emit: TinyEmit, x: Value, y: Value) -> Value:
+def above(emit: TinyEmit, x: Value, y: Value) -> Value:
     """x > y."""
     if tensor_type(x).dtype.is_float:
         return emit.cast(emit("RELU", emit("SUB", x, y)), I1)
     return emit.cast(emit("SUB", emit("MAX", x, y), y), I1)
 
 
-def _not(emit: TinyEmit, x: Value) -> Value:
+def negated(emit: TinyEmit, x: Value) -> Value:
     return emit.cast(emit("SUB", immediate(1, SI32), emit.cast(x, SI32)), I1)
 
 
-def _numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
+def numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
     """Whether neither is a NaN."""
     dtype = tensor_type(x).dtype
     bounded = emit("MIN", emit("MAX", emit("MAX", x, y), immediate(-1, dtype)), immediate(1, dtype))
@@ -92,24 +92,24 @@ def _numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
 
 def _at_least(emit: TinyEmit, x: Value, y: Value) -> Value:
     """x >= y."""
-    within = _not(emit, _above(emit, y, x))
-    return emit("WHERE", within, _numbers(emit, x, y), within) if tensor_type(x).dtype.is_float else within
+    within = negated(emit, above(emit, y, x))
+    return emit("WHERE", within, numbers(emit, x, y), within) if tensor_type(x).dtype.is_float else within
 
 
 def _differs(emit: TinyEmit, x: Value, y: Value) -> Value:
     """x != y, which a NaN does from all."""
     if tensor_type(x).dtype.is_float:
-        return _not(emit, _equals(emit, x, y))
+        return negated(emit, _equals(emit, x, y))
     return emit.cast(emit("SUB", x, y), I1)
 
 
 def _equals(emit: TinyEmit, x: Value, y: Value) -> Value:
     """x == y."""
     if not tensor_type(x).dtype.is_float:
-        return _not(emit, _differs(emit, x, y))
-    below, above = _not(emit, _above(emit, x, y)), _not(emit, _above(emit, y, x))
-    neither = emit("WHERE", below, above, below)
-    return emit("WHERE", neither, _numbers(emit, x, y), neither)
+        return negated(emit, _differs(emit, x, y))
+    first, second = negated(emit, above(emit, x, y)), negated(emit, above(emit, y, x))
+    neither = emit("WHERE", first, second, first)
+    return emit("WHERE", neither, numbers(emit, x, y), neither)
 
 
 def _in_f32(compute: Callable[[TinyEmit, Value], Value]) -> Rule:
@@ -122,41 +122,123 @@ def _in_f32(compute: Callable[[TinyEmit, Value], Value]) -> Rule:
     return rule
 
 
+def _number(value: float) -> Literal:
+    return immediate(value, F32)
+
+
+def _series(emit: TinyEmit, x: Value, coefficients: Sequence[float]) -> Operand:
+    """The polynomial of `x` with these coefficients, the constant first."""
+    total: Operand = _number(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = emit("ADD", emit("MUL", x, total), _number(c))
+    return total
+
+
+# ln 2 in two parts, of which the first times a whole number of up to 9 digits is exact in fp32.
+_LN2 = (0.693145751953125, 1.42860676533018e-06)
+
+
 def _exp(emit: TinyEmit, x: Value) -> Value:
-    """EXP2(x * log2 e)."""
-    emit.note("exp becomes EXP2(x * log2 e) in fp32: the rounding of the product grows with x")
-    return _power_of_e(emit, x, 1)
+    """EXP2(n) * EXP2((x - n * ln 2) * log2 e) with a whole number n: an argument below 1 is rounded by little."""
+    emit.note("exp becomes a product of two EXP2 in fp32, within 3 units of the last place")
+    return exponential(emit, x)
 
 
-def _power_of_e(emit: TinyEmit, x: Value, factor: float) -> Value:
-    return emit("EXP2", emit("MUL", x, immediate(factor * math.log2(math.e), F32)))
+def exponential(emit: TinyEmit, x: Value) -> Value:
+    """See `_exp`."""
+    log2e = _number(math.log2(math.e))
+    whole = emit("CAST", emit("CAST", emit("MUL", x, log2e), to=SI32), to=F32)
+    rest = emit("SUB", emit("SUB", x, emit("MUL", whole, _number(_LN2[0]))), emit("MUL", whole, _number(_LN2[1])))
+    return emit("MUL", emit("EXP2", emit("MUL", rest, log2e)), emit("EXP2", whole))
 
 
-# tanh(x) = x - x**3/3 + 2x**5/15 - …: the coefficients of x**3, x**5, … after x, which reach fp32 below |x| = 1/4.
-_TANH = (-1 / 3, 2 / 15, -17 / 315, 62 / 2835)
-_SMALL = 0.25
+def _log(emit: TinyEmit, x: Value) -> Value:
+    """x = m * 2**e with m in [2**-0.5, 2**0.5]: the powers of two are taken off one by one, and log m is the series of
+    2 atanh((m - 1) / (m + 1)). 0 gives -inf, infinity itself, and what is negative NaN."""
+    emit.note("log becomes a series, in fp32, within 4 units of the last place")
+    m, exponents = x, list[Value]()
+    for power in (64, 64, 32, 16, 8, 4, 2, 1):
+        for sign in (1, -1):
+            bound = _number(2.0 ** (sign * (power - 0.5)))
+            test = emit("CAST", emit("RELU", emit("SUB", *((m, bound) if sign > 0 else (bound, m)))), to=I1)
+            m = emit("WHERE", test, emit("MUL", m, _number(2.0 ** (-sign * power))), m)
+            exponents.append(emit("MUL", emit("CAST", test, to=F32), _number(sign * power)))
+    e = exponents[0]
+    for more in exponents[1:]:
+        e = emit("ADD", e, more)
+    s = emit("FDIV", emit("SUB", m, _number(1)), emit("ADD", m, _number(1)))
+    square = emit("MUL", s, s)
+    tail = emit("MUL", emit("MUL", s, square), _series(emit, square, [2 / 3, 2 / 5, 2 / 7, 2 / 9]))
+    small = emit("ADD", emit("ADD", tail, emit("MUL", e, _number(_LN2[1]))), emit("ADD", s, s))
+    found = emit("ADD", small, emit("MUL", e, _number(_LN2[0])))
+    finite = emit("CAST", emit("RELU", emit("SUB", _number(math.inf), x)), to=I1)
+    below = emit("WHERE", emit("CAST", x, to=I1), emit("SUB", emit("RSQRT", emit("MIN", x, _number(-1))), x), _number(-math.inf))
+    positive = emit("CAST", emit("RELU", x), to=I1)
+    return emit("WHERE", positive, emit("WHERE", finite, found, x), below)
+
+
+# tanh(x) = x - x**3/3 + 2x**5/15 - …: the coefficients after x, which reach fp32 below |x| = 0.55.
+_TANH = (
+    -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875, 6404582 / 10854718875,
+    -443861162 / 1856156927625,
+)  # fmt: skip
+_SMALL = 0.55
 
 
 def _tanh(emit: TinyEmit, x: Value) -> Value:
-    """`1 - 2 / (EXP2(2x * log2 e) + 1)`, and for small x, where that would cancel, the first terms of the series."""
-    emit.note("tanh becomes a formula in EXP2, in fp32, within 8 units of the last place")
-    plus_one = emit("ADD", _power_of_e(emit, x, 2), immediate(1, F32))
-    large = emit("SUB", immediate(1, F32), emit("FDIV", immediate(2, F32), plus_one))
+    """`1 - 2 / (exp(2x) + 1)`, and for small x, where that would cancel, the first terms of the series."""
+    emit.note("tanh becomes a formula in EXP2, in fp32, within 4 units of the last place")
+    twice = exponential(emit, emit("ADD", x, x))
+    large = emit("SUB", _number(1), emit("FDIV", _number(2), emit("ADD", twice, _number(1))))
     square = emit("MUL", x, x)
-    series: Operand = immediate(_TANH[-1], F32)
-    for c in reversed(_TANH[:-1]):
-        series = emit("ADD", emit("MUL", square, series), immediate(c, F32))
-    small = emit("ADD", x, emit("MUL", emit("MUL", x, square), series))
-    beyond = emit("SUB", emit("MAX", x, emit("NEG", x)), immediate(_SMALL, F32))
+    small = emit("ADD", x, emit("MUL", emit("MUL", x, square), _series(emit, square, _TANH)))
+    return _small_or(emit, x, _SMALL, small, large)
+
+
+def _small_or(emit: TinyEmit, x: Value, limit: float, small: Value, large: Value) -> Value:
+    """`large` where |x| > limit, else `small`."""
+    beyond = emit("SUB", emit("MAX", x, emit("NEG", x)), _number(limit))
     return emit("WHERE", emit("CAST", emit("RELU", beyond), to=I1), large, small)
+
+
+# erf(x) = 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …), for |x| below 1; above, 1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2),
+# with Chebyshev's fit P of Numerical Recipes, within 1.2e-7 of erfc, relatively.
+_ERF = tuple(2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(1, 11))
+_ERFC = (
+    -1.26551223,
+    1.00002368,
+    0.37409196,
+    0.09678418,
+    -0.18628806,
+    0.27886807,
+    -1.13520398,
+    1.48851587,
+    -0.82215223,
+    0.17087277,
+)
+
+
+def _erf(emit: TinyEmit, x: Value) -> Value:
+    """A series for small x, else a formula in EXP2."""
+    emit.note("erf becomes a formula in EXP2, in fp32, within 4 units of the last place of 1")
+    size, square = emit("MAX", x, emit("NEG", x)), emit("MUL", x, x)
+    t = emit("FDIV", _number(1), emit("ADD", emit("MUL", size, _number(0.5)), _number(1)))
+    power = emit("SUB", _series(emit, t, _ERFC), square)
+    upper = emit("SUB", _number(1), emit("MUL", t, exponential(emit, power)))
+    large = emit("WHERE", emit("CAST", emit("RELU", x), to=I1), upper, emit("NEG", upper))
+    small = emit(
+        "ADD", emit("MUL", x, _number(2 / math.sqrt(math.pi))), emit("MUL", emit("MUL", x, square), _series(emit, square, _ERF))
+    )
+    return _small_or(emit, x, 1.0, small, large)
 
 
 FUNCTIONS: dict[str, Rule] = {
     "constant": _constant, "neg": same("NEG"), "rsqrt": same("RSQRT"), "reciprocal": _reciprocal, "abs": _abs,
-    "exp": _in_f32(_exp), "tanh": _in_f32(_tanh), "add": same("ADD"), "sub": same("SUB"), "mul": same("MUL"),
+    "exp": _in_f32(_exp), "log": _in_f32(_log), "tanh": _in_f32(_tanh), "erf": _in_f32(_erf),
+    "add": same("ADD"), "sub": same("SUB"), "mul": same("MUL"),
     "div": _division, "maximum": same("MAX"), "minimum": same("MIN"), "clamp": _clamp, "select": same("WHERE"), "cast": _cast,
-    "stop_gradient": _stop_gradient, "compare_gt": _comparison(_above), "compare_ge": _comparison(_at_least),
-    "compare_lt": _comparison(lambda emit, x, y: _above(emit, y, x)),
+    "stop_gradient": _stop_gradient, "compare_gt": _comparison(above), "compare_ge": _comparison(_at_least),
+    "compare_lt": _comparison(lambda emit, x, y: above(emit, y, x)),
     "compare_le": _comparison(lambda emit, x, y: _at_least(emit, y, x)),
     "compare_eq": _comparison(_equals), "compare_ne": _comparison(_differs),
 }  # fmt: skip

@@ -24,14 +24,11 @@ from ptir_tools.rewrite.constants import element_of
 
 CONST_POOL = "const_pool"
 
-_DATA = "indices that depend on data cannot be an index map"
 _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
 
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
-    **dict.fromkeys(("take", "gather", "scatter_add", "scatter_reduce", "dynamic_slice", "dynamic_update_slice"), _DATA),
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
-    "log": "Tiny's core has no LOG2",
     "while": "only a trip count that is known unrolls: write it as a scan",
     "custom_call": "`ptir opt -p inline-hints` or a decomposition of the kernel would leave plain ops",
 }

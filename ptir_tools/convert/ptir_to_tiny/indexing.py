@@ -1,18 +1,27 @@
-"""PTIR to Tiny: `take` by constant indices that follow from their position, as FLIP, SHRINK or VIEW; no other is an index map."""
+"""PTIR to Tiny: indexing. By constant indices that follow from their position it is FLIP, SHRINK or VIEW.
+
+By any others it is a choice: elements where a counted axis differs from the index become 0, and the sum of the rest is the one
+that was meant, bit for bit except for the sign of a zero. An index that is out of bounds, an error in PTIR, chooses none.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
-from ptir_tools.core.arrays import Array, from_literal
+from ptir_tools.core.arrays import Array, from_literal, to_literal
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F32, I1, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import Shape
+from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.expressions import Poly
+from ptir_tools.dialects.tiny.immediates import immediate
+from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name
 
 if TYPE_CHECKING:
@@ -22,10 +31,21 @@ else:
 
 
 def _take(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
-    """Even steps along an axis are a SHRINK, the whole axis backwards a FLIP, all else a VIEW."""
-    if not isinstance(positions, Literal) or positions.data is None or not positions.type.is_static:
-        raise Violation(NOT_TRANSLATABLE, "Tiny has no `take`")
-    v = emit.node(x)
+    """Even steps along an axis are a SHRINK, the whole axis backwards a FLIP, other regular indices a VIEW, all else a choice."""
+    if isinstance(positions, Literal) and positions.data is not None and positions.type.is_static:
+        with suppress(Violation):
+            return _mapped(emit, emit.node(x), positions)
+    v, index = emit.node(x), emit.node(positions)
+    rank = tensor_type(index).rank
+    rows, rest = tensor_type(v).shape[0], tensor_type(v).shape[1:]
+    others = differs(emit, index, rows)
+    shape = (*tensor_type(others).shape, *rest)
+    wide = emit("EXPAND", v, result_shape=shape, broadcast_dimensions=tuple(range(rank, len(shape))))
+    return emit.settled(chosen(emit, wide, others, range(rank + 1), rank))
+
+
+def _mapped(emit: TinyEmit, v: Value, positions: Literal) -> Value:
+    """`take` by an index map. Raises Violation where the constant indices follow none."""
     indices, shape = from_literal(positions).astype(np.int64), tensor_type(v).shape
     if indices.ndim < 2 and (steps := _steps(emit, v, indices.reshape(-1), shape)) is not None:
         return emit.settled(steps)
@@ -58,13 +78,13 @@ def _entry(indices: Array) -> Poly:
     for axis in range(indices.ndim):
         line = indices[tuple(slice(None) if a == axis else 0 for a in range(indices.ndim))] - first
         total = total + line.reshape([-1 if a == axis else 1 for a in range(indices.ndim)])
-        entry = entry + _along(line, ex.name(axis_name(axis)))
+        entry = entry + _terms(line, ex.name(axis_name(axis)))
     separate = np.array_equal(total, indices)
     require(separate, NOT_TRANSLATABLE, "the constant indices are no sum over their axes, as an index map is")
     return entry
 
 
-def _along(line: Array, axis: Poly) -> Poly:
+def _terms(line: Array, axis: Poly) -> Poly:
     """`line`, which begins with 0, over `axis`: its first step over and over, begun anew at even distances. Raises Violation."""
     step, places = int(line[1]) if len(line) > 1 else 0, np.arange(len(line))
     off = np.flatnonzero(line != step * places)
@@ -75,7 +95,195 @@ def _along(line: Array, axis: Poly) -> Poly:
     regular = np.array_equal(line, starts[places // period] + step * (places % period))
     require(regular, NOT_TRANSLATABLE, "the constant indices follow no affine map")
     outer = axis // ex.constant(period)
-    return _along(starts, outer) + ex.constant(step) * (axis - ex.constant(period) * outer)
+    return _terms(starts, outer) + ex.constant(step) * (axis - ex.constant(period) * outer)
 
 
-INDEXING: dict[str, Rule] = {"take": _take}
+# Choices
+
+
+def counted(emit: TinyEmit, n: Dim, dtype: DType = SI32) -> Value:
+    """0, 1, …, n - 1: a constant, or for a symbolic extent the sums of the rows of a triangle of ones."""
+    if isinstance(n, int):
+        require(n * dtype.size <= emit.options.limits.literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
+        return emit.pooled(to_literal(np.arange(n), tensor(dtype, (n,))))
+    one = emit.pooled(to_literal(np.ones(1, np.int64), tensor(dtype, (1,))))
+    below = ex.to_dim(ex.name(axis_name(0)) - ex.name(axis_name(1)) - ex.constant(1))
+    triangle = emit("VIEW", one, result_shape=(n, n), map=(0,), guard=(below,), fill=0)
+    return emit("REDUCE", triangle, op="SUM", axes=(1,), dtype=dtype)
+
+
+def spread_out(emit: TinyEmit, x: Value, shape: Shape, axes: Iterable[int]) -> Value:
+    """`x` with its axes at `axes` of `shape`."""
+    at = tuple(axes)
+    return x if tensor_type(x).shape == shape else emit("EXPAND", x, result_shape=shape, broadcast_dimensions=at)
+
+
+def differs(emit: TinyEmit, index: Value, n: Dim) -> Value:
+    """For each index and each number below `n`, along a new last axis, whether they differ. A difference that wraps is not 0."""
+    shape = (*tensor_type(index).shape, n)
+    last = len(shape) - 1
+    numbers = spread_out(emit, counted(emit, n, tensor_type(index).dtype), shape, (last,))
+    return emit.cast(emit("SUB", spread_out(emit, index, shape, range(last)), numbers), I1)
+
+
+def chosen(emit: TinyEmit, x: Value, others: Value, axes: Iterable[int], axis: int, nothing: Any = 0, kind: str = "SUM") -> Value:
+    """What is left of `x` along `axis` where `others`, whose axes are `axes` of `x`, is false: one element, or `nothing`."""
+    t = tensor_type(x)
+    work = SI32 if t.dtype is I1 else F32 if t.dtype.is_float else t.dtype
+    left = emit("WHERE", spread_out(emit, others, t.shape, axes), immediate(nothing, work), emit.cast(x, work))
+    return emit.cast(emit("REDUCE", left, op=kind, axes=(axis,), dtype=work), t.dtype)
+
+
+def _gather(emit: TinyEmit, op: Op, x: Data, positions: Data) -> Value:
+    """The elements of the axis along a new last one, of which the index chooses."""
+    v, index = emit.node(x), emit.node(positions)
+    rank = tensor_type(v).rank
+    axis = op.attr("axis") % rank
+    return emit.settled(_along(emit, v, axis, differs(emit, index, tensor_type(v).shape[axis]), range(rank + 1)))
+
+
+def _along(emit: TinyEmit, x: Value, axis: int, others: Value, axes: Iterable[int]) -> Value:
+    """`x` with its elements along `axis` chosen by `others`, whose last axis counts them and whose `axes` are those of the result
+    and the last."""
+    t = tensor_type(x)
+    kept = [i for i in range(t.rank) if i != axis]
+    at = tuple(axes)
+    extents = dict(zip(at, tensor_type(others).shape, strict=True))
+    shape = (*(extents.get(i, d) for i, d in enumerate(t.shape)), t.shape[axis])
+    moved = x if axis == t.rank - 1 else emit("PERMUTE", x, perm=(*kept, axis))
+    return chosen(emit, spread_out(emit, moved, shape, (*kept, t.rank)), others, at, t.rank)
+
+
+def _starts(emit: TinyEmit, start: Data, shape: Shape, sizes: Shape) -> Iterator[tuple[int, Value]]:
+    """Each axis along which the window is not all of it, and its start there, moved inside."""
+    v = emit.node(start)
+    for axis, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        if n != size:
+            first = emit("RESHAPE", emit("SHRINK", v, lo=(axis,), hi=(axis + 1,)), result_shape=())
+            require(isinstance(n, int) and isinstance(size, int), NOT_TRANSLATABLE, "an extent is symbolic")
+            assert isinstance(n, int) and isinstance(size, int)
+            dtype = tensor_type(v).dtype
+            yield axis, emit("MIN", emit("MAX", first, immediate(0, dtype)), immediate(n - size, dtype))
+
+
+def _places(emit: TinyEmit, first: Value, size: Dim) -> Value:
+    """`size` places from `first` on."""
+    numbers = counted(emit, size, tensor_type(first).dtype)
+    return emit("ADD", spread_out(emit, first, (size,), ()), numbers)
+
+
+def _dynamic_slice(emit: TinyEmit, op: Op, x: Data, start: Data) -> Value:
+    """Along each axis the choice of `size` places."""
+    v, sizes = emit.node(x), op.attr("sizes")
+    for axis, first in _starts(emit, start, tensor_type(v).shape, sizes):
+        t = tensor_type(v)
+        v = _along(emit, v, axis, differs(emit, _places(emit, first, sizes[axis]), t.shape[axis]), (axis, t.rank))
+    return emit.settled(v) if v is not x else emit.last("RESHAPE", v, result_shape=emit.shape)
+
+
+def _dynamic_update_slice(emit: TinyEmit, op: Op, x: Data, update: Data, start: Data) -> Value:
+    """Along each axis the update is moved to its places, and what is outside of them stays as it was."""
+    v, u, sizes = emit.node(x), emit.node(update), op.attr("sizes")
+    shape, outside = tensor_type(v).shape, []
+    for axis, first in _starts(emit, start, shape, sizes):
+        t = tensor_type(u)
+        others = emit("PERMUTE", differs(emit, _places(emit, first, sizes[axis]), shape[axis]), perm=(1, 0))  # [places, update]
+        u = _along(emit, u, axis, others, (axis, t.rank))
+        none = emit("REDUCE", emit.cast(others, SI32), op="MIN", axes=(1,), dtype=SI32)
+        outside.append(spread_out(emit, emit.cast(none, I1), shape, (axis,)))
+    for test in outside:
+        u = emit("WHERE", test, v, u)
+    return emit.settled(u) if outside else emit.last("RESHAPE", u, result_shape=emit.shape)
+
+
+def _combined(emit: TinyEmit, x: Value, kind: str, new: Value) -> Value:
+    """Elements of `x` combined with those of `new`."""
+    short = {"SUM": "ADD", "MAX": "MAX", "MIN": "MIN"}[kind]
+    t = tensor_type(x)
+    work = F32 if t.dtype.is_float else t.dtype
+    return emit.cast(emit(short, emit.cast(x, work), new), t.dtype)
+
+
+def _gone(emit: TinyEmit, updates: Value, others: Value, axes: Iterable[int], axis: int, kind: str) -> Value:
+    """The updates that meet each place, along `axis`, combined in fp32 or i32."""
+    t = tensor_type(updates)
+    work = F32 if t.dtype.is_float else t.dtype
+    return chosen(emit, emit.cast(updates, work), others, axes, axis, neutral(kind, work), kind)
+
+
+def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: Data) -> Value:
+    """At each place along the axis the updates whose index it is, combined; the last of them where it replaces."""
+    v, index, u = emit.node(x), emit.node(positions), emit.node(updates)
+    t, kind = tensor_type(v), op.attr("reduce")
+    require(t.dtype is not I1, NOT_TRANSLATABLE, "Tiny combines numbers only")
+    axis = op.attr("axis") % t.rank
+    kept = [i for i in range(t.rank) if i != axis]
+    order = (*kept, axis)
+    last = tensor_type(index).shape[axis]
+    shape = (*t.shape, last)  # at each place of x, every update along the axis
+
+    def turned(y: Value) -> Value:
+        y = y if axis == t.rank - 1 else emit("PERMUTE", y, perm=order)
+        return spread_out(emit, y, shape, (*kept, t.rank))
+
+    numbers = spread_out(emit, counted(emit, t.shape[axis], tensor_type(index).dtype), shape, (axis,))
+    others = emit.cast(emit("SUB", turned(index), numbers), I1)
+    whole = range(t.rank + 1)
+    if kind != "replace":
+        named = {"add": "SUM", "max": "MAX", "min": "MIN"}[kind]
+        return emit.settled(_combined(emit, v, named, _gone(emit, turned(u), others, whole, t.rank, named)))
+    order_of = spread_out(emit, counted(emit, last), shape, (t.rank,))
+    latest = chosen(emit, order_of, others, whole, t.rank, -1, "MAX")
+    written = chosen(emit, turned(u), differs(emit, latest, last), whole, t.rank)
+    some = emit.cast(emit("ADD", emit("MIN", latest, immediate(0, SI32)), immediate(1, SI32)), I1)
+    return emit.settled(emit("WHERE", some, written, v))
+
+
+def _scatter_add(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: Data) -> Value:
+    """Rows of updates added to the rows of one axis that scalar indices name."""
+    v, index, u = emit.node(x), emit.node(positions), emit.node(updates)
+    t, ut, rank = tensor_type(v), tensor_type(u), tensor_type(index).rank
+    if op.attr("index_vector_dim") not in (None, rank):  # one component, in an axis of extent 1
+        at = op.attr("index_vector_dim") % rank
+        require(tensor_type(index).shape[at] == 1, NOT_TRANSLATABLE, "only indices of one component are translated")
+        index = emit("RESHAPE", index, result_shape=tuple(d for i, d in enumerate(tensor_type(index).shape) if i != at))
+        rank -= 1
+    scattered = [a % t.rank for a in op.attr("scatter_dims_to_operand_dims")]
+    window = sorted(a % ut.rank for a in op.attr("update_window_dims"))
+    inserted = [a % t.rank for a in op.attr("inserted_window_dims")]
+    require(len(scattered) == 1 and inserted == scattered, NOT_TRANSLATABLE, "only rows of one axis are scattered")
+    axis, kept = scattered[0], [i for i in range(t.rank) if i not in scattered]
+    require([ut.shape[i] for i in window] == [t.shape[i] for i in kept], NOT_TRANSLATABLE, "only whole rows are scattered")
+    batch = [i for i in range(ut.rank) if i not in window]
+    count = ex.to_dim(ex.product(ut.shape[i] for i in batch))
+    rows = emit("PERMUTE", u, perm=(*batch, *window)) if [*batch, *window] != sorted([*batch, *window]) else u
+    rows = emit("RESHAPE", rows, result_shape=(count, *(t.shape[i] for i in kept)))
+    flat = emit("RESHAPE", index, result_shape=(count,))
+    return _rows_added(emit, v, rows, flat, axis)
+
+
+def _rows_added(emit: TinyEmit, x: Value, rows: Value, index: Value, axis: int) -> Value:
+    """Row i of `rows` added to what `x` has at `index[i]` along `axis`."""
+    t = tensor_type(x)
+    kept = [i for i in range(t.rank) if i != axis]
+    count = tensor_type(rows).shape[0]
+    wide = spread_out(emit, rows, (count, *t.shape), (0, *(i + 1 for i in kept)))
+    others = differs(emit, index, t.shape[axis])
+    return emit.settled(_combined(emit, x, "SUM", _gone(emit, wide, others, (0, axis + 1), 0, "SUM")))
+
+
+def _segment_reduce(emit: TinyEmit, op: Op, data: Data, ids: Data) -> Value:
+    """For each segment the rows that are its own, combined."""
+    v, index, kind = emit.node(data), emit.node(ids), op.attr("kind").upper()
+    t, accum = tensor_type(v), op.attr("accum_dtype")
+    require(accum in (None, t.dtype, F32 if t.dtype.is_float else t.dtype), NOT_TRANSLATABLE, f"no sums in {accum}")
+    shape = (t.shape[0], op.attr("num_segments"), *t.shape[1:])
+    wide = spread_out(emit, v, shape, (0, *range(2, len(shape))))
+    others = differs(emit, index, op.attr("num_segments"))
+    return emit.settled(_gone(emit, wide, others, (0, 1), 0, kind))
+
+
+INDEXING: dict[str, Rule] = {
+    "take": _take, "gather": _gather, "dynamic_slice": _dynamic_slice, "dynamic_update_slice": _dynamic_update_slice,
+    "scatter_reduce": _scatter_reduce, "scatter_add": _scatter_add, "segment_reduce": _segment_reduce,
+}  # fmt: skip

@@ -6,11 +6,12 @@ from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
+from ptir_tools.convert.ptir_to_tiny.indexing import counted, spread_out
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.tiny import expressions as ex
 
@@ -97,9 +98,12 @@ def _extent(x: Value, axis: int) -> Dim:
     return tensor_type(x).shape[axis]
 
 
-def _iota(emit: TinyEmit, op: Op) -> Literal:
-    """The elements written out."""
-    require(emit.type.is_static, NOT_TRANSLATABLE, f"{emit.type} has symbolic extents", help="give them with --bind")
+def _iota(emit: TinyEmit, op: Op) -> Data:
+    """The elements written out; along an axis of symbolic extent counted."""
+    if not emit.type.is_static:
+        axis = op.attr("axis") % emit.type.rank
+        numbers = emit.cast(counted(emit, emit.shape[axis]), emit.type.dtype)
+        return emit.settled(spread_out(emit, numbers, emit.shape, (axis,)))
     small = emit.type.nbytes <= emit.options.limits.literal_bytes
     require(small, NOT_TRANSLATABLE, "the constant would be too big")
     return emit.named_constant(to_literal(evaluate(op, (), Context())[0], emit.type), op)

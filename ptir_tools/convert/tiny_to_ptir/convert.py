@@ -11,6 +11,7 @@ from typing import Any
 
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.naming import in_ptir
+from ptir_tools.convert.tiny_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
 from ptir_tools.convert.to_ptir import PtirEmit
@@ -233,4 +234,4 @@ RULES: dict[str, Rule] = {
     "SHRINK": shrink, "FLIP": flip, "VIEW": general_view, "POOL": pool,
 }  # fmt: skip
 
-PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), **WINDOWS}
+PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), **FORMULAS, **WINDOWS}

@@ -11,9 +11,9 @@ from ptir_tools.core.dialect import Arena, Options, SpaceBuffer
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import ELEMENTWISE
 from ptir_tools.core.types import Type, tensor
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
-from ptir_tools.dialects.pto.ops.control import LOOPS, carried
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
@@ -137,16 +137,16 @@ def _overwritten(op: Op) -> list[Value]:
     """The operands over which the result of `op` may be written (an accumulator must be)."""
     short = op.defn.short
     tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-    if short == "tile.matmul.acc" or "expand" in short:
-        return tiles[:1]
+    if short in OVER or "expand" in short:
+        return tiles[OVER.get(short, 0) :][:1]
     if short == "tile.sel":
         return tiles[1:]
     return tiles if op.defn.traits & ELEMENTWISE and short not in _APART else []
 
 
 class _Line:
-    """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's two,
-    the last of them for what it gives."""
+    """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's
+    three, the last of them for what it gives."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -167,7 +167,8 @@ class _Line:
         self.at += 1
         opened = self.at
         for v in op.values():
-            self.use(v, opened + (not op.regions))
+            self.use(v, opened + 1)
+        self.at += bool(op.regions)  # what a block takes over begins where its operand ends, one after what the op before wrote
         for r in op.regions:
             self.block(r)
         self.at += bool(op.regions)

@@ -12,7 +12,7 @@ from ptir_tools.dialects.pto.types import type_text
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Calls agree with what they call, every tile has one location, the target allows every op, every asynchronous result is waited for."""
+    """Calls agree with what they call, every tile has one location, the target allows every op, and order is kept."""
     before = diagnostics.errors
     calls(program, diagnostics)
     for function in program.functions:

@@ -96,6 +96,12 @@ def _row(granule: int) -> Callable[[Op, Tiles, Target], None]:
     return rule
 
 
+def _factors(op: Op, tiles: Tiles, target: Target) -> None:
+    """A row of scales for a quantization; exponents of blocks come as matrices, in boxes."""
+    if _tile(op.results[0], tiles).loc == "Scale":
+        _row(128)(op, tiles, target)
+
+
 def _sequence(op: Op, tiles: Tiles, target: Target) -> None:
     _, columns = extents(_tile(op.results[0], tiles))
     require(columns != 1, "IllegalOnTarget", f"ci makes more than one element on {target.name}")
@@ -130,7 +136,7 @@ _RULES: dict[str, Callable[[Op, Tiles, Target], None]] = {
     "tile.store": _store,
     "tile.extract": _extract,
     "tile.mov.m2b": _row(64),
-    "tile.mov.m2s": _row(128),
+    "tile.mov.m2s": _factors,
     "tile.ci": _sequence,
     "tile.mrgsort": _merge,
     "tile.assign": _assign,

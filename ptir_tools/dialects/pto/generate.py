@@ -21,7 +21,7 @@ from ptir_tools.core.opdef import OPS, SEGMENTS, OpDef, create
 from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto import DIALECT, info
 from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.pipes import is_tile_op, producers
+from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import (
     INDEX_TYPE,
@@ -113,7 +113,8 @@ class _Kernel:
         same = [m for m in self.tiles if m.value.type is t]
         if same and self.choices.number(0, 3):
             return self.choices.one(same)
-        moves = {"Left": "mov.m2l", "Right": "mov.m2r", "Bias": "mov.m2b", "Scale": "mov.m2s"}
+        moves = {"Left": "mov.m2l", "Right": "mov.m2r", "Bias": "mov.m2b"}
+        moves |= dict.fromkeys(("Scale", "ScaleLeft", "ScaleRight"), "mov.m2s")
         if t.loc in moves:
             source = self.tile(tile(t.dtype, t.shape, "Mat"))
             return self.do(OPS[f"pto.tile.{moves[t.loc]}"], [[source.value]], {}, (t,), [source])[0]
@@ -177,7 +178,7 @@ class _Kernel:
         names = [g.name for g in defn.groups]
         asynchronous = self.asynchronous and self.choices.number(0, 3) > 0
         first = groups[0][0].type if groups and isinstance(groups[0][0], Value) else None
-        signal = event(self.choices.one(producers(defn.short, first))) if asynchronous else None
+        signal = event(_opcode(self.choices, defn.short, first)) if asynchronous else None
         tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
         given = attrs | dict(zip(tos, results, strict=False)) | {"event": signal}
         parts: list[list[Operand]] = [*groups, *([] for _ in range(len(names) - len(groups)))]
@@ -420,6 +421,14 @@ def harm(program: Program, choices: Choices) -> Op | None:
     return op
 
 
+def _opcode(choices: Choices, short: str, first: Type | None) -> str:
+    """A producer for the event of an op. A tile that states no location is in Vec, or in Acc of a product."""
+    known = producers(short, first)
+    if isinstance(first, TileType) and first.loc is None:
+        known = tuple(o for o in known if o not in (STORES["Mat"], STORES["Acc"]) or short != "tile.store")
+    return choices.one(known)
+
+
 # What an op takes
 
 
@@ -458,7 +467,10 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
     near = _Near(choices, choices.one(DTYPES), (choices.one(SIDES), choices.one(SIDES), choices.one(SIDES)))
     places, place = info.fixed(defn.short)
     operands: list[tuple[Type, ...]] = []
-    for k, g in enumerate(groups):
+    types = defn.generate(choices) if defn.generate is not None else None
+    if isinstance(types, tuple):  # the op says itself which types it takes
+        operands, results = [(t,) for t in types[:-1]], types[-1:]
+    for k, g in enumerate(groups if types.__class__ is not tuple else ()):
         count = {"one": 1, "maybe": choices.number(0, 1)}.get(g.kind, choices.one((2, 2, 2, 1, 4)))
         index = g.kind == "many" and choices.flag()
         loc = places[k] if k < len(places) else None
@@ -466,8 +478,11 @@ def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | 
     flat = [t for part in operands for t in part]
     tiles = [t for t in flat if isinstance(t, TileType)]
     tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
-    results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.joined(tiles))) for _ in tos)
-    drawn: Any = defn.generate(choices, *flat) if defn.generate is not None and choices.flag() else {}
+    if not isinstance(types, tuple):
+        results = tuple(choices.one((*tiles, near.tile(place), near.tile(place), near.joined(tiles))) for _ in tos)
+    drawn: Any = (
+        defn.generate(choices, *flat) if defn.generate is not None and not isinstance(types, tuple) and choices.flag() else {}
+    )
     attrs: dict[str, Any] = dict(drawn) | {a.name: choices.flag() for a in defn.attrs if a.kind == "bool"}
     whole = attrs | dict(zip(tos, results, strict=True)) | {"event": None}
     if SEGMENTS in defn.attr_index:

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.dialects.pto.carried import carried
+from ptir_tools.dialects.pto.pipes import STORES
 from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
-from ptir_tools.dialects.pto.types import TileType, tile
+from ptir_tools.dialects.pto.types import EventType, TileType, tile
 
-# Where the result of an op is; everything else computes in Vec.
-_RESULTS = {
-    "tile.mov.m2l": "Left",
-    "tile.mov.m2r": "Right",
-    "tile.mov.m2b": "Bias",
-    "tile.mov.m2s": "Scale",
-    "tile.extract": "Left",
-    "tile.matmul": "Acc",
-    "tile.matmul.acc": "Acc",
-    "tile.matmul.bias": "Acc",
+# The operands of the products, by what follows `matmul` or `gemv` in the name.
+_SCALED = ("Left", "ScaleLeft", "Right", "ScaleRight")
+_FACTORS = {
+    "": ("Left", "Right"),
+    ".acc": ("Acc", "Left", "Right"),
+    ".bias": ("Left", "Right", "Bias"),
+    ".mx": _SCALED,
+    ".mx.acc": ("Acc", *_SCALED),
+    ".mx.bias": (*_SCALED, "Bias"),
 }
+PRODUCTS = tuple(f"tile.{name}{kind}" for name in ("matmul", "gemv") for kind in _FACTORS)
+
+# Ops that write their result over a tile, and which of their tiles that is: it is changed, not copied.
+OVER = dict.fromkeys((name for name in PRODUCTS if name.endswith(".acc")), 0) | {
+    "tile.axpy": 0,
+    "tile.muladddst": 0,
+    "tile.fusedmuladd": 0,
+    "tile.fusedmuladdrelu": 0,
+    "tile.fillpad.inplace": 0,
+    "tile.insert": 1,
+}
+
+# Where the result of an op may be, the default first; everything else computes in Vec.
+_RESULTS: dict[str, tuple[str, ...]] = {
+    "tile.mov.m2l": ("Left",),
+    "tile.mov.m2r": ("Right",),
+    "tile.mov.m2b": ("Bias",),
+    "tile.mov.m2s": ("Scale", "ScaleLeft", "ScaleRight"),
+    "tile.extract": ("Left", "Right"),
+    "tile.mov.a2m": ("Mat",),
+    "tile.mov.v2m": ("Mat",),
+    "tile.mov.a2v": ("Vec", "Mat"),
+    "tile.mov.fp": ("Vec", "Mat"),
+}
+_RESULTS |= dict.fromkeys(PRODUCTS, ("Acc",))
 SAME_BYTES = ("tile.reshape",)  # ops whose result is the bytes of operand 0, which stays
 
 # Operands whose place an op fixes, the first ones: a value without a location that is used so is there.
@@ -33,36 +60,34 @@ _OPERANDS = {
     "tile.mov.fp": ("Acc", "Scale"),
     "tile.store.fp": ("Acc", "Scale"),
     "tile.extract": ("Mat",),
-    "tile.matmul": ("Left", "Right"),
-    "tile.matmul.acc": ("Acc", "Left", "Right"),
-    "tile.matmul.bias": ("Left", "Right", "Bias"),
+    "tile.mov.a2m": ("Acc",),
+    "tile.mov.v2m": ("Vec",),
+    "tile.print": ("Vec",),
 }
+_OPERANDS |= {f"tile.{name}{kind}": places for name in ("matmul", "gemv") for kind, places in _FACTORS.items()}
+
+
+def wanted(op: Op) -> Iterator[tuple[int, str]]:
+    """The operands of `op` that must be in one location, by number: a store says by its event's producer where its tile is."""
+    yield from enumerate(_OPERANDS.get(op.defn.short, ()))
+    signal = op.results[-1].type if op.defn.short == "tile.store" and op.results else None
+    if isinstance(signal, EventType):
+        yield from ((0, loc) for loc, opcode in STORES.items() if opcode == signal.producer)
+
+
+def fixed(short: str) -> tuple[tuple[str, ...], str | None]:
+    """Where an op wants its operands, the first ones, and where its result is by default; empty and None where that is open."""
+    return _OPERANDS.get(short, ()), _RESULTS.get(short, (None,))[0]
 
 
 def infer(function: Function, target: Target | None = None) -> dict[Value, TileType]:
     """The type of every tile value of `function` with location and layout filled in. What the program says stands.
 
-    A result is where its op puts it, a load where its uses need it (Mat for moves to the matrix buffers, else Vec).
+    A result is where its op puts it, a load where its uses need it (Mat for moves to the matrix buffers, else Vec). What a loop
+    carries or a branch gives is in one location under all its names.
     """
-    uses = _uses(function)
-    made: dict[Value, TileType] = {}
-    for p in function.params:
-        _fill(p, None, uses, made, target)
-    for op in function.ops():
-        for v in op.results:
-            _fill(v, op, uses, made, target)
-        for r in op.regions:
-            for p in r.params:
-                _fill(p, None, uses, made, target)
-    return made
-
-
-def _fill(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[Value, TileType], target: Target | None) -> None:
-    t = v.type
-    if not isinstance(t, TileType):
-        return
-    loc = t.loc or _location(v, op, uses, made)
-    made[v] = _filled(t, loc, target)
+    places = _Places(function)
+    return {v: _filled(t, places.location(v), target) for v in _values(function) if isinstance(t := v.type, TileType)}
 
 
 @cache
@@ -70,48 +95,93 @@ def _filled(t: TileType, loc: str, target: Target | None) -> TileType:
     return tile(t.dtype, t.shape, loc, t.layout or default_layout(t, loc, target), t.valid)
 
 
-def _location(v: Value, op: Op | None, uses: dict[Value, set[str]], made: dict[Value, TileType]) -> str:
-    wanted = uses.get(v, set())
-    if op is not None and op.defn.short == "tile.extract" and "Right" in wanted:
-        return "Right"
-    if op is not None and (found := _RESULTS.get(op.defn.short)) is not None:
-        return found
-    if op is not None and op.defn.short in SAME_BYTES and isinstance(x := op.operands[0], Value) and x in made:
-        return made[x].loc or "Vec"
-    if op is None or op.defn.short in ("tile.load", "scf.for", "scf.while", "scf.if", "func.call"):
-        return min(wanted) if len(wanted) == 1 else "Vec"
-    return "Vec"
+def _values(function: Function) -> Iterator[Value]:
+    """Parameters and results, in order of the text."""
+    yield from function.params
+    for op in function.ops():
+        yield from op.results
+        for r in op.regions:
+            yield from r.params
 
 
-def fixed(short: str) -> tuple[tuple[str, ...], str | None]:
-    """Where an op wants its operands, the first ones, and where its result is; empty and None where it leaves that open."""
-    return _OPERANDS.get(short, ()), _RESULTS.get(short)
+class _Places:
+    """Where tiles are: their names by groups of one place, and what is known of each."""
+
+    def __init__(self, function: Function) -> None:
+        self.groups: dict[Value, Value] = {}
+        self.asked: dict[Value, set[str]] = {}  # by the uses, per group
+        self.known: dict[Value, str] = {}  # by the types and the ops that make them, per group
+        ops = list(function.ops())
+        for op in ops:
+            for c in carried(op):
+                for x in (*c.homes, *(c.given(*place) for place in c.sources)):
+                    if isinstance(x, Value) and isinstance(x.type, TileType):
+                        self.groups[self.group(x)] = self.group(c.homes[0])
+        for op in ops:
+            for i, place in wanted(op):
+                if isinstance(x := op.operands[i], Value):
+                    self.asked.setdefault(self.group(x), set()).add(place)
+        for v in _values(function):
+            if isinstance(v.type, TileType) and (v.type.loc is not None or _made(v.op)):
+                self.known.setdefault(self.group(v), v.type.loc or self.made(v))
+
+    def group(self, v: Value) -> Value:
+        while (up := self.groups.get(v, v)) is not v:
+            v = up
+        return v
+
+    def made(self, v: Value) -> str:
+        """Where the op that makes `v` puts it."""
+        op = v.op
+        assert op is not None
+        if (allowed := _RESULTS.get(op.defn.short)) is not None:
+            asked = [loc for loc in allowed if loc in self.asked.get(self.group(v), ())]
+            return asked[0] if len(asked) == 1 else allowed[0]
+        k = 0 if op.defn.short in SAME_BYTES else OVER.get(op.defn.short)
+        if k is None:
+            return "Vec"
+        return self.location([x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)][k])
+
+    def location(self, v: Value) -> str:
+        """Where a tile is: as its type says, as its maker puts it, or as its uses want it, if they agree."""
+        assert isinstance(v.type, TileType)
+        if v.type.loc is not None:
+            return v.type.loc
+        group = self.group(v)
+        if group in self.known:
+            return self.known[group]
+        asked = self.asked.get(group, ())
+        return min(asked) if len(asked) == 1 else "Vec"
+
+
+def _made(op: Op | None) -> bool:
+    """Whether the op decides where its result is: not a load, nor what carries on what others made."""
+    return op is not None and op.defn.short not in ("tile.load", "func.call") and not op.regions
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:
     """Report tiles that one op puts, or needs, in one location and another op in another."""
-    if not any(op.defn.short in _OPERANDS for op in function.ops()):
+    if not any(True for op in function.ops() for _ in wanted(op)):
         return
     made = infer(function)
     for op in function.ops():
-        for i, (x, place) in enumerate(zip(op.operands, _OPERANDS.get(op.defn.short, ()), strict=False)):
+        for i, place in wanted(op):
+            x = op.operands[i]
             if isinstance(x, Value) and x in made and made[x].loc != place:
-                name = op.defn.short.removeprefix("tile.")
-                message = f"operand {i} of {name} must be loc={place}, and %{x.name} is in {made[x].loc}"
-                labels = [(x.op.loc, "made here")] if x.op is not None else []
-                diagnostics.error("InvalidLocation", message, op.loc, labels=labels, help="move it there, or load it twice")
+                _clash(op, i, x, f"must be loc={place}", made[x].loc, diagnostics)
                 break
+        for c in carried(op):
+            for x in (c.given(*place) for place in c.sources):
+                if isinstance(x, Value) and x in made and made[x].loc != made[c.homes[0]].loc:
+                    _clash(op, None, x, f"is carried in {made[c.homes[0]].loc}", made[x].loc, diagnostics)
 
 
-def _uses(function: Function) -> dict[Value, set[str]]:
-    """The locations in which uses need a value, where they fix one."""
-    found: dict[Value, set[str]] = {}
-    for op in function.ops():
-        short = op.defn.short
-        for x, place in zip(op.operands, _OPERANDS.get(short, ()), strict=False):
-            if isinstance(x, Value):
-                found.setdefault(x, set()).add(place)
-    return found
+def _clash(op: Op, i: int | None, x: Value, must: str, loc: str | None, diagnostics: Diagnostics) -> None:
+    name = op.defn.short.removeprefix("tile.")
+    what = f"%{x.name}" if i is None else f"operand {i}"
+    message = f"{what} of {name} {must}, and %{x.name} is in {loc}"
+    labels = [(x.op.loc, "made here")] if x.op is not None else []
+    diagnostics.error("InvalidLocation", message, op.loc, labels=labels, help="move it there, or load it twice")
 
 
 def default_layout(t: TileType, loc: str, target: Target | None) -> str:
@@ -140,8 +210,10 @@ def tile_bytes(t: TileType) -> int:
 
 
 def box_of(t: TileType, layout: str) -> tuple[int, int]:
-    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements (facts 3.3)."""
+    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements, of exponents 32 (facts 3.3)."""
     if t.loc == "Acc":
         return 16, 16
+    if t.loc in ("ScaleLeft", "ScaleRight"):
+        return (16, 2) if t.loc == "ScaleLeft" else (2, 16)
     per = ALIGNMENT // t.dtype.size
     return (16, per) if layout in ("Nz", "Zz") else (per, 16)

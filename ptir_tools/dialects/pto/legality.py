@@ -8,14 +8,24 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, operand, require
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.dialects.pto import constraints
-from ptir_tools.dialects.pto.info import box_of, extents, infer, tile_bytes
+from ptir_tools.dialects.pto.info import PRODUCTS, box_of, extents, fixed, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
 from ptir_tools.dialects.pto.types import TileType, type_text
 
 Tiles = dict[Value, TileType]
-_MATMUL = ("tile.matmul", "tile.matmul.acc", "tile.matmul.bias")
-_MOVES = ("tile.load", "tile.store", "tile.store.fp", "tile.extract", "tile.reshape", "tile.mov", "tile.assign")
+# Ops that do not work in Vec alone.
+_MOVES = (
+    "tile.load",
+    "tile.store",
+    "tile.store.fp",
+    "tile.extract",
+    "tile.insert",
+    "tile.reshape",
+    "tile.mov",
+    "tile.assign",
+    "tile.prefetch",
+)
 
 
 def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
@@ -44,7 +54,7 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
 
 def _element_types(op: Op, target: Target) -> None:
     name = op.defn.short.removeprefix("tile.")
-    if op.defn.short in _MATMUL:
+    if op.defn.short in PRODUCTS:
         return _products(op, target)
     allowed = target.dtypes.get(name)
     if allowed is None:
@@ -75,7 +85,12 @@ def _elsewhere(name: str, spelled: str, target: Target) -> str:
 
 def _products(op: Op, target: Target) -> None:
     tiles = _tiles_of(op)
-    a, b = tiles[1:3] if op.defn.short == "tile.matmul.acc" else tiles[:2]
+    places = fixed(op.defn.short)[0]
+    a, b = (tiles[places.index(place)] for place in ("Left", "Right"))
+    blocks = ".mx" in op.defn.short
+    if blocks and not target.capacity.get("ScaleLeft"):
+        name = op.defn.short.removeprefix("tile.")
+        raise Violation("IllegalOnTarget", f"{name}: {target.name} has no products of blocks that share an exponent")
     pair = (DTYPE_TEXT[a.dtype], DTYPE_TEXT[b.dtype])
     known = ", ".join(sorted(f"{x} x {y}" for x, y in target.products))
     require(pair in target.products, "IllegalOnTarget", f"{target.name} multiplies {known}; not {pair[0]} x {pair[1]}")
@@ -91,10 +106,8 @@ def _locations(op: Op, tiles: Tiles, target: Target) -> None:
     short = op.defn.short
     operands = [tiles[x] for x in op.operands if isinstance(x, Value) and x in tiles]
     results = [tiles[v] for v in op.results if v in tiles]
-    if short in _MATMUL:
-        wants = {"tile.matmul": (), "tile.matmul.acc": ("Acc",), "tile.matmul.bias": ()}[short]
-        places = (*wants, "Left", "Right", *(("Bias",) if short == "tile.matmul.bias" else ()))
-        for i, (t, place) in enumerate(zip(operands, places, strict=True)):
+    if short in PRODUCTS:
+        for i, (t, place) in enumerate(zip(operands, fixed(short)[0], strict=True)):
             require(t.loc == place, "InvalidLocation", f"operand {i} must be loc={place}, is {t.loc}", at=operand(i))
         return
     if short == "tile.load":
@@ -127,6 +140,7 @@ def check_tile(t: TileType, target: Target) -> None:
     """A tile by itself: static, of a layout its location has, aligned, not larger than its space."""
     loc, layout = t.loc or "Vec", t.layout or "ND"
     require(all(isinstance(d, int) for d in t.shape), "IllegalOnTarget", f"{type_text(t)} needs static extents on {target.name}")
+    require(bool(target.capacity[loc]), "InvalidLocation", f"{target.name} has no {loc}")
     known = target.layouts[loc]
     require(layout in known, "InvalidLayout", f"{loc} holds {' or '.join(known)} on {target.name}, not {layout}")
     _alignment(t, layout, target)

@@ -165,8 +165,10 @@ class Machine:
         """Let go of all memory, which holds on to itself in rings."""
         for space in self.spaces.values():
             space.tiles.clear()
-        for rest in (self.spaces, self.memories, *self.pending):
-            rest.clear()
+        for queue in self.pending:
+            queue.clear()
+        self.spaces.clear()
+        self.memories.clear()
         self.context.state = None
 
     # Memory

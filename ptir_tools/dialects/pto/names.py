@@ -42,9 +42,9 @@ _SPELLINGS: dict[DType, tuple[str, ...]] = {
 DTYPES: dict[str, DType] = {text: d for d, texts in _SPELLINGS.items() for text in texts}
 DTYPE_TEXT: dict[DType, str] = {d: texts[0] for d, texts in _SPELLINGS.items()}
 
-LOCS = ("Vec", "Mat", "Left", "Right", "Acc", "Bias", "Scale")
+LOCS = ("Vec", "Mat", "Left", "Right", "Acc", "Bias", "Scale", "ScaleLeft", "ScaleRight")
 LAYOUTS = ("ND", "DN", "Zz", "Zn", "Nz", "Nn")
-SPACES = ("gm", "ub", "vec", "mat", "left", "right", "acc", "bias", "scale")
+SPACES = ("gm", "ub", "vec", "mat", "left", "right", "acc", "bias", "scale", "scaleleft", "scaleright")
 SCOPES = ("intra", "inter")
 
 SPACE_LOCS = {"ub": "Vec"} | {name.lower(): name for name in LOCS}  # where memrefs outside gm are

@@ -36,6 +36,12 @@ def of_window(op: Op, shape_of: ShapeOf) -> Pairs:
     yield from _window(rules.group(op, "indices"), rules.group(op, "valid"), shape_of(sources[0]), _tile_shape(op))
 
 
+def of_insert(op: Op, shape_of: ShapeOf) -> Pairs:
+    """The first operand fits into the result from where it is put."""
+    yield from of_valid(op, shape_of)
+    yield from _window(rules.group(op, "indices"), (), _tile_shape(op), shape_of(op.operands[0]))
+
+
 def _tile_shape(op: Op) -> Shape:
     """The shape of the tile that an op makes, or of the first that it takes."""
     made = [v.type for v in op.results[:1] if isinstance(v.type, TileType)]
@@ -97,4 +103,4 @@ def _quotient(most: int, other: int | None) -> int:
 
 SUM, PRODUCT = arithmetic(_difference), arithmetic(_quotient)
 NO_MORE = arithmetic(lambda most, other: most)  # the result is one of the operands
-VALID, WINDOW, VIEW, LOOP = Asks(of_valid), Asks(of_window), Asks(of_view), Asks(around=of_loop)
+VALID, WINDOW, INSERT, VIEW, LOOP = Asks(of_valid), Asks(of_window), Asks(of_insert), Asks(of_view), Asks(around=of_loop)

@@ -21,16 +21,18 @@ _PIPES = {
     "tile.mov.a2v": "FIX",
     "tile.mov.fp": "FIX",
     "tile.extract": "MTE1",
-    "tile.matmul": "M",
-    "tile.matmul.acc": "M",
-    "tile.matmul.bias": "M",
+    "tile.mov.a2m": "FIX",
+    "tile.mov.v2m": "FIX",
+    "tile.insert": "FIX",
+    "tile.prefetch": "MTE2",
 }
 
 
-_STORES = {"Vec": "TSTORE_VEC", "Acc": "TSTORE_ACC", "Mat": "TSTORE_MAT"}
+# The opcode of a store, by the location of its tile.
+STORES = {"Vec": "TSTORE_VEC", "Acc": "TSTORE_ACC", "Mat": "TSTORE_MAT"}
 # Opcodes that do not follow from the name, the preferred one first.
 _OPCODES = {
-    "tile.store": (*_STORES.values(), "TSTORE"),
+    "tile.store": (*STORES.values(), "TSTORE"),
     "tile.mov.fp": ("TMOV_A2V", "TMOV_FP"),
     "tile.store.fp": ("TSTORE_ACC", "TSTORE_FP"),
     "tile.extract": ("TEXTRACT", "TEXTRACT_M2LR"),
@@ -50,7 +52,7 @@ def opcodes(op: Op) -> tuple[str, ...]:
 def producers(short: str, first: Type | None) -> tuple[str, ...]:
     """As `opcodes`, of the op called `short` with this first operand: that of a store tells the location of its tile."""
     if short == "tile.store" and isinstance(first, TileType) and first.loc is not None:
-        return (_STORES.get(first.loc, "TSTORE_VEC"), "TSTORE")
+        return (STORES.get(first.loc, "TSTORE_VEC"), "TSTORE")
     return opcodes_of(short)
 
 
@@ -64,7 +66,7 @@ def pipe_of_name(short: str, opcode: str = "") -> str:
     """The pipe of the tile op called `short`; a store's goes by its opcode."""
     if short == "tile.store":
         return "FIX" if opcode == "TSTORE_ACC" else "MTE3"
-    return _PIPES.get(short, "V" if short.startswith("tile.") else "S")
+    return _PIPES.get(short, "M" if short.startswith(("tile.matmul", "tile.gemv")) else "V" if short.startswith("tile.") else "S")
 
 
 def pipe_of(op: Op) -> str:

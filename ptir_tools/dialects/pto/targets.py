@@ -36,11 +36,16 @@ _FP8 = " f8e4m3fn f8e5m2"
 
 # Ops, their element types on a3, and what a5 has besides.
 _DTYPES: tuple[tuple[str, str, str], ...] = (
-    ("add sub mul addc subc adds subs muls divs maxs mins expands partadd partmul partmax partmin", _COMMON, _WIDE),
+    (
+        "add sub mul addc subc addsc subsc axpy muladddst adds subs muls divs maxs mins expands",
+        _COMMON,
+        _WIDE,
+    ),
+    ("partadd partmul partmax partmin partargmax partargmin", _COMMON, _WIDE),
     ("max min", _COMMON, ""),
     ("div", "f16 f32", "i16 i32"),
     ("rem rems", "i32 f32", _COMMON),
-    ("fmod fmods pow pows exp sqrt rsqrt abs log recip prelu lrelu", "f16 f32", ""),
+    ("fmod fmods pow pows exp sqrt rsqrt abs log recip prelu lrelu subrelu fusedmuladd fusedmuladdrelu", "f16 f32", ""),
     ("neg relu", _COMMON, ""),
     ("and or xor ands ors xors", "i8 i16", "i32 u8 u16 u32"),
     ("not", "i16", "i8 i32 u8 u16 u32"),
@@ -49,21 +54,26 @@ _DTYPES: tuple[tuple[str, str, str], ...] = (
     ("cmps", "f16 f32 i16 i32", _WIDE),
     ("sel sels", "i16 i32 u16 u32 f16 bf16 f32", "i8 u8"),
     ("cvt reshape", _MEMORY, _FP8),
-    ("fillpad trans rowexpand colexpand", _SMALL, ""),
-    ("rowsum rowmax rowmin rowprod", "f16 f32", ""),
+    ("fillpad fillpad.inplace fillpad.expand concat trans rowexpand colexpand", _SMALL, ""),
+    ("rowsum rowmax rowmin rowprod rowargmax rowargmin colargmax colargmin", "f16 f32", ""),
+    ("adddeqrelu", "i32", ""),
+    ("tri", _COMMON, "i8 u8 u16 u32 bf16"),
+    ("print", _SMALL, ""),
     ("colsum colmax colmin colprod", _COMMON, _WIDE),
     ("rowexpandadd rowexpandsub rowexpandmul rowexpanddiv rowexpandmax rowexpandmin rowexpandexpdif", "f16 f32", ""),
     ("colexpandadd colexpandsub colexpandmul colexpanddiv colexpandmax colexpandmin colexpandexpdif", "f16 f32", ""),
     ("ci gather scatter", "i16 i32 u16 u32 f16 f32", "bf16"),
     ("gatherb", _SMALL, ""),
     ("sort32 mrgsort", "f16 f32", ""),
-    ("load", _MEMORY, _FP8),
+    ("load prefetch", _MEMORY, _FP8),
     ("store", _MEMORY, _FP8),
     ("mov.v2v", _SMALL, _FP8),
     ("extract mov.m2l mov.m2r", "i8 f16 bf16 f32", _FP8),
     ("mov.m2b", "i32 f16 f32", "bf16"),
-    ("mov.m2s", "u64", "f32"),
-    ("mov.a2v mov.fp store.fp", "i32 f32", ""),
+    ("mov.m2s", "u64", "f32 u8"),
+    ("mov.a2v mov.a2m mov.fp store.fp", "i32 f32", ""),
+    ("mov.v2m", "", _SMALL),
+    ("insert", _MEMORY, _FP8),
 )
 
 
@@ -81,6 +91,8 @@ def _layouts(left: str) -> dict[str, tuple[str, ...]]:
         "Acc": ("Nz",),
         "Bias": ("ND",),
         "Scale": ("ND",),
+        "ScaleLeft": ("Zz",),
+        "ScaleRight": ("Nn",),
     }
 
 
@@ -99,6 +111,8 @@ A3 = Target(
         "Acc": 128 * _KIB,
         "Bias": 1 * _KIB,
         "Scale": 2 * _KIB,
+        "ScaleLeft": 0,
+        "ScaleRight": 0,
     },
     _layouts("Zz"),
     _dtypes(wide=False),
@@ -116,6 +130,8 @@ A5 = Target(
         "Acc": 256 * _KIB,
         "Bias": 4 * _KIB,
         "Scale": 4 * _KIB,
+        "ScaleLeft": 4 * _KIB,
+        "ScaleRight": 4 * _KIB,
     },
     _layouts("Nz"),
     _dtypes(wide=True),

@@ -12,12 +12,12 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, products, threads, vectors, windows
+from ptir_tools.engines.native import attention, blocks, moves, normalize, products, quantize, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
-from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, tensor_of
+from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if clusters.started(op) is None or not (narrow or op.defn.kernel.pays):
-        return numpy_engine.builder(op)(op, ins, outs, shop)
+        return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 
 
@@ -108,7 +108,8 @@ _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _do
 
 
 # By the form of the NumPy engine's step.
-_FORMS: dict[str, Builder] = {"window": windows.pooled}
+_FORMS: dict[str, Builder] = {"window": windows.pooled, "layer-norm": in_f32(normalize.layer_norm)}
+_FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), quantize.rescaled)
 
 
 def _builder(op: Op) -> Builder:
@@ -130,7 +131,7 @@ class Executable(numpy_engine.Executable):
     """A static PTIR program, planned for the kernels. Who observes ops sees them one by one."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
-        watched = options.observe is not None or options.clock is not None
+        watched = options.observe is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
         target = Target(_builder, partition, fuse, moves.copied, workers, packs=True)

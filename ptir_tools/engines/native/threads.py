@@ -6,18 +6,23 @@ The kernels let other threads run while they work. The caller takes parts, too, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.numpy.steps import Step
 
 if TYPE_CHECKING:
     from concurrent import futures
+
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
 else:
     futures = lazy("concurrent.futures")
+    np = lazy("numpy")
 
 WORTH = 1 << 21  # element operations below which a second thread costs more than it gives
 PRODUCT_WORTH = 1 << 25  # multiplications of a product, likewise: every thread packs the whole right operand
@@ -43,6 +48,26 @@ def together(parts: Sequence[Step], threads: int) -> list[Step]:
     if threads < 2 or len(parts) < 2:
         return list(parts)
     return [(_run, (_pool(), min(threads, len(parts)) - 1, parts))]
+
+
+def shared(steps: Sequence[Step], threads: int) -> list[Step]:
+    """`steps` with the long calls of universal functions, whose last argument is the result, cut for the threads."""
+    return [part for step in steps for part in together(_parts(*step, threads), threads)] if threads > 1 else list(steps)
+
+
+def _parts(function: Callable[..., object], arguments: tuple[Any, ...], count: int) -> list[Step]:
+    out = arguments[-1]
+    if not isinstance(function, np.ufunc) or not all(isinstance(x, np.ndarray) for x in arguments) or out.size < WORTH // 2:
+        return [(function, arguments)]
+    axis = next((a for a, n in enumerate(out.shape) if n >= count), None)
+    if axis is None:
+        return [(function, arguments)]
+
+    def piece(x: Array, chosen: slice) -> Array:
+        own = axis - (out.ndim - x.ndim)  # where operands are repeated, they have fewer axes, or extent 1
+        return x[(slice(None),) * own + (chosen,)] if own >= 0 and x.shape[own] > 1 else x
+
+    return [(function, tuple(piece(x, s) for x in arguments)) for s in cuts(out.shape[axis], 2 * count)]
 
 
 @cache

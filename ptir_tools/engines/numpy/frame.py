@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import length_hint
@@ -46,10 +47,19 @@ class Shared:
         self.short = False  # another did, too
 
 
+PAGE = 4096
+LARGE = 1 << 16  # bytes from which on the place in a page counts
+
+
 def aligned(size: int) -> Array:
-    """Bytes that begin on a cache line."""
-    raw = np.empty(size + ALIGN, np.uint8)
-    return raw[-raw.ctypes.data % ALIGN :][:size]
+    """Bytes that begin on a cache line. A large block begins in the middle of a page.
+
+    Loads wait for earlier stores to places a little before theirs in a page, and large arrays of a caller begin near its start.
+    """
+    middle = PAGE // 2 if size >= LARGE else 0
+    raw = np.empty(size + (PAGE if middle else ALIGN), np.uint8)
+    start = (middle - raw.ctypes.data) % (PAGE if middle else ALIGN)
+    return raw[start:][:size]
 
 
 class Frame:
@@ -67,6 +77,7 @@ class Frame:
         self.handed: dict[Buffer, Array] = {}
         self.steps: list[Step] = []
         self.spans: list[tuple[Op, int]] = []  # each op with where its steps end
+        self.groups: list[Sequence[Op]] = []  # the ops that run as one, for each of these
         self.used = 0
         self.parameters = self.bind_parameters(given)
         for ops in shared.target.partition(block):
@@ -74,6 +85,7 @@ class Frame:
             shared.turn += 1
             self.steps += self.build(ops)
             self.spans.append((ops[-1], len(self.steps)))
+            self.groups.append(ops)
         self.results = [a for x in block.results for a in flatten(self.data(x))]
 
     @property
@@ -200,6 +212,8 @@ class Frame:
         self.context.check_time()
         if self.context.observe is not None:
             return self.run_observed()
+        if self.context.timer is not None:
+            return self.run_timed()
         left = iter(self.steps)
         timed = self.context.timeout is not None
         try:
@@ -212,6 +226,24 @@ class Frame:
             self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
             raise
 
+    def run_timed(self) -> None:
+        """Run the steps, and tell the timer of what ran as one."""
+        timer, first = self.context.timer, 0
+        assert timer is not None
+        for ops, (op, end) in zip(self.groups, self.spans, strict=True):
+            if end == first:  # a view, a constant
+                continue
+            start = time.perf_counter()
+            try:
+                for function, arguments in self.steps[first:end]:
+                    function(*arguments)
+            except Violation:
+                self.context.failed = self.context.failed or op
+                raise
+            first = end
+            timer(ops, start, time.perf_counter())
+            self.context.check_time()
+
     def run_observed(self) -> None:
         """Run the steps op by op and tell the observer of copies of what each made."""
         observe = self.context.observe
@@ -219,6 +251,7 @@ class Frame:
         start = 0
         for op, end in self.spans:
             self.context.observe = None
+            began = time.perf_counter()
             try:
                 for function, arguments in self.steps[start:end]:
                     function(*arguments)
@@ -227,6 +260,8 @@ class Frame:
                 raise
             finally:
                 self.context.observe = observe
+            if self.context.timer is not None and end > start:
+                self.context.timer((op,), began, time.perf_counter())
             start = end
             self.context.check_time()
             observe(op, tuple(_copied(self.data(v)) for v in op.results))

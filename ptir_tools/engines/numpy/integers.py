@@ -51,7 +51,7 @@ def _blocks(op: Op, prefix: str, x: Array) -> tuple[tuple[int, ...], Any, Any]:
         axis %= x.ndim
         shape = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
     column = (-1,) if axis is None else (-1, 1)
-    return shape, np.asarray(scales, np.float64).reshape(column), np.asarray(zeros or (0,), np.float64).reshape(column)
+    return shape, np.asarray(scales or (1.0,), np.float64).reshape(column), np.asarray(zeros or (0,), np.float64).reshape(column)
 
 
 def _quantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -82,6 +82,30 @@ def _to_steps(x: Array, scales: Array, zeros: Array, target: DType, spare: Array
         np.copyto(out[at : at + len(spare)], wide, "unsafe")
 
 
+def _requantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    x, (out,), target = ins[0], outs, op.attr("output_dtype")
+    scaled = op.attr("scales") or op.attr("output_scales")
+    if x.size == 0 or not scaled or not _is_plain(tensor_of(op).dtype) or not _is_plain(target):
+        return declared(op, ins, outs, shop)
+    steps: list[Step] = []
+    shape, scales, zeros = _blocks(op, "", x)
+    _, output_scales, output_zeros = _blocks(op, "output_", x)
+    source, found = dense(x, shop, steps).reshape(shape), out.reshape(shape)
+    wide = shop.scratch((_height(shape), *shape[1:]), F64)
+    return [*steps, (_between_steps, (source, scales, zeros, output_scales, output_zeros, target, wide, found))]
+
+
+def _between_steps(
+    x: Array, scales: Array, zeros: Array, output_scales: Array, output_zeros: Array, target: DType, spare: Array, out: Array
+) -> None:
+    for at in range(0, len(x), len(spare)):
+        piece, found = x[at : at + len(spare)], out[at : at + len(spare)]
+        wide = spare[: len(piece)]
+        np.subtract(piece, zeros, wide)
+        np.multiply(wide, scales, wide)
+        _to_steps(wide, output_scales, output_zeros, target, wide, found)
+
+
 def _dequantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     x, (out,), source = ins[0], outs, tensor_of(op).dtype
     if x.size == 0 or not op.attr("scales") or not _is_plain(source) or out.dtype not in (np.float32, np.float64):
@@ -104,4 +128,4 @@ def _from_steps(x: Array, scales: Array, zeros: Array, spare: Array, out: Array)
         np.multiply(wide, scales, out[at : at + len(spare)], casting="unsafe")
 
 
-BUILDERS: dict[str, Builder] = {"quantize": _quantize, "dequantize": _dequantize}
+BUILDERS: dict[str, Builder] = {"quantize": _quantize, "requantize": _requantize, "dequantize": _dequantize}

@@ -12,8 +12,11 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT
+from ptir_tools.core.strides import dense_strides
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
+from ptir_tools.plan.liveness import view
+from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,10 +59,21 @@ def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[in
 
 
 def is_constant(x: Operand) -> bool:
-    """Whether an operand is a constant, or a view of one."""
+    """Whether an operand is a constant, or a view of one. What a view has to copy is not there before the run."""
+    chain: list[Op] = []
     while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
+        chain.append(x.op)
         x = x.op.operands[0]
-    return isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and bool(x.op.defn.traits & CONSTANT))
+    if not (isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and x.op.defn.traits & CONSTANT)):
+        return False
+    shape = tensor_type(x).static_shape
+    strides = dense_strides(shape)
+    for op in reversed(chain):
+        out = tensor_type(op.result).static_shape
+        if (found := view(op, shape, strides, out)) is None:
+            return False
+        shape, strides = out, found[1]
+    return True
 
 
 def kept_bytes(blocks: Iterable[Region], packs: bool = False) -> int:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.extents import Extent
 from ptir_tools.bridges.onnx.ops.elementwise import logical
-from ptir_tools.bridges.onnx.ops.shape import reversed_
-from ptir_tools.bridges.onnx.table import Datum, Node, axis, handles, refused
+from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.table import Datum, Node, axis, fixed, handles, refused
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.dtypes import I1, SI64
+from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -261,12 +261,10 @@ def _scan_of_batches(node: Node) -> list[Tensor]:
     if node.has(0):
         raise refused("Scan of operator set 8 with lengths of sequences")
     xs = [node[i] for i in range(1, len(node))]
-    batch = xs[0].shape[0]
-    if not isinstance(batch, int):
-        raise refused(f"Scan of operator set 8 with the symbolic batch {batch}")
+    batch = fixed(xs[0].shape[0])
     parts = []
     for b in range(batch):
-        each = [x.slice([b] + [0] * (x.rank - 1), [1, *x.shape[1:]]).reshape(x.shape[1:]) for x in xs]
+        each = [cut(x, 0, b, 1).reshape(x.shape[1:]) for x in xs]
         parts.append(_scanned(node, each, {"scan_input_directions": node.attrs.get("directions")}))
     stacked = ([x.reshape([1, *x.shape]) for x in column] for column in zip(*parts, strict=True))
     return [node.block.op("concat", column, 0) for column in stacked]
@@ -317,6 +315,3 @@ def _placed(x: Tensor, a: int, turned: bool) -> Tensor:
     order = list(range(1, x.rank))
     order.insert(a, 0)
     return y.transpose(order)
-
-
-assert I1

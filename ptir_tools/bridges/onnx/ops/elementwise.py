@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
-from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, UI64, DType
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
 

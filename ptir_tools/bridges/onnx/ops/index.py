@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.onnx.ops.shape import along, expanded
-from ptir_tools.bridges.onnx.table import Datum, Node, axis, handles, refused, refuses, stretched, together
+from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
+from ptir_tools.bridges.onnx.table import Datum, Node, axis, fixed, handles, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim
@@ -36,10 +36,10 @@ refuses(
 def normalized(node: Node, i: int, extent: Dim) -> Tensor:
     """Indices, those below zero counted from the end of an axis of `extent`."""
     datum: Datum = node.datum(i)
-    if not isinstance(datum, Tensor) and datum.dtype != object:
-        if isinstance(extent, int) or (datum >= 0).all():
-            at = datum.astype(np.int64)
-            return node.scope.tensor(np.where(at < 0, at + (extent if isinstance(extent, int) else 0), at))  # type: ignore[return-value]
+    known = not isinstance(datum, Tensor) and datum.dtype != object
+    if known and (isinstance(extent, int) or (datum >= 0).all()):
+        places = datum.astype(np.int64)
+        return node.constant(np.where(places < 0, places + (extent if isinstance(extent, int) else 0), places))
     at = node[i]
     at = at if at.dtype in (SI32, SI64) else at.cast(SI64)
     return wrapped_indices(at, extent, node)
@@ -71,9 +71,7 @@ def gather(node: Node) -> Tensor:
 
 def flat_places(node: Node, at: Tensor, shape: tuple[Dim, ...], a: int) -> Tensor:
     """The row-major place in `shape` of each position of `at`, its coordinate along `a` replaced by the index there."""
-    if not all(isinstance(d, int) for d in shape):
-        raise refused(f"{node.op} of a tensor with symbolic extents {list(shape)}", "give the symbols with --bind")
-    strides = [prod(d for d in shape[i + 1 :] if isinstance(d, int)) for i in range(len(shape))]
+    strides = [prod(map(fixed, shape[i + 1 :])) for i in range(len(shape))]
     total = at.cast(SI64) * strides[a] if at.dtype is not SI64 else at * strides[a]
     for i in range(len(shape)):
         if i != a and shape[i] != 1:
@@ -92,7 +90,7 @@ def gather_elements(node: Node) -> Tensor:
     return x.reshape([-1]).take(flat_places(node, at, x.shape, a))
 
 
-_SCATTERS = {"none": "replace", "add": "add", "max": "max", "min": "min", "mul": "mul"}
+_SCATTERS: dict[str, Any] = {"none": "replace", "add": "add", "max": "max", "min": "min", "mul": "mul"}
 
 
 def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
@@ -101,7 +99,11 @@ def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
     narrow = x.dtype is I1 and kind != "replace"
     flat = (x.cast(UI8) if narrow else x).reshape([-1])
     values = (updates.cast(UI8) if narrow else updates).reshape([-1])
-    out = flat.scatter_reduce(at.reshape([-1]), values, axis=0, reduce=kind).reshape(x.shape)
+    places: dict[str, Any] = {"inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
+    if kind == "mul":
+        out = flat.scatter(at.reshape([-1]), values, **places, reduce=kind).reshape(x.shape)
+    else:
+        out = flat.scatter_reduce(at.reshape([-1]), values, axis=0, reduce=kind).reshape(x.shape)
     return out.cast(I1) if narrow else out
 
 
@@ -110,26 +112,24 @@ def scatter_elements(node: Node) -> Tensor:
     """One update per index."""
     x, updates = node[0], node[2]
     a = axis(node.attr("axis"), x.rank)
-    at = normalized(node, 1, x.shape[a])
-    if all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a) and x.dtype is not I1:
-        return x.scatter_reduce(at, updates, axis=a, reduce=_SCATTERS[node.attr("reduction", "none")])
+    at, kind = normalized(node, 1, x.shape[a]), _SCATTERS[node.attr("reduction", "none")]
+    whole = all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a)
+    if whole and x.dtype is not I1 and kind != "mul":
+        return x.scatter_reduce(at, updates, axis=a, reduce=kind)
     return scattered(node, x, flat_places(node, at, x.shape, a), updates)
 
 
 def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tuple[Tensor, int, list[Dim]]:
     """The flat place, in whole slices, of each index vector in axes `first`… of `shape`; a slice's length; its shape."""
-    if not all(isinstance(d, int) for d in shape):
-        raise refused(f"{node.op} of a tensor with symbolic extents {list(shape)}", "give the symbols with --bind")
-    depth = at.shape[-1]
-    assert isinstance(depth, int)
+    depth = fixed(at.shape[-1])
     total: Tensor | None = None
     for k in range(depth):
-        part = at.slice([0] * (at.rank - 1) + [k], [*at.shape[:-1], 1]).reshape(at.shape[:-1])
+        part = cut(at, at.rank - 1, k, 1).reshape(at.shape[:-1])
         part = wrapped_indices(part if part.dtype is SI64 else part.cast(SI64), shape[first + k], node)
-        total = part if total is None else total * shape[first + k] + part
+        total = part if total is None else total * fixed(shape[first + k]) + part
     assert total is not None
     rest = list(shape[first + depth :])
-    return total, prod(d for d in rest if isinstance(d, int)), rest
+    return total, prod(map(fixed, rest)), rest
 
 
 @handles("GatherND")
@@ -137,9 +137,8 @@ def gather_nd(node: Node) -> Tensor:
     """Slices by vectors of indices."""
     x, at, b = node[0], node[1], node.attr("batch_dims")
     places, length, rest = _nd_places(node, at, x.shape, b)
-    shape = x.tensor_type.static_shape
-    batch, depth = shape[:b], at.shape[-1]
-    assert isinstance(depth, int)
+    shape = tuple(map(fixed, x.shape))
+    batch, depth = shape[:b], fixed(at.shape[-1])
     rows = prod(shape[b : b + depth])
     if b:
         lead = node.iota([*batch], SI64, 0) if b == 1 else node.constant(np.arange(prod(batch)).reshape(batch))
@@ -175,7 +174,7 @@ def tensor_scatter(node: Node) -> Tensor:
     if node.has(2):
         at = at + stretched(node[2].cast(SI64).reshape([-1, *[1] * (x.rank - 1)]), at.shape)
     if node.attr("mode", "linear") == "circular":
-        at = at.mod(node.block.full(x.shape[a], at))
+        at = at.mod(node.block.full(fixed(x.shape[a]), at))
     return x.scatter_reduce(at, updates, axis=a, reduce="replace")
 
 
@@ -202,6 +201,3 @@ def reverse_sequence(node: Node) -> Tensor:
     length = stretched(lengths.cast(SI64).reshape([-1 if i == b else 1 for i in range(x.rank)]), x.shape)
     turned = node.block.op("compare_lt", at, length).select(length - at - 1, at)
     return x.gather(turned, axis=t)
-
-
-assert together

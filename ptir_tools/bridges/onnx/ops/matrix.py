@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ptir_tools.bridges.onnx.ops.shape import expanded
-from ptir_tools.bridges.onnx.table import Node, back, handles, one_shape, refused, stretched, together, wide
+from ptir_tools.bridges.onnx.ops.shape import cut, expanded
+from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, one_shape, refused, stretched, wide
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -104,9 +104,7 @@ def _simple(x: Tensor, term: str, out: str, terms: list[str], k: int) -> tuple[T
 
 def _diagonal(x: Tensor, i: int, j: int) -> Tensor:
     rest = [a for a in range(x.rank) if a not in (i, j)]
-    n = x.shape[i]
-    if not isinstance(n, int):
-        raise refused(f"Einsum takes a diagonal of the symbolic extent {n}")
+    n = fixed(x.shape[i])
     flat = x.transpose([i, j, *rest]).reshape([n * n, *(x.shape[a] for a in rest)])
     picked = flat.take(x.block.constant([k * n + k for k in range(n)], "si64"))
     order = [0 if a == i else 1 + rest.index(a) for a in range(x.rank) if a != j]
@@ -149,8 +147,8 @@ def matmul_integer(node: Node) -> Tensor:
 def det(node: Node) -> Tensor:
     """Determinants of matrices, by elimination with row exchanges, in f64."""
     x = node[0]
-    n = x.shape[-1]
-    if not isinstance(n, int) or n > 8:
+    n = fixed(x.shape[-1])
+    if n > 8:
         raise refused(f"Det of {n}x{n} matrices; up to 8x8 are expanded")
     lead = x.shape[:-2]
     rows = list(range(n))
@@ -158,7 +156,7 @@ def det(node: Node) -> Tensor:
 
     def entry(i: int, j: int) -> Tensor:
         k = i * n + j
-        return wide_.slice([0] * len(lead) + [k], [*lead, 1]).reshape(lead)
+        return cut(wide_, len(lead), k, 1).reshape(lead)
 
     minors: dict[tuple[int, ...], Tensor] = {(j,): entry(n - 1, j) for j in rows}
     for i in reversed(range(n - 1)):
@@ -178,6 +176,3 @@ def _choices(n: int, k: int) -> list[tuple[int, ...]]:
     if k == 0:
         return [()]
     return [(*c, j) for c in _choices(n, k - 1) for j in range((c[-1] + 1) if c else 0, n)]
-
-
-assert together

@@ -75,7 +75,9 @@ def _centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) ->
     if zero is None:
         return whole
     z = zero.cast(SI32)
-    return whole - stretched(z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else _scalar(z), whole.shape)
+    return whole - stretched(
+        z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else _scalar(z), whole.shape
+    )
 
 
 def _scalar(z: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, bounded, relu, sigmoid, softplus
-from ptir_tools.bridges.onnx.ops.shape import reversed_
-from ptir_tools.bridges.onnx.table import Node, handles, refused, stretched
+from ptir_tools.bridges.onnx.ops.elementwise import bounded, relu, sigmoid, softplus
+from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.table import Node, fixed, handles, refused, stretched
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -18,7 +18,6 @@ else:
     np = lazy("numpy")
 
 Map = Callable[[Tensor], Tensor]
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 # (default alpha, default beta) of activations that have any.
 _PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5),
@@ -48,14 +47,17 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Map:
 
 
 def _row(x: Tensor, k: int) -> Tensor:
-    return x.slice([k] + [0] * (x.rank - 1), [1, *x.shape[1:]]).reshape(x.shape[1:])
+    return cut(x, 0, k, 1).reshape(x.shape[1:])
 
 
 def _parts(x: Tensor, count: int, a: int) -> list[Tensor]:
-    n = x.shape[a]
-    assert isinstance(n, int)
-    sizes = [n // count if i == a else d for i, d in enumerate(x.shape)]
-    return [x.slice([k * (n // count) if i == a else 0 for i in range(x.rank)], sizes) for k in range(count)]
+    each = fixed(x.shape[a]) // count
+    return [cut(x, a, k * each, each) for k in range(count)]
+
+
+def recur(h: Tensor, matrix: Tensor) -> Tensor:
+    """The product of a state with the rows of weights."""
+    return h.dot_general(matrix, contract_lhs=[1], contract_rhs=[1])
 
 
 @handles("RNN", "GRU", "LSTM")
@@ -65,8 +67,7 @@ def recurrent(node: Node) -> list[Tensor]:
     if batch_first:
         x = x.transpose([1, 0, 2])
     time, batch, _ = x.shape
-    directions, hidden = node[1].shape[0], node[2].shape[2]
-    assert isinstance(directions, int)
+    directions, hidden = fixed(node[1].shape[0]), node[2].shape[2]
     names = node.attrs.get("activations") or _DEFAULTS[node.op] * directions
     alphas, betas = list(node.attrs.get("activation_alpha") or []), list(node.attrs.get("activation_beta") or [])
     maps = []
@@ -92,7 +93,6 @@ def recurrent(node: Node) -> list[Tensor]:
 
 def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor], maps: list[Map]) -> list[Tensor]:
     """The states of all steps in order of time, then the last state and cell, of one direction."""
-    gates = _GATES[node.op]
     w, r = _row(node[1], k), _row(node[2], k)
     bias = _row(node[3], k) if node.has(3) else None
     of_x, of_h = _parts(bias, 2, 0) if bias is not None else (None, None)
@@ -112,11 +112,12 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
     kept = [r, *([inner] if inner is not None else []), *peepholes, *([lengths.cast(SI64)] if lengths is not None else [])]
     n, clip, coupled = len(states), node.attrs.get("clip"), bool(node.attr("input_forget", 0))
 
+    def limited(v: Tensor) -> Tensor:
+        return bounded(v, -clip, clip) if clip else v
+
     def step(*params: Tensor) -> list[Tensor]:
         held, rest, (gate, now) = params[:n], list(params[n:-2]), params[-2:]
         matrix = rest.pop(0)
-        recur = (lambda h, m: h.dot_general(m, contract_lhs=[1], contract_rhs=[1]))
-        limited = (lambda v: bounded(v, -clip, clip)) if clip else (lambda v: v)
         h = held[0]
         if node.op == "RNN":
             new = [maps[0](limited(gate + recur(h, matrix)))]
@@ -152,6 +153,3 @@ def _direction(node: Node, x: Tensor, k: int, turned: bool, states: list[Tensor]
     made = node.block.scan([*states, *kept], [whole, at], step)
     states_out = made[n + len(kept)]
     return [reversed_(states_out, 0) if turned else states_out, *(made[i] for i in range(n))]
-
-
-assert ACTIVATIONS

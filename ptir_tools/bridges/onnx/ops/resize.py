@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
-from ptir_tools.bridges.onnx.ops.shape import along
+from ptir_tools.bridges.onnx.ops.shape import along, cut
 from ptir_tools.bridges.onnx.ops.window import channels_last
-from ptir_tools.bridges.onnx.table import Node, axis, back, handles, refused, stretched, wide
+from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
@@ -26,25 +28,21 @@ else:
 def resize(node: Node) -> Tensor:
     """Axes resampled one after the other."""
     x = node[0]
-    if not all(isinstance(d, int) for d in x.shape):
-        sizes_known = node.attr("axes")
-        if not sizes_known and not node.has(2) and node.op == "Resize":
-            raise refused("Resize of symbolic extents", "give the symbols with --bind")
     at = {"Resize": (1, 2, 3) if node.opset >= 11 else (None, 1, None), "Upsample": (None, 1, None)}[node.op]
     axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
     given = node.attrs.get("scales") or (node.floats(at[1]) if at[1] is not None and node.has(at[1]) else [])
     if given:
         scales = dict(zip(axes, map(float, given), strict=True))
-        sizes = {a: math.floor(_fixed(x, a) * s + 1e-9) if s != 1 else x.shape[a] for a, s in scales.items()}
+        sizes: dict[int, Dim] = {a: math.floor(fixed(x.shape[a]) * s + 1e-9) if s != 1 else x.shape[a] for a, s in scales.items()}
     else:
         assert at[2] is not None
         sizes = dict(zip(axes, node.ints(at[2]), strict=True))
-        scales = {a: n / _fixed(x, a) for a, n in sizes.items()}
+        scales = {a: fixed(n) / fixed(x.shape[a]) for a, n in sizes.items()}
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             one = (min if policy == "not_larger" else max)(scales.values())
             scales = dict.fromkeys(axes, one)
-            sizes = {a: int(one * _fixed(x, a) + 0.5) for a in axes}
+            sizes = {a: int(one * fixed(x.shape[a]) + 0.5) for a in axes}
     crop = node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     roi = node.floats(at[0]) if crop and at[0] is not None else None
     mode = node.attr("mode")
@@ -55,7 +53,7 @@ def resize(node: Node) -> Tensor:
         bounds = None if roi is None else (roi[k], roi[k + len(axes)])
         if math.isclose(scales[a], 1.0) and sizes[a] == x.shape[a] and bounds in (None, (0.0, 1.0)):
             continue
-        n, count = _fixed(x, a), int(sizes[a])  # type: ignore[arg-type]
+        n, count = fixed(x.shape[a]), fixed(sizes[a])
         places = _places(node, n, count, scales[a], bounds)
         y = along(y, a, _nearest(places, n, node)) if mode == "nearest" else _mixed(y, a, _weights(node, places, n, scales[a]))
         if crop:
@@ -68,13 +66,6 @@ def resize(node: Node) -> Tensor:
     if x.dtype.is_integer and y.dtype.is_float:
         y = bounded(y, float(x.dtype.min), float(x.dtype.max))
     return back(y, x)
-
-
-def _fixed(x: Tensor, a: int) -> int:
-    n = x.shape[a]
-    if not isinstance(n, int):
-        raise refused(f"the symbolic extent {n} resampled", "give the symbols with --bind")
-    return n
 
 
 def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Any:
@@ -103,13 +94,13 @@ def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, floa
 
 def _nearest(places: Any, n: int, node: Node) -> Any:
     mode = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" and node.opset >= 11 else "floor"
-    rounding = {
+    rounding: dict[str, Callable[[Any], Any]] = {
         "round_prefer_floor": lambda p: np.ceil(p - 0.5),
         "round_prefer_ceil": lambda p: np.floor(p + 0.5),
         "floor": np.floor,
         "ceil": np.ceil,
-    }[mode]
-    return np.clip(rounding(places), 0, n - 1).astype(np.int64)
+    }
+    return np.clip(rounding[mode](places), 0, n - 1).astype(np.int64)
 
 
 def _weights(node: Node, places: Any, n: int, scale: float) -> Any:
@@ -151,12 +142,12 @@ def _mixed(x: Tensor, a: int, matrix: Any) -> Tensor:
 def grid_sample(node: Node) -> Tensor:
     """Elements at places that a grid gives, interpolated."""
     x, grid = wide(node[0]), wide(node[1])
-    n, c, *spatial = (_fixed(x, a) for a in range(x.rank))
+    n, c, *spatial = (fixed(x.shape[a]) for a in range(x.rank))
     mode, padding, corners = node.attr("mode"), node.attr("padding_mode"), bool(node.attr("align_corners"))
     m, lead = len(spatial), grid.shape[:-1]
     places = []
     for i, d in enumerate(spatial):  # the grid has the last axis first
-        g = grid.slice([0] * (grid.rank - 1) + [m - 1 - i], [*lead, 1]).reshape(lead)
+        g = cut(grid, grid.rank - 1, m - 1 - i, 1).reshape(lead)
         at = (g + 1.0) * ((d - 1) / 2) if corners else ((g + 1.0) * float(d) - 1.0) * 0.5
         if mode == "nearest":
             at = at.round_even()
@@ -229,14 +220,14 @@ def roi_align(node: Node) -> Tensor:
     height, width, samples = node.attr("output_height"), node.attr("output_width"), node.attr("sampling_ratio")
     if samples == 0:
         raise refused("RoiAlign with as many samples as a box needs, which depends on data")
-    n, c, *spatial = (_fixed(x, a) for a in range(4))
-    count = _fixed(rois, 0)
+    n, c, *spatial = (fixed(x.shape[a]) for a in range(4))
+    count = fixed(rois.shape[0])
     half = node.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and node.opset >= 16
     scale, offset = node.attr("spatial_scale"), 0.5 if half else 0.0
 
     def side(i: int, pieces: int, d: int) -> tuple[Tensor, Tensor]:
         """The places of the samples along one side, [rois, pieces * samples], and whether they are in the image."""
-        low, high = (rois.slice([0, k], [count, 1]) * scale - offset for k in (i, i + 2))
+        low, high = (cut(rois, 1, k, 1) * scale - offset for k in (i, i + 2))
         length = high - low if half else node.block.op("maximum", high - low, 1.0)
         each = (np.arange(pieces)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(1, -1)
         steps = node.constant(each / pieces, rois.dtype)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx import extents
 from ptir_tools.bridges.onnx.extents import Extent, dim
-from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, handles, one_shape, refused, stretched
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dtypes import F32, I1, SI64
+from ptir_tools.core.dtypes import I1, SI64
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -96,8 +96,9 @@ def flatten(node: Node) -> Tensor:
     a = a + x.rank if a < 0 else a
     left, right = x.shape[:a], x.shape[a:]
     if all(isinstance(d, int) for d in right):
-        return x.reshape([-1 if not all(isinstance(d, int) for d in left) else prod(left), prod(right)])
-    return x.reshape([prod(left), -1])
+        whole = prod(map(fixed, right))
+        return x.reshape([prod(map(fixed, left)) if all(isinstance(d, int) for d in left) else -1, whole])
+    return x.reshape([prod(map(fixed, left)), -1])
 
 
 @handles("Squeeze")
@@ -171,10 +172,14 @@ def split(node: Node) -> list[Tensor]:
 
 
 def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
-    """`count` elements from `start` along axis `a`."""
+    """`count` elements from `start` along axis `a`. PTIR slices only what has no symbolic extent: the rest takes by index."""
     if start == 0 and count == x.shape[a]:
         return x
-    return x.slice([start if i == a else 0 for i in range(x.rank)], [count if i == a else d for i, d in enumerate(x.shape)])
+    if not x.tensor_type.is_static or not isinstance(count, int):
+        at = x.block.op("iota", [count], SI64, 0)
+        return taken(x, a, at + start if start else at)
+    each = [fixed(d) for d in x.shape]
+    return x.slice([start if i == a else 0 for i in range(x.rank)], [count if i == a else d for i, d in enumerate(each)])
 
 
 @handles("Slice")
@@ -245,7 +250,11 @@ def reversed_(x: Tensor, a: int) -> Tensor:
 
 def along(x: Tensor, a: int, places: Any) -> Tensor:
     """The elements at the known indices `places` along axis `a`."""
-    at = x.block.constant(np.asarray(places, np.int64))
+    return taken(x, a, x.block.constant(np.asarray(places, np.int64)))
+
+
+def taken(x: Tensor, a: int, at: Tensor) -> Tensor:
+    """The elements at the indices `at`, a vector, along axis `a`."""
     if a == 0:
         return x.take(at)
     order = [a, *(i for i in range(x.rank) if i != a)]
@@ -358,7 +367,7 @@ def trilu(node: Node) -> Tensor:
 def depth_to_space(node: Node) -> Tensor:
     """Channels as pixels."""
     x, b = node[0], node.attr("blocksize")
-    n, c, h, w = x.shape
+    n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
     if node.attr("mode") == "DCR":
         y = x.reshape([n, b, b, c // b**2, h, w]).transpose([0, 3, 4, 1, 5, 2])
     else:
@@ -370,7 +379,7 @@ def depth_to_space(node: Node) -> Tensor:
 def space_to_depth(node: Node) -> Tensor:
     """Pixels as channels."""
     x, b = node[0], node.attr("blocksize")
-    n, c, h, w = x.shape
+    n, (c, h, w) = x.shape[0], map(fixed, x.shape[1:])
     order = [0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     y = x.reshape([n, c, h // b, b, w // b, b]).transpose(order)
     return y.reshape([n, c * b**2, h // b, w // b])
@@ -382,11 +391,9 @@ def center_crop_pad(node: Node) -> Tensor:
     x = node[0]
     axes = [axis(a, x.rank) for a in node.attr("axes") or range(x.rank)]
     for a, wanted in zip(axes, node.ints(1), strict=True):
-        n = x.shape[a]
-        if n > wanted:
-            x = cut(x, a, (n - wanted) // 2, wanted)
-        else:
-            x = pad(x, a, (wanted - n) // 2, wanted - n - (wanted - n) // 2)
+        n = fixed(x.shape[a])
+        low, high = (wanted - n) // 2, wanted - n - (wanted - n) // 2
+        x = cut(x, a, (n - wanted) // 2, wanted) if n > wanted else pad(x, a, low, high)
     return x
 
 
@@ -402,6 +409,3 @@ def dropout(node: Node) -> list[Tensor]:
         if ratio is None or float(ratio.reshape(())) != 0:
             raise refused("Dropout in training mode draws random numbers of its own")
     return [x, node.constant(True).broadcast_to(x.shape)] if node.wants(1) else [x]
-
-
-assert F32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, pad
-from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, handles, numpy_of, refused, stretched
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, numpy_of, stretched
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -32,12 +32,10 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     if x.dtype is not F64:
         return transformed(x.cast(F64), a, n, inverse, onesided).cast(x.dtype)
     complex_ = x.shape[-1] == 2
-    extent = x.shape[a]
-    if not isinstance(extent, int):
-        raise refused(f"a Fourier transform along the symbolic extent {extent}", "give the symbols with --bind")
+    extent = fixed(x.shape[a])
     if inverse and onesided:  # the half of a spectrum that the other mirrors
         x = cut(x, a, 0, min(extent, n // 2 + 1))
-        x = pad(x, a, 0, n // 2 + 1 - _fixed(x, a))
+        x = pad(x, a, 0, n // 2 + 1 - fixed(x.shape[a]))
         weight = np.array([1.0 if k == 0 or 2 * k == n else 2.0 for k in range(n // 2 + 1)]) / n
         cosines, sines = _turns(n, n, 1)
         cosines, sines = (m[:, : n // 2 + 1] * weight for m in (cosines, sines))
@@ -46,7 +44,7 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
         y = y - _times(imaginary, a, sines) if imaginary is not None else y
         return y.reshape([*y.shape, 1])
     x = cut(x, a, 0, min(extent, n))
-    x = pad(x, a, 0, n - _fixed(x, a))
+    x = pad(x, a, 0, n - fixed(x.shape[a]))
     rows = n // 2 + 1 if onesided else n
     cosines, sines = _turns(rows, n, 1 if inverse else -1)
     if inverse:
@@ -56,12 +54,6 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     if imaginary is not None:
         re, im = re - _times(imaginary, a, sines), im + _times(imaginary, a, cosines)
     return x.block.op("concat", [v.reshape([*v.shape, 1]) for v in (re, im)], re.rank)
-
-
-def _fixed(x: Tensor, a: int) -> int:
-    n = x.shape[a]
-    assert isinstance(n, int)
-    return n
 
 
 def _sides(x: Tensor, complex_: bool) -> tuple[Tensor, Tensor | None]:
@@ -76,7 +68,7 @@ def dft(node: Node) -> Tensor:
     a = node.attr("axis", 1) if node.opset < 20 else node.ints(2)[0] if node.has(2) else -2
     a = axis(a, x.rank)
     inverse, onesided = bool(node.attr("inverse")), bool(node.attr("onesided"))
-    n = _fixed(x, a)
+    n = fixed(x.shape[a])
     n = node.ints(1)[0] if node.has(1) else 2 * (n - 1) if inverse and onesided else n
     return transformed(x, a, n, inverse, onesided)
 
@@ -87,8 +79,8 @@ def stft(node: Node) -> Tensor:
     x, step = node[0], node.ints(1)[0]
     x = x if x.rank == 3 else x.reshape([*x.shape, 1])
     window = node.get(2)
-    length = node.ints(3)[0] if node.has(3) else _fixed(window, 0) if window is not None else _fixed(x, 1)
-    count = 1 + (_fixed(x, 1) - length) // step
+    length = node.ints(3)[0] if node.has(3) else fixed(window.shape[0]) if window is not None else fixed(x.shape[1])
+    count = 1 + (fixed(x.shape[1]) - length) // step
     frames = along(x, 1, (np.arange(count)[:, None] * step + np.arange(length)).reshape(-1))
     frames = frames.reshape([x.shape[0], count, length, x.shape[2]])
     if window is not None:

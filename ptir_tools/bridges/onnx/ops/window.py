@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.table import Node, back, handles, refused, stretched, wide
+from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim
@@ -64,8 +64,7 @@ def _cropped(x: Tensor, pads: Pairs) -> tuple[Tensor, Pairs]:
     """`x`, negative padding of its spatial axes cut off, and the padding that is left."""
     for i, (low, high) in enumerate(pads):
         if low < 0 or high < 0:
-            n = x.shape[2 + i]
-            assert isinstance(n, int)
+            n = fixed(x.shape[2 + i])
             x = cut(x, 2 + i, max(-low, 0), n - max(-low, 0) - max(-high, 0))
     return x, [(max(low, 0), max(high, 0)) for low, high in pads]
 
@@ -74,9 +73,8 @@ def convolved(x: Tensor, w: Tensor, groups: int, window: Window, accum: DType | 
     """[N, places…, outputs] of x [N, C, spatial…] and weights [outputs, C / groups, taps…]."""
     x, pads = _cropped(x, window.pads)
     patches = channels_last(x).extract_patches(window.kernel, strides=window.strides, dilation=window.dilations, padding=pads)
-    outputs, part, *taps = w.shape
-    assert isinstance(outputs, int) and isinstance(part, int)
-    count = prod(t for t in taps if isinstance(t, int))
+    outputs, part, *taps = map(fixed, w.shape)
+    count = prod(taps)
     places, each = patches.shape[:-1], outputs // groups
     more: dict[str, Any] = {"accum_dtype": accum, "out_dtype": accum}
     if groups == 1:
@@ -107,14 +105,8 @@ def _biased(node: Node, y: Tensor, i: int) -> Tensor:
 def conv(node: Node) -> Tensor:
     """A convolution of any number of spatial axes, in groups."""
     x, w = node[0], node[1]
-    window = Window(node, x.shape[2:], [_fixed(d) for d in w.shape[2:]])
+    window = Window(node, x.shape[2:], [fixed(d) for d in w.shape[2:]])
     return channels_first(_biased(node, convolved(x, w, node.attr("group"), window), 2))
-
-
-def _fixed(d: Dim) -> int:
-    if not isinstance(d, int):
-        raise refused(f"a window of the symbolic extent {d}")
-    return d
 
 
 @handles("ConvInteger")
@@ -126,7 +118,7 @@ def conv_integer(node: Node) -> Tensor:
     if node.has(3):
         zero = node[3].cast(SI32)
         w = w - stretched(zero.reshape([-1, *[1] * (w.rank - 1)]) if zero.rank == 1 else zero, w.shape)
-    window = Window(node, x.shape[2:], [_fixed(d) for d in w.shape[2:]])
+    window = Window(node, x.shape[2:], [fixed(d) for d in w.shape[2:]])
     return channels_first(convolved(x, w, node.attr("group"), window))
 
 
@@ -135,7 +127,7 @@ def conv_transpose(node: Node) -> Tensor:
     """The gradient of a convolution: elements `stride` apart, convolved with the flipped weights."""
     x, w = node[0], node[1]
     groups, n = node.attr("group"), x.rank - 2
-    kernel = [_fixed(d) for d in w.shape[2:]]
+    kernel = [fixed(d) for d in w.shape[2:]]
     strides = node.attrs.get("strides") or [1] * n
     dilations = node.attrs.get("dilations") or [1] * n
     extra = node.attrs.get("output_padding") or [0] * n
@@ -145,7 +137,7 @@ def conv_transpose(node: Node) -> Tensor:
     if mode == "VALID":
         pads = [(0, 0)] * n
     elif shape or mode != "NOTSET":
-        spatial = [_fixed(d) for d in x.shape[2:]]
+        spatial = [fixed(d) for d in x.shape[2:]]
         shape = [s * e for s, e in zip(strides, spatial, strict=True)] if not shape else shape[-n:]
         for i in range(n):
             total = max(strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - shape[i], 0)
@@ -160,8 +152,7 @@ def conv_transpose(node: Node) -> Tensor:
     whole = [
         ((k - 1) * d - low, (k - 1) * d - high + e) for k, d, (low, high), e in zip(kernel, dilations, pads, extra, strict=True)
     ]
-    channels, each, *taps = w.shape
-    assert isinstance(channels, int) and isinstance(each, int)
+    channels, each, *taps = map(fixed, w.shape)
     for a in range(2, w.rank):
         w = reversed_(w, a)
     part = channels // groups
@@ -191,7 +182,7 @@ class Pool:
             self.counts.append(count)
             self.high[i] = max((count - 1) * w.strides[i] + w.spans[i] - extent - low, 0)
 
-    def reduce(self, x: Tensor, kind: str, counts: bool = True) -> Tensor:
+    def reduce(self, x: Tensor, kind: Literal["sum", "max"]) -> Tensor:
         """`reduce_window` over the spatial axes of `x`."""
         w = self.window
         pads = [(0, 0), (0, 0), *((low, high) for (low, _), high in zip(w.pads, self.high, strict=True))]
@@ -222,10 +213,10 @@ def average_pool(node: Node) -> Tensor:
     include = bool(node.attr("count_include_pad"))
     if len(pool.counts) < x.rank - 2:
         if any(map(any, pool.window.pads)) and not include:
-            ones = node.block.full(1, total[:0] if False else wide(x))
+            ones = node.block.full(1, wide(x))
             return back(total / pool.reduce(ones, "sum"), x)
         return back(total / float(prod(pool.window.kernel)), x)
-    counts = pool.taps(x.tensor_type.static_shape[2:], include)
+    counts = pool.taps(tuple(map(fixed, x.shape[2:])), include)
     if (counts == counts.flat[0]).all():
         return back(total / float(counts.flat[0]), x)
     return back(total / stretched(node.constant(counts, total.dtype), total.shape), x)
@@ -254,17 +245,17 @@ def max_pool(node: Node) -> Any:
     pool = Pool(node, x)
     if not node.wants(1):
         return pool.reduce(x, "max")
-    n, c, *spatial = x.tensor_type.static_shape
+    n, c, *spatial = map(fixed, x.shape)
     w = pool.window
     lists = {"window": w.kernel, "strides": w.strides, "dilation": w.dilations}
     padding = [(low, high) for (low, _), high in zip(w.pads, pool.high, strict=True)]
     lowest: Any = -math.inf if x.dtype.is_float else x.dtype.min
-    patches = x.reshape([n * c, *spatial, 1]).extract_patches(**_first(lists), padding=padding, pad_value=lowest)
+    patches = x.reshape([n * c, *spatial, 1]).extract_patches(**lists, padding=padding, pad_value=lowest)
     for i, count in enumerate(pool.counts):
         patches = cut(patches, 1 + i, 0, count)
     best = patches.argmax(axis=patches.rank - 1, keepdims=True, output_dtype=SI64)
     values = patches.gather(best, axis=patches.rank - 1)
-    table = np.zeros((), np.int64)
+    table: Any = np.zeros((), np.int64)
     order = range(len(spatial)) if not node.attr("storage_order") else reversed(range(len(spatial)))
     scale, steps = 1, [0] * len(spatial)
     for i in reversed(list(order)):
@@ -282,15 +273,11 @@ def max_pool(node: Node) -> Any:
     return [values.reshape(shape), (flat + base).reshape(shape)]
 
 
-def _first(lists: dict[str, list[int]]) -> dict[str, list[int]]:
-    return lists
-
-
 @handles("MaxUnpool")
 def max_unpool(node: Node) -> Tensor:
     """Elements put back where a pool took them; zeros elsewhere."""
     x, at = node[0], node[1]
-    n, c, *spatial = x.tensor_type.static_shape
+    n, c, *spatial = map(fixed, x.shape)
     kernel, m = node.attr("kernel_shape"), len(spatial)
     strides, pads = node.attrs.get("strides") or [1] * m, node.attrs.get("pads") or [0] * (2 * m)
     inferred = [(spatial[i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + m] for i in range(m)]
@@ -330,7 +317,8 @@ def global_pool(node: Node) -> Tensor:
 def mean(x: Tensor, axes: list[int]) -> Tensor:
     """The mean over axes, which stay with extent 1."""
     total = x.reduce_sum(axes, keepdims=True)
-    return total / counted(x, axes, total)
+    average: Tensor = total / counted(x, axes, total)
+    return average
 
 
 def counted(x: Tensor, axes: list[int], like: Tensor) -> Any:
@@ -350,11 +338,11 @@ def col2im(node: Node) -> Tensor:
     m = len(image)
     dilations, strides = node.attrs.get("dilations") or [1] * m, node.attrs.get("strides") or [1] * m
     pads = node.attrs.get("pads") or [0] * (2 * m)
-    n, rows, columns = x.tensor_type.static_shape
+    n, rows, columns = map(fixed, x.shape)
     channels = rows // prod(block)
     padded = [image[i] + pads[i] + pads[i + m] for i in range(m)]
     places = [(padded[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(m)]
-    flat = np.zeros((), np.int64)
+    flat: Any = np.zeros((), np.int64)
     for i in range(m):
         at = np.arange(block[i])[:, None] * dilations[i] + np.arange(places[i]) * strides[i]
         shape = [block[i] if a == i else places[i] if a == m + i else 1 for a in range(2 * m)]

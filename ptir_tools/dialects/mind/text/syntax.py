@@ -83,12 +83,13 @@ def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
 
 def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
     error = grammars.refused("mind", code, "line")
+    if _mistake(code, start, diagnostics):
+        return
     if grammars.is_character(error):
         _bad_character(code, error.pos_in_stream or 0, start, diagnostics)  # type: ignore[attr-defined]
     else:
-        if not _mistake(code, start, diagnostics):
-            fix = _missing(error, start)
-            grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code), fix=fix)
+        fix = _missing(error, start)
+        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code), fix=fix)
 
 
 # What people write in other ways: a whole line, the message, the group to point at, and what to write instead of it.

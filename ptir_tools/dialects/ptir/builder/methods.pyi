@@ -856,7 +856,7 @@ class BlockMethods:
         """The window of `sizes` elements from `starts`, with unit stride."""
 
     def sort(self, xs: Sequence[Tensor], *, axis: int = ..., keys: int = ..., descending: bool = ...) -> Tensor:
-        """The operands with their elements along `axis` in the order of the first ones, `keys` of them; equal ones stay. Extension."""
+        """The operands with their elements along `axis` in the order of the first ones, `keys` of them. Stable. Extension."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:
         """`x` itself: a barrier for automatic differentiation, which no default pass drops."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Region, Value, collector_paused
 from ptir_tools.core.limits import integer
@@ -165,7 +165,7 @@ class _Reader:
         try:
             payload = read_op(operation)
         except Malformed as bad:
-            self.diagnostics.error(bad.code, bad.message, at, help=bad.help)
+            self.diagnostics.violation(Violation(bad.code, bad.message, help=bad.help, at=bad.wrong, instead=bad.meant), at)
             self.assembly.poison(name, at)
             return
         self.add(name, payload, operands, t, at)
@@ -208,7 +208,7 @@ class _Reader:
         try:
             hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, made.defn.attrs[1], made))))
         except Malformed as bad:
-            self.diagnostics.error(bad.code, bad.message, at, help=bad.help)
+            self.diagnostics.violation(Violation(bad.code, bad.message, help=bad.help, at=bad.wrong, instead=bad.meant), at)
 
     def close(self, at: Loc) -> None:
         assembly, block = self.assembly, self.assembly.block

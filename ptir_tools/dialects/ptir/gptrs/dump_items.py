@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
@@ -56,7 +56,8 @@ def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
         grammars.report(grammars.refused("ptir_dump", text, "items"), diagnostics, "SyntaxError", NAMES, offset=offset)
         return False
     except Malformed as bad:
-        diagnostics.error(bad.code, bad.message, pack(offset, offset + len(text)), help=bad.help)
+        violation = Violation(bad.code, bad.message, help=bad.help, at=bad.wrong, instead=bad.meant)
+        diagnostics.violation(violation, pack(offset, offset + len(text)))
         return False
     return True
 

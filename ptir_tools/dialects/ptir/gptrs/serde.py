@@ -26,14 +26,20 @@ T = TypeVar("T")
 
 
 class Malformed(Exception):
-    """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place; `meant` is the string
-    that was meant to be there."""
+    """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place; `wrong` is the string
+    that is there, `meant` the one that was meant."""
 
     def __init__(
-        self, message: str, path: JsonPath = (), code: str = "SyntaxError", help: str | None = None, meant: str | None = None
+        self,
+        message: str,
+        path: JsonPath = (),
+        code: str = "SyntaxError",
+        help: str | None = None,
+        wrong: str | None = None,
+        meant: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.message, self.path, self.code, self.help, self.meant = message, path, code, help, meant
+        self.message, self.path, self.code, self.help, self.wrong, self.meant = message, path, code, help, wrong, meant
 
 
 @dataclass(slots=True)
@@ -119,7 +125,7 @@ def read_dtype(raw: Any) -> DType:
     found = DTYPE_OF.get(raw) if isinstance(raw, str) else None
     if found is None:
         meant = nearest(str(raw), DTYPE_OF)
-        _fail(f"there is no dtype `{raw}`", code="DTypeNotSupported", meant=meant)
+        _fail(f"there is no dtype `{raw}`", code="DTypeNotSupported", wrong=str(raw), meant=meant)
     return found
 
 
@@ -149,7 +155,7 @@ def read_op(raw: Any) -> Payload:
     kind = KIND.get(variant)
     if kind is None:
         meant = nearest(variant, KIND)
-        _fail(f"there is no operation kind `{variant}`", variant, KEY, code="UnknownOp", meant=meant)
+        _fail(f"there is no operation kind `{variant}`", variant, KEY, code="UnknownOp", wrong=variant, meant=meant)
     return inside(variant, _read_payload, kind, payload)
 
 
@@ -179,7 +185,8 @@ def _sub_kind(kind: Kind, payload: Any) -> str:
     found = kind.ops.get(sub) if isinstance(sub, str) else None
     if found is None:
         meant = nearest(str(sub), kind.ops)
-        _fail(f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})", *path, meant=meant, code="UnknownOp")
+        message = f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})"
+        _fail(message, *path, wrong=str(sub), meant=meant, code="UnknownOp")
     return found
 
 

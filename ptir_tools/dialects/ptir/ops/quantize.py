@@ -140,7 +140,7 @@ def quantize(
     return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@op("ptir.requantize", infer=requantized, fold=unscaled, traits=PURE, error=errors.pointwise())
+@op("ptir.requantize", infer=requantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("requantize"))
 def requantize(
     x: Array,
     *,

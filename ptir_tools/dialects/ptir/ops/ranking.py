@@ -76,10 +76,10 @@ def sorted_types(xs: tuple[TensorType, ...], *, axis: int, keys: int, descending
     require(xs, "OperandCountMismatch", "sort takes at least 1 operand, got 0")
     axis_of(axis, xs[0].rank)
     attribute(1 <= keys <= len(xs), f"keys {keys} is not a number of operands, of which there are {len(xs)}", "keys")
-    for x in xs[:keys]:
-        want(x.dtype, COMPARED, "a key")
-    for x in xs[1:]:
-        same_shape(xs[0], x)
+    for i, x in enumerate(xs[:keys]):
+        want(x.dtype, COMPARED, "a key", at=operand(i))
+    for i, x in enumerate(xs[1:], 1):
+        same_shape(xs[0], x, of=(0, i))
     return xs[0] if len(xs) == 1 else tuple_of(xs)
 
 
@@ -107,7 +107,7 @@ def order_of(x: Array, axis: int, descending: bool) -> Array:
     generate=drawing.sorted_together,
 )
 def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> Any:
-    """The operands with their elements along `axis` in the order of the first ones, `keys` of them; equal ones stay. Extension.
+    """The operands with their elements along `axis` in the order of the first ones, `keys` of them. Stable. Extension.
 
     The first key decides, the next one where it is equal, and so on. Zeros of both signs are equal, a NaN is larger than all and
     equal to a NaN. Several operands give a tuple.

@@ -40,6 +40,7 @@ class Assembly:
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
         self.places: dict[Value, Loc] = {}
+        self.late: set[Value | None] = set()  # used where they are not defined, which is reported
         self.block: Region | None = None
         self.body: list[Op] = []
         self.hint: Hint | None = None
@@ -196,6 +197,8 @@ class Assembly:
     # ---- values
 
     def define(self, value: Value, at: Loc) -> None:
+        if self.values.get(value.name) in self.late:  # its use before this has been reported
+            self.values[value.name] = value
         before = self.values.setdefault(value.name, value)
         if before is value:
             if value.op is None:
@@ -236,6 +239,7 @@ class Assembly:
             if not (self.damaged or self.unread) and self.block is not None:
                 self.undefined(name, at)
                 self.values[name] = found
+                self.late.add(found)
         return found
 
     def undefined(self, name: str, at: Loc) -> None:
@@ -245,8 +249,20 @@ class Assembly:
         help, instead = did_you_mean([f"%{n}" for n in near]), sigil + near[0] if len(near) == 1 else None
         if name[:1].isdigit() and not sigil:
             help, instead = "a number is written as a literal with its type", f"dense<{name}> : tensor<f32>"
-        message = f"%{name} is not defined here"
-        self.violation(Violation(CODES.undefined, message, at=sigil + name, help=help, instead=instead), at)
+        message, labels = f"%{name} is not defined here", []
+        if span is not None and (later := self.later(name, span.end)) is not None:
+            message, help, instead = f"%{name} is used before it is defined", "move its definition up", None
+            labels = [(later, "defined here")]
+        shown = word(self.source, span, sigil + name) if span is not None else None
+        self.error(CODES.undefined, message, shown or span, labels=labels, help=help, instead=instead)
+
+    def later(self, name: str, after: int) -> Span | None:
+        """Where the open block defines `name` after a place."""
+        text = self.source.text
+        end = re.compile(r"^[ \t]*return\b", re.MULTILINE).search(text, after)
+        defined = re.compile(rf"^[ \t]*(%?{re.escape(name)})[ \t]*=", re.MULTILINE)
+        found = defined.search(text, after, end.start() if end else len(text))
+        return None if found is None else Span(*found.span(1))
 
     def operand(self, name: str, index: int | None, at: Loc) -> Operand:
         """The value called `name`, or its element; one that is not there is reported, and in error."""

@@ -94,7 +94,6 @@ _MISTAKES = [
     (r"\w\s*\Z", r"=\s*(?=\[)", "an attribute is written name[value], without `=`", ""),
     (r"[\s,]\Z", r"#[^\n]*", "a comment begins with //", None),
     (r"\A", r"#[^\n]*", "a comment begins with //", None),
-    (r"\A", r"(?:def|fn|fun|define)\b", "a function begins with `func`", "func"),
     (r"\A", r"ret\b", "a function ends with `return`", "return"),
 ]
 # The same for what begins before that place: the text of the item from its beginning, in groups (before, wrong).
@@ -131,7 +130,12 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: Any) -> bool
                 return _mistaken(assembly, message, Span(start + found.start(2), start + found.end(2)), instead, at)
     if before.rstrip(" \t")[-1:].isalnum() and text.startswith("%", at) and "COMMA" in expected:
         place = start + len(before.rstrip())
-        return _mistaken(assembly, "`,` is missing between two operands", Span(place, place), ", ", at)
+        return _mistaken(assembly, "`,` is missing between two operands", Span(place, place), ",", at)
+    if text.startswith("@", at) and (word := re.fullmatch(r"\s*(\w+)\s+", before)) is not None:
+        return _mistaken(assembly, "a function begins with `func`", Span(start + word.start(1), start + word.end(1)), "func")
+    if (shape := re.compile(r"[Tt]ensor\s*<\s*\w+\s*,\s*(\([\d\s,?\w]*\))\s*>").match(text, at)) is not None:
+        meant = "x".join(part.strip() for part in shape[1].strip("()").split(",") if part.strip())
+        return _mistaken(assembly, f"`{shape[1]}` is a list of extents", Span(*shape.span(1)), meant)
     return False
 
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import I1, SI8, UI8
+from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import Many
+from ptir_tools.core.opdef import ELEMENTWISE, Many, op
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto import rules
-from ptir_tools.dialects.pto.machine import Tile
+from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto.machine import Tile, issue, resolve
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +38,7 @@ _BINARY: dict[str, tuple[n.Function, Any, str]] = {
     "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or."),
     "shl": (n.shift_left, kit.integers, "Shift left."),
     "shr": (n.shift_right, kit.integers, "Shift right, arithmetic for signed elements."),
+    "subrelu": (lambda a, b: np.maximum(a - b, 0), kit.same, "`a - b` where that is positive, else 0; NaN stays."),
     "prelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.floats, "`x` where positive, else `slope * x`."),
 }
 _UNARY: dict[str, tuple[n.Function, Any, str]] = {
@@ -54,6 +55,16 @@ _UNARY: dict[str, tuple[n.Function, Any, str]] = {
 _TERNARY: dict[str, tuple[n.Function, Any, str]] = {
     "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`."),
     "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`."),
+    "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar."),
+    "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar."),
+    "axpy": (lambda a, b, c: a + b * c, kit.tile_tile_scalar, "`a + b * c`, where `c` is a scalar; written over `a`."),
+    "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`."),
+    "fusedmuladd": (lambda a, b, c: a * b + c, kit.same, "`a * b + c`, written over `a`."),
+    "fusedmuladdrelu": (
+        lambda a, b, c: np.maximum(a * b + c, 0),
+        kit.same,
+        "`a * b + c` where that is positive, else 0; NaN stays; written over `a`.",
+    ),
 }
 _SCALAR: dict[str, tuple[n.Function, Any, str]] = {
     "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar."),
@@ -80,6 +91,25 @@ for _declare, _table in (
 ):
     for _name, (_fn, _infer, _text) in _table.items():
         _declare(_name, _fn, _infer, _text)
+
+
+def dequantized(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
+    """Two tiles of i32 of the result's shape, an f32 scalar, a result of floats."""
+    for i, t in enumerate((a, b)):
+        tile = rules.need_tile(f"operand {i}", t)
+        rules.same_shape(f"operand {i}", tile, to)
+        require(tile.dtype is SI32, "TypeMismatch", f"operand {i} is {type_text(tile)}, expected elements of i32")
+    rules.need_scalar("operand 2", scale, F32)
+    require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats")
+
+
+kit.ternary(
+    "adddeqrelu",
+    lambda a, b, scale: np.maximum((a + b) * np.asarray(scale, np.float64), 0),
+    dequantized,
+    "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
+    lambda choices: (tile(SI32, (8, 8)), tile(SI32, (8, 8)), scalar(F32), tile(choices.one((F16, F32)), (8, 8))),
+)
 
 
 # Compare and select: a mask is 0 or 1 per element
@@ -226,6 +256,56 @@ def inside(tile: Tile, box: tuple[slice, ...]) -> Array:
     return mask[box]
 
 
+def _arg(name: str, better: n.Function, text: str) -> None:
+    def body(
+        a: Tile,
+        ai: Tile,
+        b: Tile,
+        bi: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        order: TileType,
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        sides = [tuple(map(min, x.valid, i.valid)) for x, i in ((a, ai), (b, bi))]
+        region = resolve(to, valid, tuple(map(max, *sides)))
+        values, places = Tile(to, region), Tile(order, region)
+
+        def action() -> None:
+            at = values.box
+            in_a, in_b = inside(a, at) & inside(ai, at), inside(b, at) & inside(bi, at)
+            x, y = (t.values[at].astype(np.float64) for t in (a, b))
+            second = in_b & (~in_a | better(y, x) | (np.isnan(y) & ~np.isnan(x)))
+            known = np.where(second, b.defined[at] & bi.defined[at], a.defined[at] & ai.defined[at])
+            known &= (in_a | in_b) & (~in_a | ~in_b | (a.defined[at] & b.defined[at]))
+            values.fill(np.where(second, b.values[at], a.values[at]), known)
+            places.fill(np.where(second, bi.values[at], ai.values[at]), known)
+
+        return issue(context, wait, event, action, values, places)
+
+    body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
+    op(
+        f"pto.tile.{name}",
+        infer=rules.rule(f"tile.{name}", indexed, "to", "order"),
+        traits=kit.TILE | ELEMENTWISE,
+        check=rules.check_tile_op,
+        asks=needs.VALID,
+    )(body)
+
+
+def indexed(a: Type, ai: Type, b: Type, bi: Type, *, to: TileType, order: TileType) -> None:
+    """Two tiles of the result's type, each with a tile of integers of its shape."""
+    rules.same_tiles(to, a, b)
+    rules.same_tiles(order, ai, bi)
+    rules.same_shape("the index", order, to)
+    require(order.dtype.is_integer, "TypeMismatch", f"the index is {type_text(order)}, expected integers")
+
+
+_arg("partargmax", lambda y, x: y > x, "The larger where both operands are valid, the valid one where one is,")
+_arg("partargmin", lambda y, x: y < x, "The smaller where both operands are valid, the valid one where one is,")
 _partial("partadd", lambda a, b: a + b, "Sum where both operands are valid, the valid one where one is.")
 _partial("partmul", lambda a, b: a * b, "Product where both operands are valid, the valid one where one is.")
 _partial("partmax", lambda a, b: np.maximum(a, b), "The larger where both operands are valid, the valid one where one is.")

@@ -85,15 +85,18 @@ def binary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> N
     declare(name, body, infer, text)
 
 
-def ternary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
-    """Declare an elementwise op of three tiles."""
+def ternary(
+    name: str, fn: n.Function, infer: Callable[..., Any], text: str, generate: Callable[..., object] | None = None
+) -> None:
+    """Declare an elementwise op of three tiles, of which one may be a scalar."""
 
     def body(
-        a: Tile, b: Tile, c: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+        a: Tile, b: Any, c: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
     ) -> Any:
-        return compute(context, to, event, valid, wait, [a, b, c], lambda box: elements(fn, to, box, a, b, c))
+        tiles = [x for x in (a, b, c) if isinstance(x, Tile)]
+        return compute(context, to, event, valid, wait, tiles, lambda box: elements(fn, to, box, a, b, c))
 
-    declare(name, body, infer, text)
+    declare(name, body, infer, text, generate=generate)
 
 
 def with_scalar(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
@@ -116,7 +119,8 @@ def declare(
     cost: Callable[[Op], Any] | None = None,
 ) -> None:
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
-    no docstring of its own."""
+    no docstring of its own. `generate(choices, *operand types)` draws attributes, as a dict; or, where types must fit each other
+    in ways that few do, those of the operands and of the result, as a tuple."""
     body.__doc__ = f"{text or inspect.getdoc(body)} PTO IR 4.4."
     op(
         f"pto.tile.{name}",
@@ -154,6 +158,18 @@ def tile_scalar(a: Type, b: Type, *, to: TileType) -> None:
     tile, scalar = (a, b) if isinstance(a, TileType) else (b, a)
     rules.same_tiles(to, tile)
     rules.need_scalar("the scalar", scalar, to.dtype)
+
+
+def tile_scalar_tile(a: Type, b: Type, c: Type, *, to: TileType) -> None:
+    """Two tiles of the result's type, and between them a scalar of its elements."""
+    rules.same_tiles(to, a, c)
+    rules.need_scalar("operand 1", b, to.dtype)
+
+
+def tile_tile_scalar(a: Type, b: Type, c: Type, *, to: TileType) -> None:
+    """Two tiles of the result's type, then a scalar of its elements."""
+    rules.same_tiles(to, a, b)
+    rules.need_scalar("operand 2", c, to.dtype)
 
 
 def tile_scalar_integers(a: Type, b: Type, *, to: TileType) -> None:

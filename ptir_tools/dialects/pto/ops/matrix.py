@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.choices import Choices
 from ptir_tools.core.diagnostics import Violation, operand, require, result
-from ptir_tools.core.dtypes import F32, SI32
+from ptir_tools.core.dtypes import F16, F32, FP8_E4M3, FP8_E5M2, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Trait
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto.info import fixed
 from ptir_tools.dialects.pto.machine import Tile, machine
 from ptir_tools.dialects.pto.ops import kit
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +64,61 @@ def biased(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
     rules.same_extent("N of bias and result", row.shape[1], to.shape[1], operand(2))
 
 
-def product(context: Context, a: Tile, b: Tile) -> Array:
+def vector(rule: Any) -> Any:
+    """As `rule`, of one row: M is 1."""
+
+    def infer(*operands: Type, to: TileType) -> None:
+        rule(*operands, to=to)
+        rules.same_extent("M of a gemv", to.shape[0], 1)
+
+    return infer
+
+
+def scaled(a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
+    """As `multiplied`, of 8-bit floats; each with an exponent of u8 for every BLOCK elements along K."""
+    multiplied(a, b, to=to)
+    left, right = rules.need_tile("operand 0", a), rules.need_tile("operand 2", b)
+    for what, factor in (("operand 0", left), ("operand 2", right)):
+        good = factor.dtype.is_float and factor.dtype.bits == 8
+        require(good, "TypeMismatch", f"{what} is {type_text(factor)}, expected floats of 8 bits")
+    if isinstance(k := left.shape[1], int):
+        require(k % GRANULE == 0, "ShapeMismatch", f"K is {k}, must be a multiple of {GRANULE}")
+    factors = (("operand 1", sa, "ScaleLeft", left, 0), ("operand 3", sb, "ScaleRight", right, 1))
+    for what, t, loc, of, kept in factors:
+        tile = rules.need_tile(what, t)
+        rules.rank_two(what, tile)
+        rules.at_loc(what, tile, loc)
+        require(tile.dtype is UI8, "TypeMismatch", f"{what} is {type_text(tile)}, expected exponents of u8")
+        rules.same_extent(f"{what} and what it scales", tile.shape[kept], of.shape[kept])
+        count = of.shape[1 - kept]
+        rules.same_extent(f"blocks of K in {what}", tile.shape[1 - kept], count // BLOCK if isinstance(count, int) else count)
+
+
+def scaled_accumulating(c: Type, a: Type, sa: Type, b: Type, sb: Type, *, to: TileType) -> None:
+    """As `scaled`, and an accumulator of the result's type."""
+    accumulating(c, a, b, to=to)
+    scaled(a, sa, b, sb, to=to)
+
+
+def scaled_biased(a: Type, sa: Type, b: Type, sb: Type, bias: Type, *, to: TileType) -> None:
+    """As `scaled`, and a row of the result's elements in Bias."""
+    biased(a, b, bias, to=to)
+    scaled(a, sa, b, sb, to=to)
+
+
+BLOCK = 32  # elements along K that share an exponent
+GRANULE = 64  # what K of a product of scaled blocks is a multiple of
+
+
+def exponents(context: Context, t: Tile, axis: int, shape: tuple[int, ...]) -> Any:
+    """The powers of two that scale the elements of `shape`: a byte `e` is 2 ** (e - 127), 255 is NaN."""
+    need = tuple(-(-n // BLOCK) if d == axis else n for d, n in enumerate(shape))
+    raw = machine(context).settle(t, tuple(map(slice, need)), "matmul.mx").astype(np.int64)
+    factors = np.where(raw == 255, np.nan, np.ldexp(1.0, raw - 127))
+    return np.repeat(factors, BLOCK, axis)[tuple(map(slice, shape))]
+
+
+def product(context: Context, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None = None) -> Array:
     """The product of the valid regions. Raises Violation("InvalidValid") when they differ in K."""
     if a.valid[1] != b.valid[0]:
         raise Violation("InvalidValid", f"K is {a.valid[1]} in operand 0 and {b.valid[0]} in operand 1")
@@ -70,6 +129,9 @@ def product(context: Context, a: Tile, b: Tile) -> Array:
             exact: Array = left.astype(np.int32) @ right.astype(np.int32)
         return exact
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
+    if scales is not None:
+        wide_left = wide_left * exponents(context, scales[0], 1, a.valid)
+        wide_right = wide_right * exponents(context, scales[1], 0, b.valid)
     total = np.zeros(shape, np.float32)
     with np.errstate(all="ignore"):
         for k in range(a.valid[1]):  # a fused multiply-add per step: the product of two elements is exact in float64
@@ -77,27 +139,16 @@ def product(context: Context, a: Tile, b: Tile) -> Array:
     return total
 
 
-def matmul(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-    """`a @ b` of Left and Right into Acc."""
-    return _finish(context, to, event, valid, wait, a, b)
-
-
-def matmul_acc(
-    c: Tile, a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
-    """`c + a @ b`; the accumulator comes first."""
-    return _finish(context, to, event, valid, wait, a, b, c)
-
-
-def matmul_bias(
-    a: Tile, b: Tile, bias: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
-    """`a @ b` plus a row of bias for every row."""
-    return _finish(context, to, event, valid, wait, a, b, bias)
-
-
 def _finish(
-    context: Context, to: TileType, event: EventType | None, valid: Any, wait: Any, a: Tile, b: Tile, more: Tile | None = None
+    context: Context,
+    to: TileType,
+    event: EventType | None,
+    valid: Any,
+    wait: Any,
+    a: Tile,
+    b: Tile,
+    more: Tile | None = None,
+    scales: tuple[Tile, Tile] | None = None,
 ) -> Any:
     """The product, `more` added to it: an accumulator, or one row for all."""
     m, n = a.valid[0], b.valid[1]
@@ -105,7 +156,7 @@ def _finish(
     def made(box: tuple[slice, ...]) -> kit.Made:
         values = np.zeros((box[0].stop, box[1].stop), np.int32 if to.dtype is SI32 else np.float32)
         region = (slice(0, min(m, box[0].stop)), slice(0, min(n, box[1].stop)))
-        values[region] = product(context, a, b)[region]
+        values[region] = product(context, a, b, scales)[region]
         defined = np.zeros(values.shape, np.bool_)
         defined[region] = True
         if more is None:
@@ -124,6 +175,103 @@ def _summed(left: int) -> Any:
     return costs.products(lambda op: costs.shape_of(op, left)[1:])
 
 
-kit.declare("matmul", matmul, multiplied, traits=Trait.NONE, cost=_summed(0))
-kit.declare("matmul.acc", matmul_acc, accumulating, traits=Trait.NONE, cost=_summed(1))
-kit.declare("matmul.bias", matmul_bias, biased, traits=Trait.NONE, cost=_summed(0))
+def _types(places: Sequence[str], one_row: bool, choices: Choices, *_: Type) -> tuple[TileType, ...]:
+    """Types of a product whose operands are in `places`, and of its result."""
+    m, n = 1 if one_row else choices.one((1, 8, 16)), choices.one((1, 8, 32))
+    k = 2 * BLOCK if "ScaleLeft" in places else choices.one((1, 8, 16))
+    a, b = (choices.one((FP8_E4M3, FP8_E5M2)) for _ in range(2)) if "ScaleLeft" in places else [choices.one((F32, F16, SI8))] * 2
+    acc = F32 if a.is_float else SI32
+    types = {
+        "Left": tile(a, (m, k), "Left"),
+        "Right": tile(b, (k, n), "Right"),
+        "ScaleLeft": tile(UI8, (m, k // BLOCK), "ScaleLeft"),
+        "ScaleRight": tile(UI8, (k // BLOCK, n), "ScaleRight"),
+        "Acc": tile(acc, (m, n), "Acc"),
+        "Bias": tile(acc, (1, n), "Bias"),
+    }
+    return tuple(types[place] for place in (*places, "Acc"))
+
+
+def _products(name: str, rule: Callable[[Any], Any], more: str) -> None:
+    """Declare the products called `name`, each with `rule` on top of its own; `more` ends their manual."""
+
+    def matmul(
+        a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+    ) -> Any:
+        """`a @ b` of Left and Right into Acc."""
+        return _finish(context, to, event, valid, wait, a, b)
+
+    def matmul_acc(
+        c: Tile, a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+    ) -> Any:
+        """`c + a @ b`; the accumulator comes first."""
+        return _finish(context, to, event, valid, wait, a, b, c)
+
+    def matmul_bias(
+        a: Tile, b: Tile, bias: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
+    ) -> Any:
+        """`a @ b` plus a row of bias for every row."""
+        return _finish(context, to, event, valid, wait, a, b, bias)
+
+    def matmul_mx(
+        a: Tile,
+        sa: Tile,
+        b: Tile,
+        sb: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        """`a @ b` of 8-bit floats that share an exponent by blocks of 32 along K: `sa` is M x K/32, `sb` is K/32 x N."""
+        return _finish(context, to, event, valid, wait, a, b, scales=(sa, sb))
+
+    def matmul_mx_acc(
+        c: Tile,
+        a: Tile,
+        sa: Tile,
+        b: Tile,
+        sb: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        """`c + a @ b` of blocks that share an exponent; the accumulator comes first."""
+        return _finish(context, to, event, valid, wait, a, b, c, (sa, sb))
+
+    def matmul_mx_bias(
+        a: Tile,
+        sa: Tile,
+        b: Tile,
+        sb: Tile,
+        bias: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        """`a @ b` of blocks that share an exponent, plus a row of bias for every row."""
+        return _finish(context, to, event, valid, wait, a, b, bias, (sa, sb))
+
+    for kind, body, own, left in (
+        ("", matmul, multiplied, 0),
+        (".acc", matmul_acc, accumulating, 1),
+        (".bias", matmul_bias, biased, 0),
+        (".mx", matmul_mx, scaled, 0),
+        (".mx.acc", matmul_mx_acc, scaled_accumulating, 1),
+        (".mx.bias", matmul_mx_bias, scaled_biased, 0),
+    ):
+        text = f"{inspect.getdoc(body)}{more}"
+        drawn = partial(_types, fixed(f"tile.{name}{kind}")[0], name == "gemv")
+        kit.declare(name + kind, body, rule(own), text, traits=Trait.NONE, cost=_summed(left), generate=drawn)
+
+
+_products("matmul", lambda rule: rule, "")
+_products("gemv", vector, " M is 1.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.info import PRODUCTS
 from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
@@ -178,7 +180,7 @@ def check_store(op: Op) -> None:
 def _may_accumulate(tile: Any) -> bool:
     """Whether a tile that states no location may be in Acc: it comes from outside, through control flow, or is a product."""
     known = tile.type.dtype in (F32, SI32)
-    return known and (tile.op is None or ASYNC not in tile.op.defn.traits or tile.op.defn.short.startswith("tile.matmul"))
+    return known and (tile.op is None or ASYNC not in tile.op.defn.traits or tile.op.defn.short in PRODUCTS)
 
 
 _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
@@ -390,3 +392,43 @@ def assign(tile: Tile, address: Any, *, context: Context) -> None:
     by = context.op
     assert by is not None and isinstance(by.operands[0], Value)
     machine(context).bind(tile, by.operands[0], int(address), by)
+
+
+def hinted(source: Type, indices: tuple[Type, ...]) -> None:
+    """An index per dimension."""
+    parent = rules.need_memref("operand 0", source)
+    rules.need_indices("indices", indices, parent.rank)
+
+
+def prefetch(source: Array, indices: Many, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Any:
+    """A hint that memory will be loaded soon, from a place on and as far as `valid` says: `pto.tile.prefetch %m[%i, %j] : M`.
+    It changes nothing. PTO IR 4.3."""
+    slices(source, indices, [int(v) for v in valid] or (1,) * source.ndim, "prefetch")
+    return issue(context, wait, event, lambda: None)
+
+
+def shown(tile: Type) -> None:
+    """A tile in Vec."""
+    rules.at_loc("operand 0", rules.need_tile("operand 0", tile), "Vec")
+
+
+def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Any:
+    """Print the shape and the valid region of a tile on standard error: `pto.tile.print %t : T`. PTO IR 4."""
+    extents = resolve(tile.type, valid, tile.valid)
+
+    def action() -> None:
+        values, defined = tile.values[box(extents)], tile.defined[box(extents)]
+        lines = [f"TPRINT {'x'.join(map(str, tile.shape))}"]
+        for row, known in zip(values.reshape(-1, extents[-1]), defined.reshape(-1, extents[-1]), strict=True):
+            lines.append("".join(_shown(v) if d else f"{'?':>8}" for v, d in zip(row, known, strict=True)))
+        print("\n".join(lines), file=sys.stderr)
+
+    return issue(context, wait, event, action)
+
+
+def _shown(x: Any) -> str:
+    return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
+
+
+for _name, _body, _rule, _check in (("prefetch", prefetch, hinted, None), ("print", show, shown, rules.check_tile_op)):
+    op(f"pto.tile.{_name}", infer=rules.rule(f"tile.{_name}", _rule), traits=WRITES | ASYNC | WAITS, check=_check)(_body)

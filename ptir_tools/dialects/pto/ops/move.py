@@ -29,9 +29,11 @@ _MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
     "m2l": (("Mat",), ("Left",), False, "Mat to Left: the left operand of a matmul."),
     "m2r": (("Mat",), ("Right",), False, "Mat to Right: the right operand of a matmul."),
     "m2b": (("Mat",), ("Bias",), True, "Mat to Bias; 16-bit floats may widen to f32."),
-    "m2s": (("Mat",), ("Scale",), False, "Mat to Scale: factors of a quantization."),
+    "m2s": (("Mat",), ("Scale", "ScaleLeft", "ScaleRight"), False, "Mat to Scale: factors of a quantization or of a block."),
     "a2v": (("Acc",), ("Vec", "Mat"), True, "Acc to Vec or Mat, converted to the result's elements; `relu` clips at 0."),
+    "a2m": (("Acc",), ("Mat",), True, "Acc to Mat, converted to the result's elements; `relu` clips at 0."),
     "v2v": (("Vec",), ("Vec",), False, "A copy within Vec."),
+    "v2m": (("Vec",), ("Mat",), False, "Vec to Mat."),
 }
 
 
@@ -75,7 +77,7 @@ def _move(kind: str) -> None:
     ) -> Any:
         return run(x, valid, wait, to, event, context, relu)
 
-    kit.declare(f"mov.{kind}", clipped if kind == "a2v" else plain, _moved(kind), _MOVES[kind][3], traits=MOVEMENT)
+    kit.declare(f"mov.{kind}", clipped if kind in ("a2v", "a2m") else plain, _moved(kind), _MOVES[kind][3], traits=MOVEMENT)
 
 
 for _kind in _MOVES:
@@ -129,12 +131,12 @@ def check_extract(op: Op) -> None:
             in_tile(d, constant(x), size, extent)
 
 
-def in_tile(d: int, offset: int | None, size: int, extent: Any) -> None:
+def in_tile(d: int, offset: int | None, size: int, extent: Any, what: str = "extract") -> None:
     """offset + size <= extent, as far as it is known."""
     start = offset or 0
-    require(start >= 0, "OutOfBounds", f"extract starts at {start} in dimension {d}")
+    require(start >= 0, "OutOfBounds", f"{what} starts at {start} in dimension {d}")
     if isinstance(extent, int):
-        require(start + size <= extent, "OutOfBounds", f"extract leaves the tile: {start} + {size} > {extent} in dimension {d}")
+        require(start + size <= extent, "OutOfBounds", f"{what} leaves the tile: {start} + {size} > {extent} in dimension {d}")
 
 
 @op(
@@ -160,6 +162,91 @@ def extract(
         return x.values[region], x.defined[region]
 
     return kit.compute(context, to, event, valid, wait, [x], made, default=inside)
+
+
+def inserted(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) -> None:
+    """A tile, an offset per dimension, and a tile of the result's type and of the same elements."""
+    tile = rules.need_tile("operand 0", x)
+    rules.need_indices("offsets", indices, tile.rank)
+    rules.rank_two("operand 0", tile)
+    rules.same_tiles(to, into)
+    rules.at_loc("operand 0", tile, "Acc", "Vec")
+    rules.at_loc("the result", to, "Mat", "Vec")
+    if tile.loc != "Acc":
+        rules.same_dtype("operand 0", tile, to)
+
+
+def check_insert(op: Op) -> None:
+    """offset + extent <= the result's, in both dimensions."""
+    rules.check_tile_op(op)
+    source, to = operand_type(op.operands[0]), op.attr("to")
+    assert isinstance(source, TileType)
+    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), source.shape, to.shape, strict=True)):
+        if isinstance(size, int):
+            in_tile(d, constant(x), size, extent, "insert")
+
+
+@op(
+    "pto.tile.insert",
+    infer=rules.rule("tile.insert", inserted, "to"),
+    traits=kit.TILE | MOVEMENT,
+    check=check_insert,
+    asks=needs.INSERT,
+)
+def insert(
+    x: Tile,
+    indices: Many,
+    into: Tile,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    """A tile with the valid region of another put into it, over it: `%t = pto.tile.insert %s[%r, %c], %d : T, T2 -> T2`."""
+    starts = [int(i) for i in indices]
+    for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
+        in_tile(d, start, size, into.shape[d], "insert")
+    window = tuple(slice(s, s + v) for s, v in zip(starts, x.valid, strict=True))
+    whole = tuple(max(v, w.stop) for v, w in zip(into.valid, window, strict=True))
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        values, defined = into.values.copy(), into.defined.copy()
+        values[window] = n.convert(x.values[x.box], x.type.dtype, to.dtype)
+        defined[window] = x.defined[x.box]
+        return values[box], defined[box]
+
+    return kit.compute(context, to, event, valid, wait, [x, into], made, default=whole)
+
+
+def concatenated(a: Type, b: Type, *, to: TileType) -> None:
+    """Two tiles of the result's rows and elements; its columns hold both."""
+    for i, t in enumerate((a, b)):
+        tile = rules.need_tile(f"operand {i}", t)
+        rules.rank_two(f"operand {i}", tile)
+        rules.rank_two("the result", to)
+        rules.same_dtype(f"operand {i}", tile, to)
+        rules.same_extent(f"rows of operand {i} and result", tile.shape[0], to.shape[0])
+
+
+def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    """The valid columns of `a`, then those of `b`."""
+    rows, width = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1]
+    if width > static_shape(to)[1]:
+        message = f"{a.valid[1]} and {b.valid[1]} columns do not fit into {static_shape(to)[1]}"
+        raise Violation("OutOfBounds", f"concat: {message}")
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        parts = [(x.values[box[0], : x.valid[1]], x.defined[box[0], : x.valid[1]]) for x in (a, b)]
+        values, defined = (np.concatenate(sides, 1) for sides in zip(*parts, strict=True))
+        missing = ((0, 0), (0, max(0, box[1].stop - width)))
+        return np.pad(values, missing)[:, box[1]], np.pad(defined, missing)[:, box[1]]
+
+    return kit.compute(context, to, event, valid, wait, [a, b], made, default=(rows, width))
+
+
+kit.declare("concat", concat, concatenated, traits=MOVEMENT)
 
 
 def transposed(x: Type, *, to: TileType) -> None:
@@ -231,25 +318,41 @@ def pad_value(dtype: Any, pad: str) -> Any:
     return dtype.max if pad == "Max" else dtype.min
 
 
-def fillpad(
-    x: Tile,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    pad: str = "Zero",
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
-    """The operand's valid region; every other element is `pad` (Zero, Max, Min)."""
-
-    def made(box: tuple[slice, ...]) -> kit.Made:
-        values = np.full(x.values.shape, pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
-        defined = np.ones(values.shape, np.bool_)
-        values[x.box], defined[x.box] = x.values[x.box], x.defined[x.box]
-        return values[box], defined[box]
-
-    return kit.compute(context, to, event, valid, wait, [x], made, default=static_shape(to))
+def expanded(x: Type, *, to: TileType, pad: str) -> None:
+    """A result no smaller than the operand; a pad value."""
+    tile = rules.need_tile("operand 0", x)
+    rules.same_dtype("operand 0", tile, to)
+    require(tile.rank == to.rank, "RankMismatch", f"operand 0 is {type_text(tile)}, the result {type_text(to)}")
+    for d, (small, large) in enumerate(zip(tile.shape, to.shape, strict=True)):
+        fits = not (isinstance(small, int) and isinstance(large, int)) or small <= large
+        require(fits, "ShapeMismatch", f"extent {d} of the result is {large}, less than {small} of the operand")
+    require(pad in _PADS, "TypeMismatch", f"pad is {pad}, expected one of {', '.join(_PADS)}", at="pad")
 
 
-kit.declare("fillpad", fillpad, padded, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)})
+def _fill(name: str, rule: Any, text: str) -> None:
+    def body(
+        x: Tile,
+        valid: Many,
+        wait: Many,
+        *,
+        to: TileType,
+        pad: str = "Zero",
+        event: EventType | None = None,
+        context: Context,
+    ) -> Any:
+        whole = static_shape(to)
+
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            values = np.full(whole, pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
+            defined = np.ones(values.shape, np.bool_)
+            values[x.box], defined[x.box] = x.values[x.box], x.defined[x.box]
+            return values[box], defined[box]
+
+        return kit.compute(context, to, event, valid, wait, [x], made, default=whole)
+
+    kit.declare(name, body, rule, text, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)})
+
+
+_fill("fillpad", padded, "The operand's valid region; every other element is `pad` (Zero, Max, Min).")
+_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.")
+_fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import require, result
+from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import Many, Trait
@@ -92,6 +93,41 @@ for _name, (_fn, _text) in _REDUCTIONS.items():
     _reduction(f"col{_name}", 0, _fn, f"{_text} of each column: a 1 x C tile.")
 
 
+def arg_reduced(axis: int) -> Any:
+    """The rule of an index along `axis`: as a reduction, of integers."""
+
+    def infer(x: Type, *, to: TileType) -> None:
+        tile = rules.need_tile("operand 0", x)
+        rules.rank_two("operand 0", tile)
+        rules.rank_two("the result", to)
+        require(to.dtype.is_integer, "TypeMismatch", f"the result is {type_text(to)}, expected integers")
+        rules.same_extent("the result's reduced extent", to.shape[axis], 1)
+        rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
+
+    return infer
+
+
+def _position(name: str, axis: int, fn: n.Function, text: str) -> None:
+    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+        kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
+
+        def made(box: tuple[slice, ...]) -> kit.Made:
+            region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
+            values = machine(context).settle(x, region, name)
+            exact = values if n.is_integer(values) else values.astype(np.float64)
+            return np.expand_dims(fn(exact, axis=axis), axis), True
+
+        return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
+
+    kit.declare(name, body, arg_reduced(axis), text, traits=Trait.NONE, cost=costs.reads)
+
+
+for _name, _fn in (("max", lambda x, axis: np.argmax(x, axis)), ("min", lambda x, axis: np.argmin(x, axis))):
+    _which = {"max": "largest", "min": "smallest"}[_name]
+    _position(f"rowarg{_name}", 1, _fn, f"The column of the first {_which} element of each row (a NaN wins): an R x 1 tile.")
+    _position(f"colarg{_name}", 0, _fn, f"The row of the first {_which} element of each column (a NaN wins): a 1 x C tile.")
+
+
 # Expansions
 
 
@@ -169,6 +205,28 @@ def expands(x: Any, valid: Many, wait: Many, *, to: TileType, event: EventType |
 
 
 kit.declare("expands", expands, filled, traits=Trait.NONE)
+
+
+def triangle(x: Type, *, to: TileType, upper: bool) -> None:
+    """An i32 scalar and a result of rank 2."""
+    rules.rank_two("the result", to)
+    rules.need_scalar("operand 0", x, SI32)
+
+
+def tri(
+    x: Any, valid: Many, wait: Many, *, to: TileType, upper: bool = False, event: EventType | None = None, context: Context
+) -> Any:
+    """A triangle of ones: 1 where `column <= row + x`, with `upper` where `column >= row + x`, else 0."""
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        rows, columns = np.ogrid[box]
+        edge = rows + int(x)
+        return (columns >= edge if upper else columns <= edge).astype(np.int8), True
+
+    return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
+
+
+kit.declare("tri", tri, triangle, traits=Trait.NONE)
 
 
 def sequence(x: Type, *, to: TileType, descending: bool) -> None:

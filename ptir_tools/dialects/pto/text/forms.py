@@ -39,13 +39,24 @@ _FORMS: dict[str, str] = {
     "tile.ci": "x : to",
     "tile.cmp": "a, b : a -> to",
     "tile.cmps": "a, b : a -> to",
+    "tile.addsc": "a, b, c : to, b",
+    "tile.subsc": "a, b, c : to, b",
+    "tile.axpy": "a, b, c : to, c",
+    "tile.muladddst": "a, b, c : to",
+    "tile.fusedmuladd": "a, b, c : to",
+    "tile.fusedmuladdrelu": "a, b, c : to",
+    "tile.adddeqrelu": "a, b, c : a, c -> to",
+    "tile.partargmax": "a, ai, b, bi : a, ai -> to, order",
+    "tile.partargmin": "a, ai, b, bi : a, ai -> to, order",
+    "tile.tri": "x : x, to",
+    "tile.print": "tile : tile",
+    "tile.prefetch": "source[indices] : source",
+    "tile.insert": "x[indices], into : x, into -> to",
+    "tile.concat": "a, b : a, b -> to",
     "tile.sel": "a, b, c : to",
     "tile.sels": "a, b, mode : to",
     "tile.addc": "a, b, c : to",
     "tile.subc": "a, b, c : to",
-    "tile.matmul": "a, b : a, b -> to",
-    "tile.matmul.acc": "c, a, b : c, a, b -> to",
-    "tile.matmul.bias": "a, b, bias : a, b, bias -> to",
     "tile.mov.fp": "x, scale : x, scale -> to",
     "tile.gather": "x, indices? : x -> to",
     "tile.gatherb": "x, offsets : x -> to",
@@ -56,7 +67,16 @@ _FORMS: dict[str, str] = {
     "cmpf": "predicate, a, b : a",
     "select": "condition, a, b : a",
 }
-_ARROWS = ("abs", "neg", "cvt", "trans", "reshape", "fillpad")
+_PRODUCTS = {
+    "": "a, b",
+    ".acc": "c, a, b",
+    ".bias": "a, b, bias",
+    ".mx": "a, sa, b, sb",
+    ".mx.acc": "c, a, sa, b, sb",
+    ".mx.bias": "a, sa, b, sb, bias",
+}
+_FORMS |= {f"tile.{name}{kind}": f"{x} : {x} -> to" for name in ("matmul", "gemv") for kind, x in _PRODUCTS.items()}
+_ARROWS = ("abs", "neg", "cvt", "trans", "reshape", "fillpad", "fillpad.inplace", "fillpad.expand")
 _PARTIAL = ("partadd", "partmul", "partmax", "partmin")
 
 

@@ -145,7 +145,8 @@ def _signature(
     left = [type_text(t) for name in types for t in of(name)]
     if types == ("a", "b") and "to" in attrs and results is None:  # tile and scalar: the tile's type is the result's
         left = [type_text(attrs["to"] if isinstance(t, TileType) else t) for name in types for t in of(name)]
-    if results is None and "to" in types + ("to",) * (types == ("a", "b")) and "to" in attrs and _differ(groups, attrs["to"]):
+    stands_for_all = results is None and ("to" in types or types == ("a", "b")) and "to" in attrs
+    if stands_for_all and _differ(groups, attrs["to"]):
         left = [type_text(t) for name in groups if name not in ("valid", "wait") for t in of(name)]
         results = ("to",)
     if results is None:

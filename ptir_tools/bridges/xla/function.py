@@ -1,0 +1,125 @@
+"""A program as a function of JAX arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.tracing import Tracing
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.evaluate import Context, evaluate, streams
+from ptir_tools.core.ir import Op, Program, Region, clone
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.opdef import CALLS
+from ptir_tools.core.types import TensorType, TupleType, Type
+from ptir_tools.passes import PassContext, run_pipeline
+
+if TYPE_CHECKING:
+    import jax
+else:
+    jax = lazy("jax")
+
+MISSING = "needs JAX: pip install 'ptir-tools[xla]'"
+
+
+def require_jax(what: str) -> None:
+    """Raise UsageError, with the line that installs it, unless JAX is there."""
+    try:
+        jax.numpy  # noqa: B018
+    except ImportError as error:
+        raise UsageError(f"{what} {MISSING}") from error
+
+
+def without_calls(program: Program) -> Program:
+    """`program`, or a copy of it in which the custom calls that this toolkit knows are the ops that they stand for."""
+    if not any(op.defn.traits & CALLS for b in program.blocks() for op in b.body):
+        return program
+    smaller = clone(program)
+    run_pipeline(smaller, "decompose{calls-only=true}", PassContext(verify_each=False))
+    return smaller
+
+
+def unknown(program: Program) -> Op | None:
+    """An op of a PTIR program that has no meaning in JAX; None when every op has one."""
+    for at, block in enumerate(program.blocks()):
+        for op in block.body:
+            if op.name not in MEANING and not (op.defn.is_random and at == 0 and block is program.main):
+                return op
+    return None
+
+
+def drawn(block: Region, context: Context) -> dict[Op, Any]:
+    """What the random ops of the outermost block draw, by NumPy's generator, as on every engine."""
+    return {op: evaluate(op, (), context) for op in block.body if op.defn.is_random}
+
+
+def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
+    """`program`, of PTIR, as a function of arrays that jit, grad and vmap take. It takes one array per input leaf, in order, and
+    gives an array, or a tuple of arrays.
+
+    Symbols are bound by the shapes of the arrays. Random ops give what `seed` gives on every engine. JAX reports no error when a
+    function runs: an index out of range is moved into it, an integer divided by zero is what XLA makes of it. 64-bit dtypes need
+    JAX's `jax_enable_x64`. Raises UsageError where JAX is not installed, and for an op that it cannot say.
+    """
+    require_jax("to_jax")
+    ready = without_calls(program)
+    if (op := unknown(ready)) is not None:
+        raise UsageError(f"{op.defn.short} cannot be said in JAX{' inside a region' if op.defn.is_random else ''}")
+    types = [t for p in ready.main.params for t in leaves(p.type)]
+    made: dict[tuple[tuple[int, ...], ...], Program] = {}
+
+    def function(*xs: Any) -> Any:
+        if len(xs) != len(types):
+            raise UsageError(f"@{ready.main.name} takes {len(types)} arrays, got {len(xs)}")
+        shapes = tuple(tuple(x.shape) for x in xs)
+        if shapes not in made:
+            made[shapes] = bound(ready, types, shapes)
+        static = made[shapes]
+        context = Context(seed=seed, streams=streams(static))
+        tracing = Tracing(MEANING, LIMITS.iterations, drawn(static.main, context))
+        given = iter(xs)
+        results = tracing.block(static.main, [nested(p.type, given) for p in static.main.params])
+        found = [leaf for r in results for leaf in flattened(r)]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    function.__name__ = function.__qualname__ = ready.main.name
+    return function
+
+
+def bound(program: Program, types: list[TensorType], shapes: tuple[tuple[int, ...], ...]) -> Program:
+    """`program` with its symbols bound by the shapes of its inputs."""
+    static, numbers = clone(program), dict[str, int](program.attrs.get("dims", {}))
+    for i, (t, shape) in enumerate(zip(types, shapes, strict=True)):
+        try:
+            symbols.unify(t, t.with_shape(shape), numbers, f"input {i}")
+        except Violation as violation:
+            raise UsageError(violation.message) from None
+    symbols.specialize(static, numbers)
+    return static
+
+
+def leaves(t: Type) -> Iterator[TensorType]:
+    """The tensors of a type, in order."""
+    if isinstance(t, TupleType):
+        for e in t.elements:
+            yield from leaves(e)
+    else:
+        assert isinstance(t, TensorType)
+        yield t
+
+
+def nested(t: Type, given: Iterator[Any]) -> Any:
+    """The next of the arrays, as a tuple where the type is one."""
+    return tuple(nested(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
+
+
+def flattened(x: Any) -> Iterator[Any]:
+    """The arrays of a value."""
+    if isinstance(x, tuple):
+        for y in x:
+            yield from flattened(y)
+    else:
+        yield x

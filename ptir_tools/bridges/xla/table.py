@@ -1,0 +1,755 @@
+"""What each op of PTIR is in JAX. Floats narrower than f32 are computed in f32 and rounded once, 4-bit integers in 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType, TupleType
+from ptir_tools.dialects.ptir.ops import numerics, scalars
+from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
+from ptir_tools.dialects.ptir.ops.typerules import default_accum
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+else:
+    jax = lazy("jax")
+    jnp = lazy("jax.numpy")
+    lax = lazy("jax.lax")
+    np = lazy("numpy")
+
+X = Any  # an array of JAX
+MEANING: dict[str, Meaning] = {}
+
+
+def means(*names: str) -> Callable[[Meaning], Meaning]:
+    """Declare what the ops `names` are."""
+
+    def declare(meaning: Meaning) -> Meaning:
+        MEANING.update({f"ptir.{name}": meaning for name in names})
+        return meaning
+
+    return declare
+
+
+# ---- dtypes
+
+
+def native(dtype: DType) -> Any:
+    """The dtype in JAX."""
+    return arrays.numpy_dtype(dtype)
+
+
+def widened(dtype: DType) -> DType:
+    """What `dtype` is computed in."""
+    if dtype.is_float:
+        return F64 if dtype is F64 else F32
+    if dtype.bits == 4:
+        return SI8 if dtype.is_signed else UI8
+    return dtype
+
+
+def wide(x: X, dtype: DType) -> X:
+    """`x`, of `dtype`, in what it is computed in."""
+    return x.astype(native(widened(dtype)))
+
+
+def narrow(x: X, dtype: DType) -> X:
+    """What was computed as `dtype`: floats rounded, integers wrapped."""
+    if dtype.bits == 4:
+        low = x.astype(jnp.int8) & 15
+        x = (low ^ 8) - 8 if dtype.is_signed else low
+    return x.astype(native(dtype))
+
+
+def widest(kind: str) -> Any:
+    """The widest dtype of a kind (`int`, `uint`, `float`) that JAX is allowed to use."""
+    return jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
+
+
+def result_of(op: Op) -> TensorType:
+    """The type of the result, one tensor."""
+    t = op.results[0].type
+    assert isinstance(t, TensorType)
+    return t
+
+
+def cast(x: X, source: DType, target: DType) -> X:
+    """By the cast table of the contract: to integers saturated, NaN is 0; to i1 `x != 0`."""
+    if source is target:
+        return x
+    if target is I1:
+        return wide(x, source) != 0 if source is not I1 else x
+    if target.is_complex:
+        return x.astype(native(target))
+    if target.is_float:
+        return narrow(wide(x, source) if source is not I1 else x, target)
+    if source is I1:
+        return x.astype(native(target))
+    if source.is_float:
+        value = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
+        value = wide(value, source)
+        found = narrow(value.astype(native(widened(target))), target)
+        found = jnp.where(value >= float(target.max), jnp.asarray(target.max, found.dtype), found)
+        return jnp.where(value <= float(target.min), jnp.asarray(target.min, found.dtype), found)
+    value = wide(x, source)
+    low, high = max(target.min, widened(source).min), min(target.max, widened(source).max)
+    return jnp.clip(value, jnp.asarray(low, value.dtype), jnp.asarray(high, value.dtype)).astype(native(target))
+
+
+# ---- element by element
+
+
+def maps(name: str, function: Callable[..., X]) -> None:
+    """The op `name` is `function` of its elements; a Boolean answer stays one."""
+
+    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+        found = function(*(wide(x, dtype_of(op, i)) for i, x in enumerate(xs)))
+        return found if found.dtype == bool else narrow(found, result_of(op).dtype)
+
+    MEANING[f"ptir.{name}"] = meaning
+
+
+def _away(x: X) -> X:
+    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+def _even(x: X) -> X:
+    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+_FUNCTIONS: dict[str, Callable[..., X]] = {
+    "neg": lambda x: -x,
+    "abs": lambda x: jnp.abs(x),
+    "exp": lambda x: jnp.exp(x),
+    "log": lambda x: jnp.log(x),
+    "tanh": lambda x: jnp.tanh(x),
+    "erf": lambda x: lax.erf(x),
+    "rsqrt": lambda x: 1 / jnp.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "maximum": lambda x, y: jnp.maximum(x, y),
+    "minimum": lambda x, y: jnp.minimum(x, y),
+    "clamp": lambda x, lo, hi: jnp.minimum(jnp.maximum(x, lo), hi),
+    "compare_lt": lambda x, y: x < y,
+    "compare_le": lambda x, y: x <= y,
+    "compare_eq": lambda x, y: x == y,
+    "compare_ge": lambda x, y: x >= y,
+    "compare_gt": lambda x, y: x > y,
+    "compare_ne": lambda x, y: x != y,
+    "sin": lambda x: jnp.sin(x),
+    "cos": lambda x: jnp.cos(x),
+    "tan": lambda x: jnp.tan(x),
+    "asin": lambda x: jnp.arcsin(x),
+    "acos": lambda x: jnp.arccos(x),
+    "atan": lambda x: jnp.arctan(x),
+    "atan2": lambda y, x: lax.atan2(y, x),
+    "sinh": lambda x: jnp.sinh(x),
+    "cosh": lambda x: jnp.cosh(x),
+    "asinh": lambda x: jnp.arcsinh(x),
+    "acosh": lambda x: jnp.arccosh(x),
+    "atanh": lambda x: jnp.arctanh(x),
+    "log1p": lambda x: jnp.log1p(x),
+    "expm1": lambda x: jnp.expm1(x),
+    "cbrt": lambda x: jnp.cbrt(x),
+    "erf_inv": lambda x: lax.erf_inv(x),
+    "lgamma": lambda x: lax.lgamma(x),
+    "digamma": lambda x: lax.digamma(x),
+    "floor": lambda x: jnp.floor(x),
+    "ceil": lambda x: jnp.ceil(x),
+    "round_even": _even,
+    "round_away": _away,
+    "sign": lambda x: jnp.where(x == 0, x, jnp.sign(x)),
+    "is_finite": lambda x: jnp.isfinite(x),
+    "bitwise_and": lambda x, y: x & y,
+    "bitwise_or": lambda x, y: x | y,
+    "bitwise_xor": lambda x, y: x ^ y,
+    "bitwise_not": lambda x: ~x,
+    "real": lambda x: jnp.real(x),
+    "imag": lambda x: jnp.imag(x),
+    "complex": lambda x, y: lax.complex(x, y),
+}
+for _name, _function in _FUNCTIONS.items():
+    maps(_name, _function)
+
+
+@means("select")
+def _select(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.where(*xs)
+
+
+@means("cast")
+def _cast(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return cast(xs[0], dtype_of(op), op.attr("dtype"))
+
+
+@means("stop_gradient")
+def _stop_gradient(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return lax.stop_gradient(xs[0])
+
+
+def _divided(function: Callable[[X, X], X]) -> Meaning:
+    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+        dtype = dtype_of(op)
+        x, y = (wide(v, dtype) for v in xs)
+        if dtype.is_integer:
+            t.fails_where(y == 0)
+        return narrow(function(x, y), dtype)
+
+    return meaning
+
+
+def _mod(x: X, y: X) -> X:
+    left = lax.rem(x, y)
+    found = jnp.where((left != 0) & ((left < 0) != (y < 0)), left + y, left)
+    return jnp.where(left == 0, jnp.copysign(left, y), found) if jnp.issubdtype(x.dtype, jnp.floating) else found
+
+
+means("div")(_divided(lambda x, y: lax.div(x, y)))
+means("rem")(_divided(lambda x, y: lax.rem(x, y)))
+means("mod")(_divided(_mod))
+
+
+@means("pow")
+def _pow(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    dtype = dtype_of(op)
+    x, y = (wide(v, dtype) for v in xs)
+    if not dtype.is_integer:
+        return narrow(lax.pow(x, y), dtype)
+    found, base = jnp.ones_like(x), x
+    for bit in range(dtype.bits):
+        found = jnp.where((y >> bit) & 1 != 0, found * base, found)
+        base = base * base
+    if dtype.is_signed:
+        inverse = jnp.where((x == 1) | ((x == -1) & (y % 2 == 0)), 1, jnp.where(x == -1, -1, 0)).astype(x.dtype)
+        found = jnp.where(y < 0, inverse, found)
+    return narrow(found, dtype)
+
+
+# ---- bits
+
+
+def _unsigned(x: X, dtype: DType) -> X:
+    """The bits of integers in an unsigned dtype of at least 8 bits."""
+    if dtype.bits == 4:
+        return (x.astype(jnp.int8) & 15).astype(jnp.uint8)
+    return lax.bitcast_convert_type(x, f"uint{dtype.bits}")
+
+
+def _of_bits(bits: X, dtype: DType) -> X:
+    return narrow(bits, dtype) if dtype.bits == 4 else lax.bitcast_convert_type(bits, native(dtype))
+
+
+def _shift(function: Callable[[X, X, DType], X]) -> Meaning:
+    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+        dtype = dtype_of(op)
+        x, by = (_unsigned(v, dtype) for v in xs)
+        return _of_bits(function(x, by, dtype), dtype)
+
+    return meaning
+
+
+def _arithmetic(x: X, by: X, dtype: DType) -> X:
+    spare = max(8 - dtype.bits, 0)  # a 4-bit number is moved to the top of its byte, and down again
+    signed = lax.bitcast_convert_type(x << spare, f"int{max(dtype.bits, 8)}") >> spare
+    moved = signed >> jnp.minimum(by, dtype.bits - 1).astype(signed.dtype)
+    return lax.bitcast_convert_type(moved, x.dtype)
+
+
+means("shift_left")(_shift(lambda x, by, d: jnp.where(by < d.bits, x << jnp.minimum(by, d.bits - 1), 0)))
+means("shift_right_logical")(_shift(lambda x, by, d: jnp.where(by < d.bits, x >> jnp.minimum(by, d.bits - 1), 0)))
+means("shift_right_arithmetic")(_shift(_arithmetic))
+
+
+@means("popcount")
+def _popcount(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return narrow(lax.population_count(_unsigned(xs[0], dtype_of(op))), dtype_of(op))
+
+
+@means("count_leading_zeros")
+def _zeros(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    dtype = dtype_of(op)
+    found = lax.clz(_unsigned(xs[0], dtype))
+    return narrow(found - (4 if dtype.bits == 4 else 0), dtype)
+
+
+@means("bitcast")
+def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    source, target = dtype_of(op), result_of(op).dtype
+    if 4 not in (source.bits, target.bits) or source.bits == target.bits == 4:
+        same = source.bits == 4
+        return narrow(xs[0].astype(jnp.int8), target) if same else lax.bitcast_convert_type(xs[0], native(target))
+    bits = lax.bitcast_convert_type(xs[0], f"uint{source.bits}") if source.bits > 4 else _unsigned(xs[0], source)
+    if target.bits == 4:
+        parts = [(bits >> jnp.asarray(4 * k, bits.dtype)) & jnp.asarray(15, bits.dtype) for k in range(source.bits // 4)]
+        return narrow(jnp.stack(parts, -1), target)
+    word = f"uint{target.bits}"
+    joined = sum(bits[..., k].astype(word) << jnp.asarray(4 * k, word) for k in range(target.bits // 4))
+    return lax.bitcast_convert_type(joined, native(target))
+
+
+@means("nextafter")
+def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    dtype = dtype_of(op)
+    word = f"uint{dtype.bits}"
+    a, b = (wide(x, dtype) for x in xs)
+    bits, toward = (lax.bitcast_convert_type(x, word) for x in xs)
+    top = jnp.asarray(1 << dtype.bits - 1, word)
+    size, sign = bits & ~top, bits & top
+    up = (a < b) == (a > 0)
+    moved = jnp.where(size == 0, (toward & top) | 1, jnp.where(up, size + 1, size - 1) | sign)
+    found = jnp.where(a == b, xs[1], lax.bitcast_convert_type(moved, native(dtype)))
+    return jnp.where(jnp.isnan(a) | jnp.isnan(b), jnp.asarray(np.nan, native(dtype)), found)
+
+
+@means("reduce_precision")
+def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    dtype = dtype_of(op)
+    own, word = dtype.precision - 1, f"uint{dtype.bits}"
+    exponents, exponent_bits, drop = (
+        dtype.bits - dtype.precision,
+        op.attr("exponent_bits"),
+        max(own - op.attr("mantissa_bits"), 0),
+    )
+    bits = lax.bitcast_convert_type(xs[0], word)
+    top = jnp.asarray(1 << dtype.bits - 1, word)
+    size, sign = bits & ~top, bits & top
+    if drop:
+        size = (size + (1 << drop - 1) - 1 + (size >> drop & 1)) >> drop << drop
+    infinite = lax.bitcast_convert_type(jnp.asarray(np.asarray(np.inf).astype(native(dtype))), word) & ~top
+    if exponent_bits < exponents:
+        most = (1 << exponent_bits - 1) - 1
+        exponent = (size >> own).astype(jnp.int32) - ((1 << exponents - 1) - 1)
+        size = jnp.where(exponent > most, infinite, jnp.where(exponent < 1 - most, jnp.zeros((), word), size))
+    found = lax.bitcast_convert_type(jnp.minimum(size, infinite) | sign, native(dtype))
+    return jnp.where(jnp.isnan(wide(xs[0], dtype)), xs[0], found)
+
+
+# ---- reductions
+
+
+def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(a % rank for a in axes)
+
+
+def _accumulated(kind: str, combine: Callable[..., X]) -> Meaning:
+    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+        source, out = dtype_of(op), result_of(op).dtype
+        accum = op.attr("accum_dtype") or default_accum(source)
+        x = wide(cast(xs[0], source, accum), accum)
+        axes = _axes(op.attr("axes"), x.ndim)
+        start = jnp.asarray(numerics.identity(kind, accum if kind in ("sum", "prod") else source), x.dtype)
+        total = combine(x, axis=axes, keepdims=op.attr("keepdims"), initial=start)
+        return cast(narrow(total.astype(x.dtype), accum), accum, out)
+
+    return meaning
+
+
+means("reduce_sum")(_accumulated("sum", lambda x, **how: jnp.sum(x, dtype=x.dtype, **how)))
+means("reduce_prod")(_accumulated("prod", lambda x, **how: jnp.prod(x, dtype=x.dtype, **how)))
+means("reduce_max")(_accumulated("max", lambda x, **how: jnp.max(x, **how)))
+means("reduce_min")(_accumulated("min", lambda x, **how: jnp.min(x, **how)))
+
+
+def _over_bits(combine: Callable[[X, X], X], start: int) -> Meaning:
+    def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
+        out = result_of(op)
+        x = wide(xs[0], out.dtype)
+        first = jnp.asarray(start, widest("int")).astype(x.dtype)
+        return narrow(lax.reduce(x, first, combine, _axes(op.attr("axes"), x.ndim)), out.dtype).reshape(out.static_shape)
+
+    return meaning
+
+
+means("reduce_and")(_over_bits(lambda a, b: a & b, -1))
+means("reduce_or")(_over_bits(lambda a, b: a | b, 0))
+means("reduce_xor")(_over_bits(lambda a, b: a ^ b, 0))
+
+
+@means("argmax", "argmin")
+def _located(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    find = lax.argmax if op.defn.short == "argmax" else lax.argmin
+    x = wide(xs[0], dtype_of(op))
+    return find(x, op.attr("axis") % x.ndim, native(op.attr("output_dtype"))).reshape(result_of(op).static_shape)
+
+
+@means("cumsum", "cumprod", "cummax", "cummin")
+def _cumulative(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    dtype, kind = dtype_of(op), op.defn.short.removeprefix("cum")
+    run = {"sum": lax.cumsum, "prod": lax.cumprod, "max": lax.cummax, "min": lax.cummin}[kind]
+    x = wide(xs[0], dtype)
+    axis, reverse = op.attr("axis") % x.ndim, op.attr("reverse")
+    if op.attr("exclusive") and x.shape[axis]:
+        start = jnp.asarray(numerics.identity(kind, dtype), x.dtype)
+        widths = [((0, 1, 0) if reverse else (1, 0, 0)) if a == axis else (0, 0, 0) for a in range(x.ndim)]
+        padded, n = lax.pad(x, start, widths), x.shape[axis]
+        x = lax.slice_in_dim(padded, 1, n + 1, axis=axis) if reverse else lax.slice_in_dim(padded, 0, n, axis=axis)
+    return narrow(run(x, axis, reverse), dtype)
+
+
+@means("dot_general")
+def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    source, out = dtype_of(op), result_of(op).dtype
+    accum = op.attr("accum_dtype") or default_accum(source)
+    x, y = (wide(cast(v, source, accum), accum) for v in xs)
+    contract = _axes(op.attr("contract_lhs"), x.ndim), _axes(op.attr("contract_rhs"), y.ndim)
+    batch = _axes(op.attr("batch_lhs"), x.ndim), _axes(op.attr("batch_rhs"), y.ndim)
+    found = lax.dot_general(x, y, (contract, batch), precision=lax.Precision.HIGHEST, preferred_element_type=x.dtype)
+    return cast(narrow(found, accum), accum, out)
+
+
+@means("layer_norm")
+def _layer_norm(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    dtype, axis = dtype_of(op), op.attr("feature_axis")
+    x, gamma, beta = (wide(v, dtype) for v in xs)
+    along = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+    centered = x - x.sum(axis, keepdims=True) / max(x.shape[axis], 1)
+    variance = jnp.square(centered).sum(axis, keepdims=True) / max(x.shape[axis], 1)
+    return narrow(centered / jnp.sqrt(variance + op.attr("epsilon")) * gamma.reshape(along) + beta.reshape(along), dtype)
+
+
+# ---- constants and movement
+
+
+@means("constant")
+def _constant(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.asarray(arrays.from_literal(op.attrs[0]))
+
+
+@means("iota")
+def _iota(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    out = result_of(op)
+    count = lax.broadcasted_iota(widest("int"), out.static_shape, op.attr("axis") % out.rank)
+    return narrow(count, out.dtype) if out.dtype.is_integer else count.astype(native(out.dtype))
+
+
+@means("reshape")
+def _reshape(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.reshape(xs[0], result_of(op).static_shape)
+
+
+@means("broadcast_to")
+def _broadcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.broadcast_to(xs[0], result_of(op).static_shape)
+
+
+@means("transpose")
+def _transpose(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.transpose(xs[0], _axes(op.attr("perm"), xs[0].ndim))
+
+
+@means("slice")
+def _slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    starts, sizes = op.attr("starts"), op.attr("sizes")
+    return lax.slice(xs[0], starts, [a + n for a, n in zip(starts, sizes, strict=True)])
+
+
+@means("concat")
+def _concat(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.concatenate(xs, op.attr("axis"))
+
+
+@means("pad")
+def _pad(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
+    return lax.pad(xs[0], fill, list(zip(op.attr("low"), op.attr("high"), op.attr("interior"), strict=True)))
+
+
+@means("tile")
+def _tile(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    return jnp.tile(xs[0], op.attr("repeats"))
+
+
+@means("extract_patches")
+def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    (x,), out = xs, result_of(op).static_shape
+    fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
+    x = lax.pad(x, fill, [(0, 0, 0), *((low, high, 0) for low, high in op.attr("padding")), (0, 0, 0)])
+    strides, dilation = (1, *op.attr("strides"), 1), (1, *op.attr("dilation"), 1)
+    places, found = (*out[:-1], x.shape[-1]), []
+    if 0 in out:
+        return jnp.zeros(out, x.dtype)
+    for tap in product(*map(range, op.attr("window"))):
+        start = [k * d for k, d in zip((0, *tap, 0), dilation, strict=True)]
+        stop = [a + (n - 1) * s + 1 for a, n, s in zip(start, places, strides, strict=True)]
+        found.append(lax.slice(x, start, stop, strides))
+    return jnp.stack(found, -2).reshape(out)
+
+
+@means("reduce_window")
+def _window(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    source, kind = dtype_of(op), op.attr("reduce")
+    accum = op.attr("accum_dtype") or default_accum(source)
+    x = wide(cast(xs[0], source, accum), accum)
+    start = np.asarray(numerics.identity(kind, source), x.dtype)
+    if 0 in (*x.shape, *result_of(op).static_shape):
+        total = jnp.full(result_of(op).static_shape, start)
+    else:
+        combine = {"sum": lax.add, "max": lax.max, "min": lax.min}[kind]
+        lists = [op.attr(name) for name in ("window_dims", "strides", "padding", "base_dilation", "window_dilation")]
+        total = lax.reduce_window(x, start[()], combine, *lists)
+    return cast(narrow(total, accum), accum, source)
+
+
+# ---- indices
+
+
+def _bounded(index: X, extent: int, t: Tracing) -> X:
+    """Indices that are in range; one that is not makes the run fail."""
+    t.fails_where((index < 0) | (index >= extent))
+    return jnp.clip(index, 0, max(extent - 1, 0))
+
+
+@means("take")
+def _take(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    x, index = xs
+    if not x.shape[0]:
+        t.fails_where(jnp.ones(index.shape, bool))
+        return jnp.zeros(result_of(op).static_shape, x.dtype)
+    return jnp.take(x, _bounded(index, x.shape[0], t), axis=0, mode="clip")
+
+
+@means("gather")
+def _gather(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    x, index = xs
+    axis = op.attr("axis") % x.ndim
+    if not x.shape[axis] or not index.size:
+        t.fails_where(jnp.ones(index.shape, bool))
+        return jnp.zeros(index.shape, x.dtype)
+    return jnp.take_along_axis(x, _bounded(index, x.shape[axis], t), axis, mode="clip")
+
+
+def _started(x: X, start: X, sizes: Sequence[int]) -> list[X]:
+    return [jnp.clip(start[k], 0, n - size) for k, (n, size) in enumerate(zip(x.shape, sizes, strict=True))]
+
+
+@means("dynamic_slice")
+def _dynamic_slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    x, start = xs
+    return lax.dynamic_slice(x, _started(x, start, op.attr("sizes")), op.attr("sizes")) if x.ndim else x
+
+
+@means("dynamic_update_slice")
+def _dynamic_update_slice(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    x, update, start = xs
+    return lax.dynamic_update_slice(x, update, _started(x, start, op.attr("sizes"))) if x.ndim else update
+
+
+def _placed(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
+    """`updates` combined into `x` at these places; one outside is dropped."""
+    if not updates.size or not x.size:
+        return x
+    if kind in ("and", "or", "xor"):
+        return _placed_bits(x, at, updates, kind, dtype)
+    held = [
+        jnp.where((a < 0) | (a >= n), n, a) for a, n in zip(at, x.shape, strict=True)
+    ]  # a negative one would count from the end
+    if kind == "replace":
+        return x.at[tuple(held)].set(updates, mode="drop")
+    places = wide(x, dtype).at[tuple(held)]
+    combine = {"add": places.add, "mul": places.multiply, "max": places.max, "min": places.min}[kind]
+    return narrow(combine(wide(updates, dtype), mode="drop"), dtype)
+
+
+def _placed_bits(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> X:
+    """Bit by bit: `and` is the least, `or` the largest, `xor` the sum, modulo 2."""
+    width = dtype.bits
+    shifts = jnp.arange(width, dtype=widest("uint"))
+
+    def bits(v: X) -> X:
+        whole = v.astype(widest("uint")) if v.dtype == bool else _unsigned(v, dtype).astype(widest("uint"))
+        return ((whole[..., None] >> shifts) & 1).astype(jnp.int32)
+
+    index = [jnp.broadcast_to(a[..., None], (*a.shape, width)) for a in at]
+    index.append(jnp.broadcast_to(jnp.arange(width), index[0].shape if index else (width,)))
+    found = _placed(bits(x), index, bits(updates), {"and": "min", "or": "max", "xor": "add"}[kind], SI32) & 1
+    whole = jnp.sum(found.astype(widest("uint")) << shifts, -1, dtype=widest("uint"))
+    return whole.astype(bool) if x.dtype == bool else _of_bits(whole.astype(_unsigned(x, dtype).dtype), dtype)
+
+
+@means("scatter_reduce")
+def _scatter_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    x, index, updates = xs
+    axis = op.attr("axis") % x.ndim
+    at = [lax.broadcasted_iota(widest("int"), index.shape, k) for k in range(x.ndim)]
+    at[axis] = _bounded(index.astype(widest("int")), x.shape[axis], t)
+    return _placed(x, at, updates, op.attr("reduce"), dtype_of(op))
+
+
+@means("scatter_add", "scatter")
+def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    x, indices, updates = xs
+    kind, drop = (op.attr("reduce"), op.attr("drop")) if op.defn.short == "scatter" else ("add", False)
+    window = sorted(a % updates.ndim for a in op.attr("update_window_dims"))
+    inserted = _axes(op.attr("inserted_window_dims"), max(x.ndim, 1))
+    kept = [a for a in range(x.ndim) if a not in inserted]
+    batch = [a for a in range(updates.ndim) if a not in window]
+    extent = window_extents(x.shape, updates.shape, op.attr("update_window_dims"), op.attr("inserted_window_dims"))
+    at = vector_dim(op.attr("index_vector_dim"), indices.ndim)
+    parts = jnp.moveaxis(indices, at, -1) if at < indices.ndim else indices[..., None]
+    parts = parts.astype(widest("int"))
+    start = [jnp.zeros(parts.shape[:-1], widest("int"))] * x.ndim
+    for k, axis in enumerate(op.attr("scatter_dims_to_operand_dims")):
+        found = parts[..., k]
+        start[axis % x.ndim] = found if drop else _bounded(found, x.shape[axis] - extent[axis] + 1, t)
+    ordered = jnp.transpose(updates, (*batch, *window))
+    places = []
+    for axis in range(x.ndim):
+        lead = start[axis].reshape(start[axis].shape + (1,) * len(window))
+        if axis in kept:
+            lead = lead + jnp.arange(extent[axis]).reshape([-1 if k == axis else 1 for k in kept])
+        places.append(jnp.broadcast_to(lead, ordered.shape))
+    return _placed(x, places, ordered, kind, dtype_of(op))
+
+
+@means("segment_reduce")
+def _segment_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    data, ids = xs
+    source, kind = dtype_of(op), op.attr("kind")
+    accum = op.attr("accum_dtype") or default_accum(source)
+    x = wide(cast(data, source, accum), accum)
+    total = jnp.full(result_of(op).static_shape, np.asarray(numerics.identity(kind, source), x.dtype))
+    if x.size and total.size:
+        places = total.at[_bounded(ids, op.attr("num_segments"), t)]
+        total = places.add(x) if kind == "sum" else places.max(x)
+    else:
+        _bounded(ids, op.attr("num_segments"), t)
+    return cast(narrow(total, accum), accum, source)
+
+
+# ---- order
+
+
+def _sorted(xs: Sequence[X], axis: int, keys: int, descending: bool) -> tuple[X, ...]:
+    """A stable sort; a descending one sorts the reversed axis and reverses the answer."""
+    ordered = [jnp.flip(x, axis) for x in xs] if descending else list(xs)
+    found = lax.sort(tuple(ordered), dimension=axis, is_stable=True, num_keys=keys)
+    return tuple(jnp.flip(x, axis) for x in found) if descending else tuple(found)
+
+
+@means("sort")
+def _sort(op: Op, xs: Sequence[X], t: Tracing) -> Any:
+    keys, axis = op.attr("keys"), op.attr("axis") % xs[0].ndim
+    known = [wide(x, dtype_of(op, i)) for i, x in enumerate(xs[:keys])]
+    place = lax.broadcasted_iota(widest("int"), xs[0].shape, axis)
+    order = _sorted([*known, place], axis, keys, op.attr("descending"))[-1]
+    found = tuple(jnp.take_along_axis(x, order, axis) if x.size else x for x in xs)
+    return found if len(found) > 1 else found[0]
+
+
+@means("top_k")
+def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Any:
+    (x,), axis = xs, op.attr("axis") % xs[0].ndim
+    place = lax.broadcasted_iota(widest("int"), x.shape, axis)
+    order = _sorted([wide(x, dtype_of(op)), place], axis, 1, op.attr("largest"))[-1]
+    best = lax.slice_in_dim(order, 0, op.attr("k"), axis=axis)
+    values = jnp.take_along_axis(x, best, axis) if best.size else jnp.zeros(best.shape, x.dtype)
+    return values, best.astype(native(op.attr("indices_dtype")))
+
+
+# ---- quantization
+
+
+def _along(values: Sequence[Any], x: X, axis: int | None, missing: float) -> X:
+    if not values:
+        return jnp.asarray(missing, widest("float"))
+    shape = () if axis is None else [-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]
+    return jnp.asarray(values, widest("float")).reshape(shape)
+
+
+def _to_steps(real: X, axis: int | None, scales: Sequence[float], zeros: Sequence[int], dtype: DType) -> X:
+    # XLA multiplies by the inverse of a constant, which is another number. It does not see that this is 0: no count is above 64.
+    zero = (lax.population_count(lax.bitcast_convert_type(real, f"uint{8 * real.dtype.itemsize}")) >> 8).astype(real.dtype)
+    scaled = real / (_along(scales, real, axis, 1) + zero)
+    if dtype.is_float:
+        return scaled.astype(native(dtype))
+    return cast(_even(scaled) + _along(zeros, real, axis, 0), F64, dtype)
+
+
+def _from_steps(q: X, dtype: DType, axis: int | None, scales: Sequence[float], zeros: Sequence[int]) -> X:
+    real = wide(q, dtype).astype(widest("float"))
+    return (real - _along(zeros, real, axis, 0)) * _along(scales, real, axis, 1)
+
+
+@means("quantize")
+def _quantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    source, out = dtype_of(op), op.attr("output_dtype")
+    if not op.attr("scales"):
+        return cast(xs[0], source, out)
+    return _to_steps(xs[0].astype(widest("float")), op.attr("axis"), op.attr("scales"), op.attr("zero_points"), out)
+
+
+@means("dequantize")
+def _dequantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    source, out = dtype_of(op), result_of(op).dtype
+    if not op.attr("scales"):
+        return cast(xs[0], source, out)
+    return _from_steps(xs[0], source, op.attr("axis"), op.attr("scales"), op.attr("zero_points")).astype(native(out))
+
+
+@means("requantize")
+def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
+    source, out, axis = dtype_of(op), op.attr("output_dtype"), op.attr("axis")
+    if not op.attr("scales") and not op.attr("output_scales"):
+        return cast(xs[0], source, out)
+    real = _from_steps(xs[0], source, axis, op.attr("scales"), op.attr("zero_points"))
+    return _to_steps(real, axis, op.attr("output_scales"), op.attr("output_zero_points"), out)
+
+
+# ---- control flow
+
+
+def packed(op: Op, results: Sequence[Any]) -> Any:
+    """What a control-flow op gives: its one result, or a tuple."""
+    return tuple(results) if isinstance(op.results[0].type, TupleType) else results[0]
+
+
+@means("cond")
+def _cond(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+    holds, fails = map(t.region, op.regions)
+    results, failed = lax.cond(xs[0], holds, fails, *xs[1:])
+    t.fails_where(failed)
+    return packed(op, results)
+
+
+@means("while")
+def _while(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+    test, body = map(t.region, op.regions)
+
+    def step(state: Any) -> Any:
+        _, kept, count, failed = state
+        carry, first = body(*kept)
+        (flag, *again), second = test(*carry)
+        return flag, tuple(again), count + 1, failed | first | second
+
+    (flag, *kept), failed = test(*xs)
+    state = lax.while_loop(
+        lambda s: s[0] & (s[2] < t.iterations) & ~s[3], step, (flag, tuple(kept), jnp.zeros((), widest("int")), failed)
+    )
+    t.fails_where(state[3] | state[0])
+    return packed(op, state[1])
+
+
+@means("scan")
+def _scan(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+    count, body = op.attr("carry_count"), t.region(op.regions[0])
+
+    def step(state: Any, row: Any) -> Any:
+        carry, failed = state
+        results, wrong = body(*carry, *row)
+        return (tuple(results[:count]), failed | wrong), tuple(results[count:])
+
+    (carry, failed), stacks = lax.scan(step, (tuple(xs[:count]), jnp.zeros((), bool)), tuple(xs[count:]))
+    t.fails_where(failed)
+    return packed(op, [*carry, *stacks])

@@ -1,0 +1,80 @@
+"""A program as calls of JAX: every op by its row in `table.MEANING`, regions as functions of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
+
+if TYPE_CHECKING:
+    import jax.numpy as jnp
+else:
+    jnp = lazy("jax.numpy")
+
+Meaning = Callable[[Op, Sequence[Any], "Tracing"], Any]
+
+
+@dataclass(slots=True)
+class Tracing:
+    """One function under way: which flags say that it fails, what random ops drew before it, and how many iterations a `while`
+    may take. `observe` is told of each op of the outermost block."""
+
+    meaning: dict[str, Meaning]
+    iterations: int
+    drawn: dict[Op, Any] = field(default_factory=dict)
+    flags: list[Any] = field(default_factory=list)
+    observe: Callable[[Op, tuple[Any, ...]], None] | None = None
+
+    def fails_where(self, mask: Any) -> None:
+        """The run has failed where an element of `mask` holds."""
+        self.flags.append(jnp.any(mask))
+
+    def failed(self) -> Any:
+        """Whether the run has failed: an i1 scalar."""
+        return jnp.any(jnp.stack(self.flags)) if self.flags else jnp.zeros((), bool)
+
+    def region(self, region: Region) -> Callable[..., tuple[Any, Any]]:
+        """A region as a pure function: its results, and whether it failed."""
+
+        def call(*operands: Any) -> tuple[Any, Any]:
+            inner = Tracing(self.meaning, self.iterations)
+            return inner.block(region, operands), inner.failed()
+
+        return call
+
+    def block(self, block: Region, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a block on arrays. Raises Violation("NotTranslatable") for an op that has no meaning in JAX."""
+        known: dict[Value, Any] = dict(zip(block.params, operands, strict=True))
+        for op in block.body:
+            if op in self.drawn:
+                known[op.results[0]] = self.drawn[op]
+                continue
+            meaning = self.meaning.get(op.name)
+            if meaning is None:
+                raise Violation("NotTranslatable", f"{op.defn.short} has no meaning in JAX here", labels=[(op.loc, "this op")])
+            found = meaning(op, [read(known, x) for x in op.operands], self)
+            known[op.results[0]] = found
+            if self.observe is not None:
+                self.observe(op, (found,))
+        return tuple(read(known, x) for x in block.results)
+
+
+def read(known: dict[Value, Any], x: Operand) -> Data:
+    """The array, or tuple of arrays, of an operand."""
+    if isinstance(x, Literal):
+        return jnp.asarray(arrays.from_literal(x))
+    if isinstance(x, Element):
+        return known[x.value][x.index]
+    return known[x]
+
+
+def dtype_of(op: Op, operand: int = 0) -> Any:
+    """The dtype of a tensor operand."""
+    return operand_type(op.operands[operand]).dtype  # type: ignore[union-attr]

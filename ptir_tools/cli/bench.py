@@ -1,0 +1,137 @@
+"""`ptir bench`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+import click
+
+from ptir_tools import __version__
+from ptir_tools.cli.options import Finite, files_argument, output_option, strict_fp_option, subcommand, titled
+from ptir_tools.cli.output import write_text
+from ptir_tools.cli.session import Session
+from ptir_tools.cli.tables import Table
+from ptir_tools.engines import ENGINES, RunOptions
+from ptir_tools.tools import bench
+from ptir_tools.tools.inputs import Inputs
+
+_COLUMNS = ("program", "runs", "P50 us", "P90 us", "P99 us", "least us", "GFLOP/s")
+
+
+@subcommand(
+    files_argument,
+    output_option,
+    *titled(
+        "Execution",
+        click.option(
+            "--engine", type=click.Choice(["auto", *ENGINES]), default="auto", help="The engine (the fastest that can)."
+        ),
+        click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
+        click.option("--random", type=int, default=0, metavar="SEED", help="Seed of the random inputs (0)."),
+        strict_fp_option,
+    ),
+    *titled(
+        "Measuring",
+        click.option("--min-time", type=Finite(0), default=0.5, metavar="S", help="Run for so long, at least (0.5)."),
+        click.option("--runs", type=click.IntRange(1), metavar="N", help="Run so often instead."),
+        click.option("--json", "as_json", is_flag=True, help="The form of google-benchmark: its tools compare two files."),
+    ),
+)
+def command(
+    session: Session,
+    files: tuple[str, ...],
+    output: str | None,
+    engine: str,
+    threads: int,
+    random: int,
+    strict_fp: bool,
+    min_time: float,
+    runs: int | None,
+    as_json: bool,
+) -> None:
+    """Measure how long programs take, on random inputs, after a warm-up.
+
+    Passes, plan and steps are made once, before. The times are percentiles of single runs. With --json the result can be given to
+    google-benchmark's compare.py.
+
+    \b
+    Examples:
+      ptir bench model.ptir
+      ptir bench --json -o before.json a.ptir b.ptir
+      ptir bench --engine numpy --runs 100 model.ptir
+    """
+    options = RunOptions(engine=engine, threads=threads, strict_fp=strict_fp, limits=session.options.limits)
+    found: list[bench.Measured] = []
+
+    def one(path: str) -> int:
+        program, _ = session.load(path)
+        arrays = Inputs((), (), random, False, None, session.bindings, {}, session.options.limits).arrays(program)
+        session.reporter.progress(f"{path}: measuring")
+        found.append(bench.measure(path or "<stdin>", program, arrays, options, min_time, runs))
+        session.reporter.progress("")
+        return 0
+
+    status = session.highest(session.files(files), one)
+    if as_json:
+        write_text(output, [json.dumps(_google(found), indent=2), "\n"])
+    elif output is not None:
+        write_text(output, _plain(found))
+    else:
+        session.reporter.tabulate(sys.stdout, _plain(found), lambda: [Table(_COLUMNS, [_row(m) for m in found])])
+    if status:
+        raise click.exceptions.Exit(status)
+
+
+def _row(m: bench.Measured) -> tuple[str, ...]:
+    times = (m.percentile(50), m.percentile(90), m.percentile(99), m.seconds[0])
+    rate = f"{m.flops / m.percentile(50) / 1e9:.2f}" if m.flops else ""
+    return m.name, str(len(m.seconds)), *(f"{t * 1e6:.1f}" for t in times), rate
+
+
+def _plain(found: list[bench.Measured]) -> list[str]:
+    rows = [_COLUMNS, *map(_row, found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    cells = ([f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows)
+    return ["  ".join(line).rstrip() + "\n" for line in cells]
+
+
+def _google(found: list[bench.Measured]) -> dict[str, Any]:
+    """What `--benchmark_format=json` of google-benchmark has; times are microseconds."""
+    context = {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "host_name": platform.node(),
+        "executable": "ptir bench",
+        "num_cpus": os.cpu_count() or 1,
+        "mhz_per_cpu": 0,
+        "cpu_scaling_enabled": False,
+        "caches": [],
+        "library_version": f"ptir {__version__}",
+        "library_build_type": "release",
+    }
+    rows = []
+    for index, m in enumerate(found):
+        rows.append(
+            {
+                "name": m.name,
+                "family_index": index,
+                "per_family_instance_index": 0,
+                "run_name": m.name,
+                "run_type": "iteration",
+                "repetitions": 1,
+                "repetition_index": 0,
+                "threads": 1,
+                "iterations": len(m.seconds),
+                "real_time": m.percentile(50) * 1e6,
+                "cpu_time": m.cpu / len(m.seconds) * 1e6,
+                "time_unit": "us",
+                **{f"p{p}": m.percentile(p) * 1e6 for p in (50, 90, 99)},
+                "warm_up": m.warm_up * 1e6,
+                **({"FLOP/s": m.flops / m.percentile(50)} if m.flops else {}),
+            }
+        )
+    return {"context": context, "benchmarks": rows}

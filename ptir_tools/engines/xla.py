@@ -1,0 +1,84 @@
+"""XLA through JAX, on the CPU: the program as one compiled function. Needs the extra `xla`.
+
+A compiled function cannot say what went wrong. It returns whether something did; then the reference engine runs the program, and
+reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.xla.function import drawn, flattened, nested, require_jax, unknown, without_calls
+from ptir_tools.bridges.xla.table import MEANING
+from ptir_tools.bridges.xla.tracing import Tracing
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.evaluate import Context, Data
+from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.opdef import operand_type
+from ptir_tools.engines import reference
+from ptir_tools.engines.options import RunOptions
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+else:
+    jax = lazy("jax")
+    np = lazy("numpy")
+
+# Every op is rounded to its dtype, NaN is not taken for a number, sums are not reordered.
+COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu_enable_fast_min_max": False}
+
+
+@contextmanager
+def wide() -> Iterator[None]:
+    """JAX with 64-bit dtypes, on the CPU."""
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
+class Executable:
+    """A static PTIR program, ready to run by XLA. Raises UsageError where JAX is not installed, and for an op that it cannot
+    run."""
+
+    def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
+        require_jax("engine `xla`")
+        self.program = without_calls(program)
+        if (op := unknown(self.program)) is not None:
+            where = " inside a region" if op.defn.is_random else ""
+            raise UsageError(f"engine `xla` cannot run {op.defn.short}{where}; use `numpy`")
+        self.function = self.program.main
+        self.options = options
+        self.slow = reference.Executable(program, function, options)
+        self.compiled: Any = None
+
+    @property
+    def memory(self) -> int:
+        """An upper estimate of the bytes that a run takes: that of the reference."""
+        return self.slow.memory
+
+    def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
+        """The results, one per result of the function, fresh arrays. Raises Violation."""
+        with wide():
+            random = drawn(self.function, context)
+            given = [list(flattened(tuple(arguments))), list(random.values())]
+            if context.observe is not None:
+                found, failed = self.traced(list(random), context, *given)
+            else:
+                if self.compiled is None:
+                    lowered = jax.jit(lambda xs, ds: self.traced(list(random), context, xs, ds)).lower(*given)
+                    self.compiled = lowered.compile(compiler_options=COMPILER)
+                found, failed = self.compiled(*given)
+            if not bool(failed):
+                leaves = iter([np.array(x) for x in found])
+                return tuple(nested(operand_type(x), leaves) for x in self.function.results)
+        return self.slow(arguments, context)
+
+    def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[Any], ds: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The leaves of the results, and whether the run failed."""
+        tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
+        given = iter(xs)
+        results = tracing.block(self.function, [nested(p.type, given) for p in self.function.params])
+        return list(flattened(results)), tracing.failed()

@@ -1,0 +1,138 @@
+/* Layer norm and quantization, row by row. */
+
+/* A row in float64: one whose squares leave the range of f32. */
+static void normalized_exactly(float *out, const float *x, const float *gamma, const float *beta, size_t n, double epsilon)
+{
+    double mean = 0.0, variance = 0.0;
+    for (size_t i = 0; i < n; i++)
+        mean += x[i];
+    mean /= (double)n;
+    for (size_t i = 0; i < n; i++)
+        variance += (x[i] - mean) * (x[i] - mean);
+    double root = sqrt(variance / (double)n + epsilon);
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)((x[i] - mean) / root * gamma[i] + beta[i]);
+}
+
+/* out = (x - mean) / sqrt(variance + epsilon) * gamma + beta for dense rows of n elements. */
+static void layer_norm(float *out, const float *from, const float *gamma, const float *beta, size_t rows, size_t n, double epsilon,
+                       ptir_watch *watch)
+{
+    const float share = 1.0f / (float)n;
+    const size_t columns = n / LANES * LANES;
+    for (size_t row = 0; row < rows; row++, from += n, out += n) {
+        float sums[SUMS], squares[SUMS], total = 0.0f, rest = 0.0f, square_sum = 0.0f;
+        if (is_stopped(watch, 4 * n))
+            return;
+        fill(sums, SUMS, 0.0f);
+        quick_reduce(PTIR_reduce_sum, sums, from, columns);
+        for (size_t i = columns; i < n; i++)
+            total += from[i];
+        const float mean = (reduced(PTIR_reduce_sum, sums) + total) * share;
+        fill(sums, SUMS, 0.0f);
+        fill(squares, SUMS, 0.0f);
+        for (size_t i = 0; i < columns; i += SUMS)
+            for (size_t k = 0; k < SUMS; k += W) {
+                floats d = VECTOR(from + i + k, 0) - mean;
+                *(floats *)(sums + k) += d;
+                *(floats *)(squares + k) += d * d;
+            }
+        for (size_t i = columns; i < n; i++) {
+            float d = from[i] - mean;
+            rest += d;
+            square_sum += d * d;
+        }
+        /* How far the mean was rounded, and what that takes off the squares. */
+        const float off = (reduced(PTIR_reduce_sum, sums) + rest) * share;
+        const float variance = (reduced(PTIR_reduce_sum, squares) + square_sum) * share - off * off + (float)epsilon;
+        if (!(variance >= 0x1p-100f && variance < INFINITY)) {
+            normalized_exactly(out, from, gamma, beta, n, epsilon);
+            continue;
+        }
+        const float scale = 1.0f / sqrtf(variance);
+        for (size_t i = 0; i < columns; i += W)
+            *(floats *)(out + i) = ((VECTOR(from + i, 0) - mean) - off) * scale * VECTOR(gamma + i, 0) + VECTOR(beta + i, 0);
+        for (size_t i = columns; i < n; i++)
+            out[i] = ((from[i] - mean) - off) * scale * gamma[i] + beta[i];
+    }
+}
+
+/* Numbers of a kind as float64, and back: integers saturate, and a NaN is 0. */
+#define NUMBERS(name, type, low, high)                                                                                 \
+    static void from_##name(double *restrict to, const type *restrict from, size_t n)                                  \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            to[i] = (double)from[i];                                                                                   \
+    }                                                                                                                  \
+    static void to_##name(type *restrict to, const double *restrict from, size_t n)                                    \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            double x = from[i] > low ? from[i] : low;                                                                  \
+            to[i] = (type)(int64_t)(from[i] == from[i] ? (x < high ? x : high) : 0.0);                                 \
+        }                                                                                                              \
+    }
+
+NUMBERS(i8, int8_t, -0x1p7, 0x1p7 - 1)
+NUMBERS(u8, uint8_t, 0.0, 0x1p8 - 1)
+NUMBERS(i16, int16_t, -0x1p15, 0x1p15 - 1)
+NUMBERS(u16, uint16_t, 0.0, 0x1p16 - 1)
+NUMBERS(i32, int32_t, -0x1p31, 0x1p31 - 1)
+NUMBERS(u32, uint32_t, 0.0, 0x1p32 - 1)
+
+enum { PIECE = 256 }; /* numbers in work */
+
+/* `n` numbers of kind `from` as those of kind `to`; every pointer of `s` goes along when `along` is 1. */
+static void rescaled_row(char *out, char to, const char *x, char from, size_t n, ptir_scaling s, size_t along)
+{
+    double wide[PIECE];
+    switch (from) {
+    case 'b': from_i8(wide, (const int8_t *)x, n); break;
+    case 'B': from_u8(wide, (const uint8_t *)x, n); break;
+    case 'h': from_i16(wide, (const int16_t *)x, n); break;
+    case 'H': from_u16(wide, (const uint16_t *)x, n); break;
+    case 'i': from_i32(wide, (const int32_t *)x, n); break;
+    case 'I': from_u32(wide, (const uint32_t *)x, n); break;
+    default:
+        for (size_t i = 0; i < n; i++)
+            wide[i] = (double)((const float *)x)[i];
+    }
+    if (along)
+        for (size_t i = 0; i < n; i++)
+            wide[i] = (wide[i] - s.zero[i]) * s.scale[i];
+    else
+        for (size_t i = 0; i < n; i++)
+            wide[i] = (wide[i] - *s.zero) * *s.scale;
+    if (to == 'f') {
+        for (size_t i = 0; i < n; i++)
+            ((float *)out)[i] = (float)wide[i];
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        wide[i] = rint(wide[i] / s.output_scale[i * along]) + s.output_zero[i * along];
+    switch (to) {
+    case 'b': to_i8((int8_t *)out, wide, n); break;
+    case 'B': to_u8((uint8_t *)out, wide, n); break;
+    case 'h': to_i16((int16_t *)out, wide, n); break;
+    case 'H': to_u16((uint16_t *)out, wide, n); break;
+    case 'i': to_i32((int32_t *)out, wide, n); break;
+    case 'I': to_u32((uint32_t *)out, wide, n); break;
+    }
+}
+
+static size_t bytes_of(char kind) { return kind == 'b' || kind == 'B' ? 1 : kind == 'h' || kind == 'H' ? 2 : 4; }
+
+static void rescaled(void *out, char to, const void *x, char from, size_t rows, size_t n, size_t channels, int along, ptir_scaling s,
+                     ptir_watch *watch)
+{
+    for (size_t row = 0; row < rows; row++) {
+        size_t own = along ? 0 : row % channels;
+        if (is_stopped(watch, 4 * n))
+            return;
+        for (size_t i = 0; i < n; i += PIECE) {
+            size_t at = row * n + i, k = along ? i : own;
+            ptir_scaling here = {s.scale + k, s.zero + k, s.output_scale + k, s.output_zero + k};
+            rescaled_row((char *)out + at * bytes_of(to), to, (const char *)x + at * bytes_of(from), from, smallest(PIECE, n - i), here,
+                         (size_t)along);
+        }
+    }
+}

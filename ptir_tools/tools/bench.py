@@ -1,0 +1,61 @@
+"""How long a program takes: single runs, timed after a warm-up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import costs
+from ptir_tools.core.ir import Program
+from ptir_tools.engines import RunOptions
+from ptir_tools.engines.compiled import Compiled
+from ptir_tools.tools.profile import percentile
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
+
+WARM_UP = 3  # runs before those that count
+
+
+@dataclass(slots=True)
+class Measured:
+    """The runs of one program: `seconds` of each, sorted; `cpu` is the processor time of all, `warm_up` that of making it ready
+    and running it before. `flops` is the arithmetic of one run, 0 where it depends on values."""
+
+    name: str
+    seconds: list[float]
+    cpu: float
+    warm_up: float
+    flops: int
+
+    def percentile(self, percent: float) -> float:
+        """The seconds that `percent` of the runs took at most."""
+        return percentile(self.seconds, percent)
+
+
+def measure(
+    name: str,
+    program: Program,
+    inputs: Mapping[str, Array],
+    options: RunOptions | None = None,
+    min_time: float = 0.5,
+    runs: int | None = None,
+) -> Measured:
+    """Run a verified program for `min_time` seconds or, where given, `runs` times. Raises as `engines.run` does."""
+    ready = Compiled(program, options, reuse=True)
+    start = time.perf_counter()
+    for _ in range(WARM_UP):
+        ready(inputs)
+    begin = time.perf_counter()
+    found: list[float] = []
+    cpu = time.process_time()
+    while len(found) < runs if runs is not None else not found or time.perf_counter() - begin < min_time:
+        before = time.perf_counter()
+        ready(inputs)
+        found.append(time.perf_counter() - before)
+    spent = time.process_time() - cpu
+    flops = [costs.operations(op) for op in ready.ran.main.body]
+    known = sum(n for n in flops if isinstance(n, int)) if all(isinstance(n, int) for n in flops) else 0
+    return Measured(name, sorted(found), spent, begin - start, known)

@@ -1,0 +1,1 @@
+# FAIL[1]: ptir verify testdata/verify/mistakes/t01.json
