@@ -218,10 +218,8 @@ def bottleneck(X, x, w1, b1, w2, b2, w3, b3):
 
 
 def _bottleneck(r):
-    weights = [(1, 1, 256, 64), (3, 3, 64, 64), (1, 1, 64, 256)]
-    made = [
-        x for s, k in zip(weights, (0.06, 0.05, 0.1), strict=True) for x in (normal(r, *s, scale=k), normal(r, s[-1], scale=0.1))
-    ]
+    weights = {(1, 1, 256, 64): 0.06, (3, 3, 64, 64): 0.05, (1, 1, 64, 256): 0.1}
+    made = [x for s, k in weights.items() for x in (normal(r, *s, scale=k), normal(r, s[-1], scale=0.1))]
     return [normal(r, 1, 56, 56, 256), *made]
 
 
@@ -230,13 +228,9 @@ def mobilenet(X, x, w1, b1, w2, b2, w3, b3):
 
 
 def _mobilenet(r):
-    ends = [
-        normal(r, 1, 1, 24, 144, scale=0.2),
-        normal(r, 144, scale=0.1),
-        normal(r, 3, 3, 144, scale=0.3),
-        normal(r, 144, scale=0.1),
-    ]
-    return [normal(r, 1, 56, 56, 24), *ends, normal(r, 1, 1, 144, 24, scale=0.1), normal(r, 24, scale=0.1)]
+    weights = {(1, 1, 24, 144): 0.2, (3, 3, 144): 0.3, (1, 1, 144, 24): 0.1}
+    made = [x for s, k in weights.items() for x in (normal(r, *s, scale=k), normal(r, s[-1], scale=0.1))]
+    return [normal(r, 1, 56, 56, 24), *made]
 
 
 def network8(X, x, w1, b1, w2, b2):

@@ -1,8 +1,9 @@
 """`python -m tests.bench peers`: whole workloads on the native engine and what people would use instead, where it is installed
 (`pip install -e '.[peers]'`).
 
-Each engine is a process of its own with so many threads. On each workload they take turns; the minima of wall time count, or with
-`--cpu` those of processor time, for a machine that others use. The ratio is the best peer's time over ours: above 1 we are faster.
+Each engine is a process of its own with so many threads. On each workload they take turns. The minima of wall time count, or with
+`--cpu` those of processor time, for a machine that others use. The ratio is the best peer's time over ours: above 1 we are
+faster.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def serve(name: str, threads: int) -> None:
                 answer = {"wall": best[0], "cpu": best[1]}
         except Skipped:
             answer = {"skipped": True}
-        except Exception as e:  # noqa: BLE001 (a peer may fail in any way; the others go on)
+        except Exception as e:  # a peer may fail in any way; the others go on
             answer = {"failed": f"{type(e).__name__}: {e}"[:200]}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
