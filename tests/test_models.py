@@ -102,7 +102,7 @@ def test_through_json_and_dump(name: str, tmp_path: Path) -> None:
         hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
-@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill", "gpt2_cached"])
+@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill", "gpt2_cached", "quantized_mlp"])
 def test_through_tiny(name: str, tmp_path: Path) -> None:
     """Tiny has no place for weights: they become inputs, kept in a file."""
     graph, weights = tmp_path / "graph.json", tmp_path / "weights.npz"
@@ -114,7 +114,7 @@ def test_through_tiny(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "dialect", "why"),
-    [("gpt2_greedy", "tiny", "while"), ("gpt2_cached", "mind", "scan"), ("quantized_mlp", "tiny", "quantize")],
+    [("gpt2_greedy", "tiny", "while"), ("gpt2_cached", "mind", "scan"), ("quantized_mlp", "mind", "quantize")],
 )
 def test_what_another_ir_has_not_is_refused(name: str, dialect: str, why: str) -> None:
     with pytest.raises(ptir.Rejected) as info:
