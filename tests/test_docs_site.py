@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,10 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert ran.returncode == 0 and not ran.stderr, ran.stderr
     first = (tmp_path / "site" / "index.html").read_text("utf-8")
     assert 'href="passes/"' in first and "fonts.googleapis" not in first
+
+
+def test_the_notice_names_every_package_that_is_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = [*project["dependencies"], *(x for extra in project["optional-dependencies"].values() for x in extra)]
+    notice = (ROOT / "NOTICE").read_text("utf-8")
+    assert not [x for x in asked if re.split(r"[<>=\[ ]", x)[0] not in notice]
