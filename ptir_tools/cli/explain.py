@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import click
 
+from ptir_tools.bridges.onnx.codes import EXPLAIN as ONNX
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.bridges.onnx.codes import EXPLAIN as ONNX
 from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.dialect import Code
