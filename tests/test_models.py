@@ -13,6 +13,7 @@ from models import FOLDER, MODULES, hold, inputs, program, torch
 
 import ptir_tools as ptir
 from ptir_tools import passes
+from ptir_tools.core.symbols import bind
 from ptir_tools.engines import signature as ports
 
 NAMES = sorted(MODULES)
@@ -109,6 +110,16 @@ def test_through_tiny(name: str, tmp_path: Path) -> None:
     ran = run_ptir("translate", FOLDER / f"{name}.ptir", "--to", "tiny", "--constants", weights, "-o", graph)
     assert ran.status == 0, ran.err
     found = ptir.run(ptir.read(graph), {**np.load(weights), **inputs(name)}, engine="numpy")
+    hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
+
+
+@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill"])
+def test_through_mind(name: str) -> None:
+    """Of Core v1 alone, with what `--lossy` makes of divisions, maxima and choices."""
+    static = program(name)
+    bind(static, SYMBOLS.get(name, {}))
+    module = ptir.translate(static, "mind", lossy=True)
+    found = ptir.run(ptir.read(ptir.write(module, "mind")), inputs(name), engine="numpy")
     hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
