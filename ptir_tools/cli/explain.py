@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import click
 
 from ptir_tools.bridges.onnx.codes import EXPLAIN as ONNX
+from ptir_tools.bridges.stablehlo.codes import EXPLAIN as STABLEHLO
 from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
@@ -135,7 +136,7 @@ EXPLAIN: tuple[Code, ...] = (
 
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
-    found = [("any", c) for c in (*FORMATS, *ONNX, *TRANSLATION, *PLANS, *EXPLAIN)]
+    found = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
     found += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
     return sorted(found, key=lambda row: (row[0], row[1].code))
 

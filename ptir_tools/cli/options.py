@@ -106,7 +106,7 @@ REPORTING = titled(
     click.option(
         "--diagnostics",
         "form",
-        type=click.Choice(["text", "short", "json", "sarif"]),
+        type=click.Choice(["text", "short", "json", "sarif", "github"]),
         default="text",
         is_eager=True,  # before the others, so that what is wrong with them is told in this form, too
         callback=_set_form,

@@ -74,11 +74,16 @@ class Scope:
 
     # Regions
 
-    def inline(self, region: Block, arguments: Sequence[Any], lift: Shape | None = None) -> list[Any]:
-        """The results of a region whose ops are appended here; `lift` is the shape that its scalars have. Raises InError."""
+    def inline(self, region: Block, arguments: Sequence[Any], lift: Shape | None = None, count: int | None = None) -> list[Any]:
+        """The `count` results of a region whose ops are appended here; `lift` is the shape that its scalars have.
+
+        Raises InError, and Violation for another count.
+        """
         inner = Scope(self.reader, self.block, self, lift)
         inner.parameters(region.params, arguments)
-        return inner.body(region)
+        found = inner.body(region)
+        require(count in (None, len(found)), "OperandCountMismatch", f"a region gives {len(found)} results, {count} are wanted")
+        return found
 
     def lifted_scope(self, lift: Shape) -> Scope:
         """A scope inside, in the same block, where scalars have the shape `lift`."""

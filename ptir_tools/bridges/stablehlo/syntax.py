@@ -219,6 +219,9 @@ class _Actions:
     def group(self, items: list[Any]) -> list[Any]:
         return items[0] if items and isinstance(items[0], list) else items
 
+    def outcome(self, items: list[Any]) -> list[Any]:
+        return self.group(items)
+
     def types(self, items: list[Any]) -> list[Any]:
         return items
 
@@ -266,7 +269,7 @@ class _Actions:
         return Product([x for x in items if isinstance(x, list)])
 
 
-setattr(_Actions, "list", _Actions.values)  # a rule that Python's own word is the name of
+_Actions.list = _Actions.values  # a rule that Python's own word is the name of
 
 
 @cache

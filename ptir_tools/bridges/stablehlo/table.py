@@ -81,6 +81,20 @@ def refuses(reason: str, *names: str) -> None:
     REFUSED.update(dict.fromkeys(names, reason))
 
 
+class Fields(dict[str, list[int]]):
+    """The fields of a dialect attribute as lists of integers."""
+
+    def axes(self, name: str) -> list[int]:
+        """A list; absent, it is empty."""
+        return self.get(name, [])
+
+    def number(self, name: str) -> int:
+        """An integer; absent, it is 0. Raises Violation for a list."""
+        found = self.get(name, [0])
+        require(len(found) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
+        return found[0]
+
+
 class Site:
     """An op of StableHLO at hand: its attributes, regions and declared result types, and the block that its translation is
     appended to."""
@@ -181,7 +195,7 @@ class Site:
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers."""
         found = self.value(name, ... if default is None else default)
-        found = np.asarray(found).reshape(-1).tolist() if not isinstance(found, (str, dict)) else [""]
+        found = list(_flat(found))
         if not all(isinstance(x, (int, bool)) for x in found):
             raise self._wrong(name, "a list of integers")
         return tuple(map(int, found))
@@ -224,13 +238,13 @@ class Site:
             raise self._wrong(name, "a word")
         return found.rstrip(">").replace("<", " ").split(" ")[-1].strip('"')
 
-    def fields(self, name: str) -> dict[str, Any]:
-        """The fields of `#stablehlo.gather<a = [0], b = 1>`: lists of integers, and integers."""
+    def fields(self, name: str) -> Fields:
+        """The fields of `#stablehlo.gather<a = [0], b = 1>`."""
         found = self.value(name, "<>")
         if not isinstance(found, str) or "<" not in found:
             raise self._wrong(name, "a dialect attribute")
         fields = re.findall(r"(\w+)\s*=\s*(\[[^\]]*\]|-?\w+)", found)
-        return {k: list(map(int, re.findall(r"-?\d+", v))) if v[0] == "[" else int(v) if v.isdigit() else v for k, v in fields}
+        return Fields({k: list(map(number_of, re.findall(r"\d+", v))) for k, v in fields})
 
     def literal(self, name: str, t: TensorType) -> Literal:
         """A dense literal, of type `t`."""
@@ -283,9 +297,8 @@ class Site:
 
     def broadcast(self, x: Tensor, shape: Shape, dims: Sequence[int]) -> Tensor:
         """`x` as `broadcast_in_dim` has it: its axis `i` is axis `dims[i]` of `shape`."""
-        if x.shape == tuple(shape):
-            if tuple(dims) == tuple(range(len(dims))):
-                return x
+        if x.shape == tuple(shape) and tuple(dims) == tuple(range(len(dims))):
+            return x
         order = sorted(range(len(dims)), key=lambda i: dims[i])
         if order != list(range(len(dims))):
             x = x.transpose(order)
@@ -367,6 +380,20 @@ def plain(value: Any, text: str = "") -> Any:
     return True if value is None else value
 
 
+_ITEM = re.compile(r"true|false|-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """The items of nested lists or of an array."""
+    if isinstance(value, list | tuple):
+        for x in value:
+            yield from _flat(x)
+    elif hasattr(value, "tolist"):
+        yield from _flat(value.tolist())
+    else:
+        yield value
+
+
 def _word(token: Token) -> Any:
     if token.type == "NUMBER":
         if token in ("true", "false"):
@@ -376,6 +403,8 @@ def _word(token: Token) -> Any:
         return float(token) if re.search(r"[.eE]", token) else number_of(token)
     if token.type == "ARRAY":
         words = re.findall(r"[^\s,]+", token[6:-1].partition(":")[2])
+        if not all(map(_ITEM.fullmatch, words)):
+            raise Violation("InvalidAttributeValue", f"`{token}` is no list of numbers")
         return [w == "true" if w in ("true", "false") else float(w) if re.search(r"[.eE]", w) else number_of(w, 0) for w in words]
     return str(token).strip('"')
 

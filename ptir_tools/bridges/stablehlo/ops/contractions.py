@@ -21,8 +21,8 @@ def dot_general(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The contraction. Precision and algorithm are requests that every engine here meets."""
     if site.has("dot_dimension_numbers"):
         f = site.fields("dot_dimension_numbers")
-        batch = f.get("lhs_batching_dimensions", []), f.get("rhs_batching_dimensions", [])
-        contract = f.get("lhs_contracting_dimensions", []), f.get("rhs_contracting_dimensions", [])
+        batch = f.axes("lhs_batching_dimensions"), f.axes("rhs_batching_dimensions")
+        contract = f.axes("lhs_contracting_dimensions"), f.axes("rhs_contracting_dimensions")
     else:
         batch, contract = (_pair(site, name) for name in ("batching_dims", "contracting_dims"))
     for side, t in ((0, x), (1, y)):
@@ -33,6 +33,7 @@ def dot_general(site: Site, x: Tensor, y: Tensor) -> Tensor:
 def _pair(site: Site, name: str) -> tuple[list[int], list[int]]:
     found = site.value(name, [[], []])
     fine = isinstance(found, list) and len(found) == 2 and all(isinstance(side, list) for side in found)
+    fine = fine and all(type(a) is int for side in found for a in side)
     require(fine, "InvalidAttributeValue", f"`{name}` is `[…] x […]`")
     return found[0], found[1]
 

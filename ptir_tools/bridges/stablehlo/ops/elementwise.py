@@ -422,7 +422,8 @@ def complex_(site: Site, x: Tensor, y: Tensor) -> Tensor:
 def reduce_precision(site: Site, x: Tensor) -> Tensor:
     """Rounded to fewer bits of exponent and mantissa."""
     if site.has("format"):
-        exponent, _, mantissa = site.word("format")[1:].partition("m")
+        exponent, _, mantissa = site.word("format").removeprefix("e").partition("m")
+        require(exponent.isdecimal() and mantissa.isdecimal(), "InvalidAttributeValue", "`format` is `e5m10` and the like")
         bits = int(exponent), int(mantissa)
     else:
         bits = site.integer("exponent_bits"), site.integer("mantissa_bits")

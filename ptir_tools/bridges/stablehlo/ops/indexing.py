@@ -80,14 +80,14 @@ def dynamic_gather(site: Site, x: Tensor, indices: Tensor, sizes: Tensor) -> Ten
 def gathered(site: Site, x: Tensor, indices: Tensor, slices: Sequence[int]) -> Tensor:
     """Whole rows are taken; where slices are parts of rows, elements are."""
     f = site.fields("dimension_numbers")
-    offset, vector = f.get("offset_dims", []), f.get("index_vector_dim", 0)
-    dropped = [*f.get("collapsed_slice_dims", []), *f.get("operand_batching_dims", [])]
+    offset, vector = f.axes("offset_dims"), f.number("index_vector_dim")
+    dropped = [*f.axes("collapsed_slice_dims"), *f.axes("operand_batching_dims")]
     sizes = sizes_of(x)
     fine = len(slices) == x.rank and all(0 <= s <= n for s, n in zip(slices, sizes, strict=True))
     require(fine, "InvalidAttributeValue", f"slices of {list(slices)} of {x.type}")
-    numbers = Numbers(site, indices, sizes, vector, f.get("start_index_map", []))
+    numbers = Numbers(site, indices, sizes, vector, f.axes("start_index_map"))
     numbers.clamp({d: n - s for d, (n, s) in enumerate(zip(sizes, slices, strict=True))})
-    numbers.batching(f.get("operand_batching_dims", []), f.get("start_indices_batching_dims", []), vector)
+    numbers.batching(f.axes("operand_batching_dims"), f.axes("start_indices_batching_dims"), vector)
     checked_axes(dropped, x.rank, "the axes that are left out")
     windows = [d for d in range(x.rank) if d not in dropped]
     rank = len(numbers.batch) + len(windows)
@@ -146,8 +146,8 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     region = site.regions[0]
     xs, updates = promoted(site, region, xs), promoted(site, region, updates)
     f = site.fields("scatter_dimension_numbers")
-    window, inserted, batching = (f.get(k, []) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
-    sizes, vector, to = sizes_of(xs[0]), f.get("index_vector_dim", 0), f.get("scatter_dims_to_operand_dims", [])
+    window, inserted, batching = (f.axes(k) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
+    sizes, vector, to = sizes_of(xs[0]), f.number("index_vector_dim"), f.axes("scatter_dims_to_operand_dims")
     found = kinds(region, n)
     if found is not None and not batching and not any(x.dtype.is_complex for x in xs):
         numbers_ = {"update_window_dims": window, "inserted_window_dims": inserted, "scatter_dims_to_operand_dims": to}
@@ -159,7 +159,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
         ]
     numbers = Numbers(site, indices, sizes, vector, to)
     mapped = list(numbers.starts)
-    numbers.batching(batching, f.get("scatter_indices_batching_dims", []), vector)
+    numbers.batching(batching, f.axes("scatter_indices_batching_dims"), vector)
     windows = [d for d in range(len(sizes)) if d not in (*inserted, *batching)]
     rank = len(numbers.batch) + len(windows)
     checked_axes(window, rank, "update_window_dims")
@@ -240,7 +240,7 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
             zeros = [inner.block.constant(0, at.dtype).reshape([1]) for _ in x.shape[1:]]
             starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 moves to row 0, which stays
         olds = [x.dynamic_slice(s, [1, *sizes_of(x)[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
-        results = inner.inline(region, [*olds, *new], lift=olds[0].shape)
+        results = inner.inline(region, [*olds, *new], lift=olds[0].shape, count=n)
         there = at.compare_ge(inner.block.constant(0, at.dtype))
         for x, s, old, new_ in zip(params, starts, olds, results, strict=False):
             flag = there.broadcast_to(old.shape) if old.rank else there
@@ -276,7 +276,7 @@ def select_and_scatter(site: Site, x: Tensor, source: Tensor, init: Tensor) -> T
             best = value, at
             continue
         outside = site.full(-1, at.tensor_type)
-        kept = site.scope.inline(site.regions[0], [best[0], value], lift=value.shape)[0]
+        kept = site.scope.inline(site.regions[0], [best[0], value], lift=value.shape, count=1)[0]
         kept = site.op("bitwise_or", kept, at.compare_eq(outside))
         kept = site.op("bitwise_and", kept, best[1].compare_ne(outside))
         best = site.op("select", kept, best[0], value), site.op("select", kept, best[1], at)
@@ -431,7 +431,7 @@ def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     arguments = []
     for x in moved:
         arguments += [site.broadcast(x, pairs, [*axes, len(outer)]), site.broadcast(x, pairs, [*axes, len(outer) + 1])]
-    less = site.scope.inline(site.regions[0], arguments, lift=pairs)[0]
+    less = site.scope.inline(site.regions[0], arguments, lift=pairs, count=1)[0]
     greater = less.transpose([*axes, len(outer) + 1, len(outer)])
     sides = [site.integers([n, n], a, SI32) for a in (0, 1)]
     earlier = site.broadcast(sides[0].compare_lt(sides[1]), pairs, [len(outer), len(outer) + 1])

@@ -244,7 +244,7 @@ def tuple_(site: Site, *operands: Any) -> Any:
 @handles("stablehlo.get_tuple_element", values=True)
 def get_tuple_element(site: Site, x: Any) -> Any:
     """One value of a tuple."""
-    index = site.ints("subscript")[0] if site.has("subscript") else site.integer("index")
+    index = site.integer("subscript" if site.has("subscript") else "index")
     fine = isinstance(x, tuple) and 0 <= index < len(x)
     require(fine, "TupleIndexOutOfRange", f"there is no element {index}")
     return [x[index]]

@@ -113,7 +113,7 @@ def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tenso
         if name not in HANDLERS:
             raise refused(f"a region that applies `{name}`")
         return [HANDLERS[name].handler(site, xs[0], ys[0])]
-    found = site.scope.inline(region, [*xs, *ys], lift=shape)
+    found = site.scope.inline(region, [*xs, *ys], lift=shape, count=len(xs))
     return list(site.each(found))
 
 

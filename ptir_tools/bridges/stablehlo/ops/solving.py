@@ -254,9 +254,9 @@ def _carried(site: Site, operands: Sequence[Any]) -> int:
 def ragged_dot(site: Site, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
     """Each row by the matrix of its group; groups are neighboring rows."""
     f = site.fields("ragged_dot_dimension_numbers")
-    batch = f.get("lhs_batching_dimensions", []), f.get("rhs_batching_dimensions", [])
-    contract = f.get("lhs_contracting_dimensions", []), f.get("rhs_contracting_dimensions", [])
-    ragged, group = f.get("lhs_ragged_dimensions", []), f.get("rhs_group_dimensions", [])
+    batch = f.axes("lhs_batching_dimensions"), f.axes("rhs_batching_dimensions")
+    contract = f.axes("lhs_contracting_dimensions"), f.axes("rhs_contracting_dimensions")
+    ragged, group = f.axes("lhs_ragged_dimensions"), f.axes("rhs_group_dimensions")
     if len(ragged) != 1 or len(group) != 1 or sizes.rank != 1 or ragged[0] in (*batch[0], *contract[0]):
         raise refused("groups of other than rows")
     count, rows = sizes_of(y)[group[0]], sizes_of(x)[ragged[0]]
