@@ -108,6 +108,17 @@ def test_a_model_runs_from_its_file_and_symbols_are_its_dynamic_axes(tmp_path: P
     assert "dense<@w.safetensors:w>" in written.text and 'return %y_out as "y/out"' in written.text
 
 
+def test_onnx_runtime_is_the_other_side_of_a_comparison(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path, m = tmp_path / "m.onnx", small()
+    m.graph.output[0].type.tensor_type.elem_type = F
+    onnx.save(m, path)
+    assert run_ptir("run", str(path), "--random", "0", "--bind", "N=2", "--compare", "onnxruntime").status == 0
+    text = run_ptir("translate", str(path), "--to", "ptir").text
+    ran = run_ptir("run", "--random", "0", "--bind", "N=2", "--compare", "onnxruntime", stdin=text.encode())
+    assert ran.status == 2 and "the program was not read from ONNX" in ran.err
+
+
 def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path) -> None:
     nodes = [
         node("NonZero", "x", "a"), node("Relu", "a", "b"), node("SequenceConstruct", "x x", "c"), node("Relu", "x", "y"),

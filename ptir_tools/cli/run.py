@@ -25,7 +25,7 @@ from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.dialects import FORMATS
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
-from ptir_tools.engines.options import ORDERS, UNDEF
+from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile
@@ -85,6 +85,7 @@ class Flags:
 
 
 _engine = click.Choice(ENGINES)
+_others = click.Choice([*ENGINES, *PEERS])
 _orders = click.Choice(ORDERS)
 _undef = click.Choice(UNDEF)
 
@@ -137,7 +138,7 @@ _undef = click.Choice(UNDEF)
     ),
     *titled(
         "Comparing",
-        click.option("--compare", "other_engine", type=_engine, help="Run on that engine, too, and compare."),
+        click.option("--compare", "other_engine", type=_others, help="Run on that engine, too, and compare."),
         click.option(
             "--expect",
             metavar="FILE",

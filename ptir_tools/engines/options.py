@@ -14,6 +14,7 @@ from ptir_tools.passes import PassContext
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")
+PEERS = ("onnxruntime",)  # what else a comparison knows: it runs the file that the program was read from
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
 

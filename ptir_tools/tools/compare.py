@@ -14,25 +14,31 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.memory import require_memory
+from ptir_tools.engines.options import PEERS
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ptir_tools.bridges.onnx import runtime
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
+    runtime = lazy("ptir_tools.bridges.onnx.runtime")
     compare = lazy("ptir_tools.engines.compare")
 
 
 def across_engines(
     program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array], other: str, options: RunOptions
 ) -> tuple[list[compare.Divergence], dict[str, int]]:
-    """Where another engine differs by more than the computed bound allows, and how many elements nothing bounds. The reference
-    is what both are held to."""
+    """Where another engine or peer differs by more than the computed bound allows, and how many elements nothing bounds.
+
+    The reference is what both are held to.
+    """
     expected, tolerances = compare.reference_outputs(program, inputs, options)
     found = compare.compare(expected, outputs, tolerances)
     if other != "reference" and not found:
-        found = compare.compare(expected, run(program, inputs, replace(options, engine=other)), tolerances)
+        others = runtime.outputs(program, inputs) if other in PEERS else run(program, inputs, replace(options, engine=other))
+        found = compare.compare(expected, others, tolerances)
     return found, compare.untold(expected, tolerances)
 
 

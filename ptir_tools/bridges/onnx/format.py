@@ -27,7 +27,10 @@ INSTALL = "this is ONNX: pip install '.[onnx]'"
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program of an ONNX file. Raises UsageError when the package `onnx` is not installed."""
-    return translated(parsed(source.data or b"", diagnostics), source, diagnostics, options.placeholders)
+    model = parsed(source.data or b"", diagnostics)
+    if os.path.exists(source.name):
+        source.data = b""  # who wants it again reads the file: weights are big
+    return translated(model, source, diagnostics, options.placeholders)
 
 
 def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any]) -> Program | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class Scope:
             raise refused(f"PTIR has no {array.dtype}")
         t = tensor(dtype, array.shape)
         varied = array.size > 1 and array.flat[0] != array.flat[1]
-        literal = Literal(t, arrays.pack(array, dtype)) if varied else arrays.to_literal(array, t)
+        literal = Literal(t, _bytes(array, dtype)) if varied else arrays.to_literal(array, t)
         return self.block.op("constant", value=literal)
 
     def _symbolic(self, array: Any) -> Tensor:
@@ -112,6 +113,15 @@ class Scope:
 
 
 _DTYPES: dict[str, DType] = {d.numpy: d for d in NUMBERS}
+
+
+def _bytes(array: Any, dtype: DType) -> bytes:
+    """The little-endian bytes of an array: those that it looks at, when it looks at bytes as they are."""
+    base = array
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    whole = isinstance(base, bytes) and len(base) == array.nbytes and array.flags.c_contiguous
+    return base if whole and dtype.bits >= 8 and sys.byteorder == "little" else arrays.pack(array, dtype)
 
 
 def spelled(name: str) -> str:
