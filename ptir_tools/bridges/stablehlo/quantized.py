@@ -73,7 +73,7 @@ def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[A
         finally:
             site.scope.expressed = None
     results = list(found) if isinstance(found, (list, tuple)) else [found]
-    made = []
+    made: list[Any] = []
     for x, t in zip(results, types, strict=True):
         if isinstance(t, Quantized):
             made.append(quantize(site, x, t))
