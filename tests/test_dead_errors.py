@@ -94,3 +94,109 @@ def test_a_comparison_leaves_dead_ops_out_as_a_run_does(title: str) -> None:
     program = read(DEAD[title])
     expected, _ = compare.reference_outputs(program, GIVEN, RunOptions())
     np.testing.assert_array_equal(*expected.values(), GIVEN["x"])
+
+
+# What a region does not know: an index that is out of range, or that it fails. The rest of the line names the regions' ops.
+TOP = (
+    "program @f (spec_version = ptir.v0.4) {{\nfunc @f(%x: tensor<si32, 4>, %i: tensor<si32, 2>) -> {0} {{\n{1}\n"
+    "  return {2}\n}}\n{3}\n}}\n"
+)
+NINE = "  %k = constant() value[dense<9>] -> tensor<si32, 2>\n"
+READS = (
+    "region ^r(%v: tensor<si32, 4>, %j: tensor<si32, 2>) -> tensor<si32, 2> {\n"
+    "  %t = take(%v, %j) -> tensor<si32, 2>\n  return %t\n}\n"
+)
+KEEPS = "region ^s(%v: tensor<si32, 4>, %j: tensor<si32, 2>) -> tensor<si32, 2> {\n  return %j\n}\n"
+PAIR = "tensor<si32, 2>"
+KNOWN = "  %p = constant() value[dense<{}>] -> tensor<i1>\n"
+FLAG = "  %m = reduce_max(%x) axes[0] -> tensor<si32>\n  %p = compare_lt(%m, dense<{}> : tensor<si32>) -> tensor<i1>\n"
+
+
+def choice(predicate: str, arguments: str = "%x, %k") -> str:
+    return predicate + NINE + f"  %c = cond(%p, {arguments}) true_region[^r] false_region[^s] -> {PAIR}"
+
+
+COUNTED = """region ^c(%n: tensor<si32>, %v: tensor<si32, 4>, %j: tensor<si32, 2>, %a: tensor<si32, 2>)
+ -> (tensor<i1>, tensor<si32>, tensor<si32, 4>, tensor<si32, 2>, tensor<si32, 2>) {
+  %l = compare_lt(%n, dense<TRIPS> : tensor<si32>) -> tensor<i1>
+  return %l, %n, %v, %j, %a
+}
+region ^b(%n: tensor<si32>, %v: tensor<si32, 4>, %j: tensor<si32, 2>, %a: tensor<si32, 2>)
+ -> (tensor<si32>, tensor<si32, 4>, tensor<si32, 2>, tensor<si32, 2>) {
+  %o = add(%n, dense<1> : tensor<si32>) -> tensor<si32>
+  %t = take(%v, %j) -> tensor<si32, 2>
+  %b = add(%t, %a) -> tensor<si32, 2>
+  return %o, %v, %j, %b
+}"""
+LOOP = (
+    NINE
+    + "  %w = while(dense<0> : tensor<si32>, %x, %k, %i) cond_region[^c] body_region[^b]"
+    + " -> (tensor<si32>, tensor<si32, 4>, tensor<si32, 2>, tensor<si32, 2>)"
+)
+ROWS = """region ^b(%j: tensor<si32, 2>, %v: tensor<si32, 4>) -> (tensor<si32, 2>, tensor<si32, 2>) {
+  %r = reshape(%j) new_shape[2] -> tensor<si32, 2>
+  %t = take(%v, %r) -> tensor<si32, 2>
+  return %j, %t
+}"""
+SCAN = (
+    "  %y = reshape(%x) new_shape[{0}, 4] -> tensor<si32, {0}x4>\n"
+    + NINE
+    + "  %w = scan(%k, %y) body_region[^b] carry_count[1] scan_output_count[1] -> (tensor<si32, 2>, tensor<si32, {0}x2>)"
+)
+REGIONS = {
+    "a branch taken, unknown": (TOP.format(PAIR, choice(FLAG.format(100)), "%c", READS + KEEPS), True),
+    "a branch not taken, unknown": (TOP.format(PAIR, choice(FLAG.format(0)), "%c", READS + KEEPS), False),
+    "a branch taken, known": (TOP.format(PAIR, choice(KNOWN.format("true")), "%c", READS + KEEPS), True),
+    "a branch not taken, known": (
+        TOP.format(PAIR, choice(KNOWN.format("false")), "%c", READS + KEEPS), False
+    ),
+    "a literal given to a branch": (
+        TOP.format(PAIR, choice(FLAG.format(0), "%x, dense<9> : tensor<si32, 2>"), "%c", READS + KEEPS), False
+    ),
+    "an error before a branch that does not need it": (
+        TOP.format(PAIR, FLAG.format(0) + "  %k = div(%i, %i) -> tensor<si32, 2>\n"
+                   f"  %c = cond(%p, %x, %k, %i) true_region[^r] false_region[^s] -> {PAIR}", "%c",
+                   "".join(f"region ^{name}(%v: tensor<si32, 4>, %j: {PAIR}, %i: {PAIR}) -> {PAIR} {{\n  return %{result}\n}}\n"
+                           for name, result in ("rj", "si"))),
+        True,
+    ),
+    "a loop of two trips": (TOP.format(PAIR, LOOP, "%w[3]", COUNTED.replace("TRIPS", "2")), True),
+    "a loop of one trip": (TOP.format(PAIR, LOOP, "%w[3]", COUNTED.replace("TRIPS", "1")), True),
+    "a loop of no trip": (TOP.format(PAIR, LOOP, "%w[3]", COUNTED.replace("TRIPS", "0")), False),
+    "a scan of one step": (TOP.format("tensor<si32, 1x2>", SCAN.format(1), "%w[1]", ROWS), True),
+    "an index that a scan repeats": (
+        TOP.format("tensor<si32, 1x2>",
+                   "  %y = reshape(%x) new_shape[1, 4] -> tensor<si32, 1x4>\n" + NINE
+                   + "  %w = scan(%k, %y) body_region[^b] carry_count[1] scan_output_count[2]"
+                   + " -> (tensor<si32, 2>, tensor<si32, 1x2>, tensor<si32, 1x4>)\n"
+                   "  %t = take(%x, %w[1]) -> tensor<si32, 1x2>", "%t",
+                   "region ^b(%j: tensor<si32, 2>, %v: tensor<si32, 4>)"
+                   " -> (tensor<si32, 2>, tensor<si32, 2>, tensor<si32, 4>) {\n  return %j, %j, %v\n}"),
+        True,
+    ),
+}  # fmt: skip
+PIPELINES = (
+    "canonicalize,cse,dce",
+    "sink",
+    "licm",
+    "simplify-regions",
+    "inference,min-peak",
+    "fixpoint(licm,sink,canonicalize,cse)",
+)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("title", REGIONS)
+def test_what_regions_do_not_know_fails_as_before(title: str, pipeline: str) -> None:
+    text, fails = REGIONS[title]
+    after = clone(program := read(text))
+    run_pipeline(after, pipeline)
+    for p in (program, after):
+        for engine in USED:
+            if fails:
+                with pytest.raises(Rejected):
+                    run(p, GIVEN, RunOptions(engine=engine))
+            else:
+                np.testing.assert_array_equal(
+                    *run(p, GIVEN, RunOptions(engine=engine)).values(), [9, 9] if "branch" in title else [0, 9]
+                )

@@ -13,6 +13,7 @@ from models import FOLDER, MODULES, hold, inputs, program, torch
 
 import ptir_tools as ptir
 from ptir_tools import passes
+from ptir_tools.core.symbols import bind
 from ptir_tools.engines import signature as ports
 
 NAMES = sorted(MODULES)
@@ -102,7 +103,7 @@ def test_through_json_and_dump(name: str, tmp_path: Path) -> None:
         hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
-@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill", "gpt2_cached"])
+@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill", "gpt2_cached", "quantized_mlp"])
 def test_through_tiny(name: str, tmp_path: Path) -> None:
     """Tiny has no place for weights: they become inputs, kept in a file."""
     graph, weights = tmp_path / "graph.json", tmp_path / "weights.npz"
@@ -112,9 +113,19 @@ def test_through_tiny(name: str, tmp_path: Path) -> None:
     hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
 
 
+@pytest.mark.parametrize("name", ["llama", "resnet", "mobilenet", "gpt2_prefill"])
+def test_through_mind(name: str) -> None:
+    """Of Core v1 alone, with what `--lossy` makes of divisions, maxima and choices."""
+    static = program(name)
+    bind(static, SYMBOLS.get(name, {}))
+    module = ptir.translate(static, "mind", lossy=True)
+    found = ptir.run(ptir.read(ptir.write(module, "mind")), inputs(name), engine="numpy")
+    hold(name, dict(zip(OUTPUTS[name], found.values(), strict=True)), "f32")
+
+
 @pytest.mark.parametrize(
     ("name", "dialect", "why"),
-    [("gpt2_greedy", "tiny", "while"), ("gpt2_cached", "mind", "scan"), ("quantized_mlp", "tiny", "quantize")],
+    [("gpt2_greedy", "tiny", "while"), ("gpt2_cached", "mind", "scan"), ("quantized_mlp", "mind", "quantize")],
 )
 def test_what_another_ir_has_not_is_refused(name: str, dialect: str, why: str) -> None:
     with pytest.raises(ptir.Rejected) as info:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+import ptir_tools
 from ptir_tools.engines import native
 from ptir_tools.engines.native.library import kernels
 
@@ -229,13 +230,13 @@ def test_arrays_of_any_strides_and_flags():
         ([("on_rows", 0), ("load", 0), ("store", 2)], "FRR", "xoo", "out of range"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FR", "xo", "out of range"),
         ([("on_elements", 0), ("load", 0), ("reduce_sum", 1)], "FR", "xr", "out of range"),
-        ([("on_elements", 0)] * 65, "FF", "xo", "out of range"),
-        ([("on_elements", 0), *[("load", 0)] * 161], "FF", "xo", "out of range"),
+        ([("on_elements", 0)] * 321, "FF", "xo", "out of range"),
+        ([("on_elements", 0), *[("load", 0)] * 641], "FF", "xo", "out of range"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "no", "shape of the domain"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "xn", "shape of the domain"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "LF", "xo", "too many"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "F", "xo", "too many"),
-        ([("on_elements", 0), ("load", 0), ("store", 1)], "F" * 65, "xo", "too many"),
+        ([("on_elements", 0), ("load", 0), ("store", 1)], "F" * 161, "xo", "too many"),
         ([("on_elements", 0), ("load", 0), ("store", 1)], "FF", "xf", "read-only"),
     ],
 )
@@ -249,3 +250,27 @@ def test_tile_programs_that_do_not_fit_are_refused(steps, kinds, arrays, match):
     room = np.empty(8 if match == "too small" else 4096, np.float32)
     with pytest.raises((ValueError, BufferError), match=match):
         lib.tiles(code, numbers, tuple(given[a] for a in arrays), 1, 4, 4, False, room)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_longest_clusters_fit(seed):
+    """Some hundred ops whose values live long, with reductions between: against the same in float64."""
+    rng = np.random.default_rng(seed)
+    g = ptir_tools.Graph()
+    inputs = {f"x{i}": rng.standard_normal((5, 70)).astype(np.float32) for i in range(3)}
+    values = [(g.input(name, "f32", x.shape), x.astype(np.float64)) for name, x in inputs.items()]
+    for _ in range(150):
+        (a, x), (b, y) = (values[i] for i in rng.integers(max(0, len(values) - 60), len(values), 2))
+        made = [
+            lambda a=a, b=b, x=x, y=y: (a + b, x + y),
+            lambda a=a, x=x: (a * 0.5, x * 0.5),
+            lambda a=a, b=b, x=x, y=y: (a.maximum(b), np.maximum(x, y)),
+            lambda a=a, x=x: (a.tanh(), np.tanh(x)),
+            lambda a=a, x=x: (a - a.reduce_max([-1], keepdims=True).broadcast_like(a), x - x.max(-1, keepdims=True)),
+        ]
+        values.append(made[rng.integers(len(made))]())
+    total, exact = values[3]
+    for v, x in values[4:]:
+        total, exact = total + v, exact + x
+    found = ptir_tools.run(g.returns(total.named("y")), inputs, engine="native")["y"]
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * abs(exact).max())

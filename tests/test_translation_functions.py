@@ -106,3 +106,36 @@ def test_windows_are_moved_inside(start: tuple[int, int]) -> None:
     source = ptir("dynamic_update_slice(%x, %y, %z) sizes[2, 2]", "f32, 4x5", "f32, 4x5", "f32, 2x2", "si32, 2")
     (found,) = outputs(source, x, u, at)
     np.testing.assert_array_equal(found, want)
+
+
+SCALES = (0.02, 0.1, 3.0000000000000004, 1e-3, 7.0)
+
+
+@pytest.mark.parametrize("dtype", ["si8", "ui8", "si4"])
+@pytest.mark.parametrize("axis", [None, 0])
+def test_quantize(axis: int | None, dtype: str) -> None:
+    """The same steps as PTIR's float64, at ties and next to them, at the ends, at infinities and NaN."""
+    scales, zeros = (SCALES, (0, 5, 3, 1, 2)) if axis is not None else (SCALES[:1], (5,))
+    rows = []
+    for scale in SCALES:
+        ties = ((np.arange(-140, 140) + 0.5) * scale).astype(np.float32)
+        rows.append(np.concatenate([ties, np.nextafter(ties, 9e9, dtype=np.float32), np.nextafter(ties, -9e9, dtype=np.float32),
+                                    np.array(SPECIAL, np.float32)]))  # fmt: skip
+    x = np.stack(rows)
+    shape = f"{x.shape[0]}x{x.shape[1]}"
+    given = f"output_dtype[{dtype}] {'' if axis is None else 'axis[0] '}scales{list(scales)} zero_points{list(zeros)}"
+    source = ptir(f"quantize(%x) {given}", f"{dtype}, {shape}", f"f32, {shape}")
+    (want,) = run(parse(source, "ptir"), {"x": x}, RunOptions(engine="reference")).values()
+    np.testing.assert_array_equal(outputs(source, x)[0], want.astype(np.int32))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 4.7e-5, 0.3, 1.0, 2.5])
+def test_requantize(scale: float) -> None:
+    x = np.concatenate([RNG.integers(-(2**31), 2**31, 2000), RNG.integers(-2000, 2000, 2000), [2**31 - 1, -(2**31), 0]]).astype(
+        np.int32
+    )
+    n = f"{len(x)}"
+    given = f"output_dtype[si8] scales[{scale}] zero_points[3] output_scales[0.5] output_zero_points[-7]"
+    source = ptir(f"requantize(%x) {given}", f"si8, {n}", f"si32, {n}")
+    (want,) = run(parse(source, "ptir"), {"x": x}, RunOptions(engine="reference")).values()
+    np.testing.assert_array_equal(outputs(source, x)[0], want.astype(np.int32))

@@ -61,6 +61,18 @@ RELU = ZERO + "%c = compare_gt(%x, %k) -> tensor<i1, 2x3>\n  "
 PICKED = "%c = compare_gt(%x, %y) -> tensor<i1, 2x3>\n  "
 ONES = "%w = broadcast_to(%y) result_shape[2, 3] -> tensor<f32, 2x3>\n  "
 
+SUMS = """%e = exp(%y) -> tensor<f32, 2x3>
+  %s = reduce_sum(%e) axes[1] keepdims[true] -> tensor<f32, 2x1>
+  %b = broadcast_to(%s) result_shape[2, 3] -> tensor<f32, 2x3>
+  """
+POOLED = """window_dims[1, 3, 2, 1] strides[1, 2, 1, 1] padding[[0, 0], [1, 1], [0, 1], [0, 0]] base_dilation[1, 1, 1, 1] \
+window_dilation[1, 1, 2, 1]"""
+
+
+def compared(kind: str) -> str:
+    return f"%c = compare_{kind}(%x, %y) -> tensor<i1, 2x3>\n  "
+
+
 PTIR_TO_MIND: list[Row] = [
     *(("=", f"constant {d}", ptir(f"constant() value[dense<[1{z}, 2{z}]>]", f"{d}, 2"), None)
       for d, z in (("f32", ".0"), ("f64", ".5"), ("si32", ""), ("si64", ""))),
@@ -92,7 +104,7 @@ PTIR_TO_MIND: list[Row] = [
                                  more="%s = reduce_sum(%x) axes[1] -> tensor<f32, 2>\n  "), None),
     ("N", "div of integers", None, ptir("div(%x, dense<2> : tensor<si32, 2>)", "si32, 2", "si32, 2")),
     ("L", "maximum with 0", ptir("maximum(%x, dense<0.0> : tensor<f32, 2x3>)"), ptir("maximum(%x, %y)", F, F, F)),
-    ("N", "minimum", None, ptir("minimum(%x, %y)", F, F, F)),
+    ("L", "minimum", ptir("minimum(%x, %y)", F, F, F), None),
     ("L", "abs", ptir("abs(%x)"), ptir("abs(%x)", "si32, 3", "si32, 3")),
     ("L", "reciprocal", ptir("reciprocal(%e)", more="%e = exp(%x) -> tensor<f32, 2x3>\n  "), None),
     ("L", "rsqrt", ptir("rsqrt(%e)", more="%e = exp(%x) -> tensor<f32, 2x3>\n  "), None),
@@ -107,11 +119,11 @@ PTIR_TO_MIND: list[Row] = [
     ("Y", "pad", ptir("pad(%x) low[1, 0] high[0, 2] interior[1, 2] pad_value[-inf]", "f32, 4x9"),
      ptir("pad(%x) low[1, 0] high[0, 0]", "f16, 3x3", "f16, 2x3")),
     ("Y", "pad of integers", ptir("pad(%x) low[1, 0] high[0, 2] pad_value[7]", "si64, 3x5", "si64, 2x3"), None),
-    ("N", "tanh", None, ptir("tanh(%x)")),
-    ("N", "reduce_max", None, ptir("reduce_max(%x) axes[1]", "f32, 2")),
-    ("N", "reduce_min", None, ptir("reduce_min(%x) axes[1]", "f32, 2")),
+    ("L", "tanh", ptir("tanh(%x)"), None),
+    ("L", "reduce_max", ptir("reduce_max(%x) axes[1]", "f32, 2"), None),
+    ("L", "reduce_min", ptir("reduce_min(%x) axes[1]", "f32, 2"), None),
     ("Y", "concat", ptir("concat(%x, %x) axis[-1]", "f32, 2x6"), ptir("concat(%x, %x) axis[0]", "f16, 4x3", "f16, 2x3")),
-    ("N", "clamp", None, ptir("clamp(%x, %y, %z)", F, F, F, F)),
+    ("L", "clamp", ptir("clamp(%x, %y, %z)", F, F, F, F), None),
     ("N", "layer_norm", None, ptir("layer_norm(%x, %y, %y) epsilon[1e-05]", F, F, "f32, 3")),
     ("N", "cond", None, COND("neg")),
     ("N", "scan", None, SCAN(4, "mul")),
@@ -121,8 +133,15 @@ PTIR_TO_MIND: list[Row] = [
      ptir("reduce_window(%x) window_dims[1, 2] strides[1, 1] padding[[0, 0], [0, 0]] base_dilation[1, 1] window_dilation[1, 1] "
           "reduce[max]", "f32, 2x2")),
     ("N", "quantize", None, ptir("quantize(%x) output_dtype[si8]", "si8, 2x3")),
-    *(("N", f"compare_{k}", None, ptir(f"compare_{k}(%x, %x)", "i1, 2x3")) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
-    ("N", "erf", None, ptir("erf(%x)")),
+    ("L", "erf", ptir("erf(%x)"), ptir("erf(%x)", "f64, 2", "f64, 2")),
+    ("L", "div", ptir("div(%x, %y)", F, F, F), ptir("div(%x, %y)", *["si32, 2"] * 3)),
+    ("L", "div in f64", ptir("div(%x, %y)", *["f64, 2x3"] * 3), None),
+    ("L", "maximum", ptir("maximum(%x, %y)", F, F, F), ptir("maximum(%x, %y)", *["si32, 2"] * 3)),
+    ("L", "reciprocal of both signs", ptir("reciprocal(%x)"), None),
+    ("L", "div by a sum of exponentials", ptir("div(%x, %b)", F, F, F, more=SUMS), None),
+    *(("L", f"select by compare_{k}", ptir("select(%c, %x, %z)", *[F] * 4, more=compared(k)),
+       ptir(f"compare_{k}(%x, %y)", "i1, 2x3", F, F)) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
+    ("L", "reduce_window max", ptir(f"reduce_window(%x) {POOLED} reduce[max]", "f32, 2x3x5x2", "f32, 2x5x6x2"), None),
     *(("N", name, None, accepted) for _, name, accepted, _ in CHOICES if not name.startswith("take")),
     *NOWHERE,
 ]  # fmt: skip

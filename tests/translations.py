@@ -78,7 +78,7 @@ def agree(before: Program, after: Program, constants: dict[str, Literal], runs: 
     """Both sides give the same: integers bit for bit, floats within the computed bound."""
     arrays = {name: from_literal(x) for name, x in constants.items()}
     with np.errstate(all="ignore"):
-        found = compare.check(before, after, runs, seed, RunOptions(), arrays)
+        found = compare.check(before, after, runs, seed, RunOptions(), arrays, carried=True)
     assert not found.diverged, (str(found.diverged[0]), text(before), text(after))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ptir_tools.core.definers import defines
 from ptir_tools.core.facts import Loop
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import create, operand_type
+from ptir_tools.core.opdef import create, is_legal, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_params
@@ -104,11 +104,14 @@ class _Loop:
         leaving = [part.leaving(invariant) for part in self.parts]
         carried = [part.carried(ops) for part, ops in zip(self.parts, leaving, strict=True)]
         kept = [v for values in carried for v in values]
-        if not kept or not context.step("hoist", self.op, *(v.op for v in kept if v.op is not None)):
-            return 0
         outside: dict[Value, Operand] = {p.region.params[k]: self.op.operands[k] for p in self.parts for k in invariant}
-        for op in _needed([op for ops in leaving for op in ops], kept):
-            _copy_out(self.rw, self.op, op, outside)
+        copies = [_copy_out(op, outside) for op in _needed([op for ops in leaving for op in ops], kept)]
+        if not kept or not all(map(is_legal, copies)):  # some ops refuse the constants that are carried
+            return 0
+        if not context.step("hoist", self.op, *(v.op for v in kept if v.op is not None)):
+            return 0
+        for copy in copies:
+            self.rw.insert_before(self.op, copy)
         parts = zip(self.parts, leaving, carried, strict=True)
         regions = [self._region(part, ops, own, kept) for part, ops, own in parts]
         self._replace([outside[v] for v in kept], regions)
@@ -162,10 +165,10 @@ def _needed(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
     return found[::-1]
 
 
-def _copy_out(rw: Rewriter, before: Op, op: Op, outside: dict[Value, Operand]) -> None:
-    """A copy of `op` before `before`; `outside` has what its operands are there, and gets its results."""
+def _copy_out(op: Op, outside: dict[Value, Operand]) -> Op:
+    """A copy of `op` for before the loop; `outside` has what its operands are there, and gets its results."""
     operands = tuple(outside[x] if isinstance(x, Value) else x for x in op.operands)
     copy = Op(op.defn, operands, op.attrs, (), op.regions, op.loc)
     copy.results = tuple(Value(v.type, "", copy) for v in op.results)
-    rw.insert_before(before, copy)
     outside.update(zip(op.results, copy.results, strict=True))
+    return copy

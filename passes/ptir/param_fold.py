@@ -51,7 +51,7 @@ def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, 
     known = {p: _value(p, given[p.name]) for p in function.params if p.name in given}
     context.known.update({p.name: x for p, x in known.items()})
     with context.rewriter(program, function) as rw:
-        computed = _Computed(known, context)
+        computed = _Computed(known, context, constants)
         for op in rw.body():
             computed.add(op)
         for op in [op for op in rw.body() if computed.leaves(op, rw)]:
@@ -76,11 +76,12 @@ class _Computed:
     """What depends on one known parameter at most: `origin` says on which (None: on constants alone), `values` what it is.
     `read` are the parameters that something depends on."""
 
-    def __init__(self, known: Mapping[Value, Array], context: PassContext) -> None:
+    def __init__(self, known: Mapping[Value, Array], context: PassContext, constants: bool) -> None:
         self.values: dict[Value, Any] = dict(known)
         self.origin: dict[Value, Value | None] = {p: p for p in known}
         self.read: dict[Value, None] = {}
         self.context = context
+        self.constants = constants  # whether what is computed becomes constants
 
     def add(self, op: Op) -> None:
         """Compute `op` when what it needs is there."""
@@ -97,12 +98,18 @@ class _Computed:
     def leaves(self, op: Op, rw: Rewriter) -> bool:
         """Whether `op` depends on a parameter, and something that does not depend on it alone reads its result."""
         v = op.result if len(op.results) == 1 else None
-        if v is None or (origin := self.origin.get(v)) is None:
+        if v is None or (origin := self.origin.get(v)) is None or (self.constants and not self._suits(v, rw)):
             return False
         if not rw.is_result(v) and all(self.origin.get(u.results[0]) is origin for u in rw.users_of(v)):
             return False
         self.read[origin] = None
         return True
+
+    def _suits(self, v: Value, rw: Rewriter) -> bool:
+        """Whether what uses `v` may know it: some ops refuse constants."""
+        assert isinstance(v.type, TensorType)
+        by = arrays.to_literal(self.values[v], v.type)
+        return rw.suits(v, lambda x: by if x is v else x)
 
 
 def _computable(op: Op) -> bool:

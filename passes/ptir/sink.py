@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.facts import Branch
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import create, operand_type
+from ptir_tools.core.opdef import create, may_fail, operand_type
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, unused
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, suits, unused
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -81,7 +81,7 @@ class _Branch:
     def sink(self, context: PassContext) -> bool:
         """Move what can move and drop what no branch reads; whether anything changed."""
         self._choose()
-        kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not self._sinks(x)]
+        kept = [j for j, x in enumerate(self.arguments) if self.needs[j] and not self._sinks(j)]
         if len(kept) == len(self.arguments) or not context.step("sink", self.op, *self.sunk):
             return False
         ops = list(self.sunk)[::-1]
@@ -97,9 +97,16 @@ class _Branch:
         context.count("sunk into branches", len(ops))
         return True
 
-    def _sinks(self, x: Operand) -> bool:
-        """Whether the branches make the argument `x`."""
-        return x.data is not None if isinstance(x, Literal) else isinstance(x, Value) and x.op in self.sunk
+    def _sinks(self, j: int) -> bool:
+        """Whether the branches make the argument `j`."""
+        x = self.arguments[j]
+        if isinstance(x, Literal):
+            return x.data is not None and self._suits(j)
+        return isinstance(x, Value) and x.op in self.sunk
+
+    def _suits(self, j: int) -> bool:
+        """Whether the branches may know the argument `j`: some ops refuse constants."""
+        return all(suits(r, r.params[j], self.arguments[j]) for b, r in enumerate(self.op.regions) if b in self.needs[j])
 
     def _choose(self) -> None:
         """Find what moves, last to first, so that the users of an op are decided before it."""
@@ -122,11 +129,13 @@ class _Branch:
                 consider(op.operands)
 
     def _branches(self, op: Op) -> set[int]:
-        """The branches that need `op`; none when anything else does, or when it cannot move."""
+        """The branches that need `op`; none when anything else does, or when it cannot move: its error would be one of these."""
         v = op.results[0]
         if self.rw.uses(v) > self.reads:
             return set()  # a value of many uses is not looked through for every branch
         if not op.defn.is_pure or draws(op) or self.rw.is_result(v) or not isinstance(v.type, TensorType):
+            return set()
+        if may_fail(op) or not all(self._suits(j) for j, x in enumerate(self.arguments) if x is v):
             return set()
         users = self.rw.users_of(v)
         if any(u is not self.op and u not in self.sunk for u in users) or v is self.op.operands[0]:

@@ -3,26 +3,27 @@
 Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory (that of
 tiles that are bound to addresses, too) that may overlap, unless what was waited for says that they are complete. A block begins
 and ends with nothing under way: what is pending is awaited before a loop, a branch, a call or a barrier, and at the block's end.
+Except loads that a loop carries: their events are carried with them, and awaited where the tiles are used.
 An op that nothing follows stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
 4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from ptir_tools.core.ir import Op, Program, Region, Value
+from ptir_tools.core.ir import NOBODY, Op, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES
-from ptir_tools.dialects.pto.ops.memory import ACCESSES
+from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.types import EventType, TileType, event
-from ptir_tools.dialects.pto.windows import Access, access_of, overlap, placed
+from ptir_tools.dialects.pto.windows import Access, access_of, everything, overlap, placed, view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -39,23 +40,49 @@ def run(program: Program, context: PassContext) -> None:
         context.count("events", _rewrite(rw, plan))
 
 
+@dataclass(slots=True, eq=False)
+class _Carry:
+    """A load that the loop `op` carries as tile `k`, with its event: `first` makes it before the loop, `again` in it."""
+
+    op: Op
+    k: int
+    first: _Signal
+    again: Op
+
+    @property
+    def inside(self) -> Value:
+        """The tile in the loop."""
+        return self.op.regions[0].params[1 + self.k]
+
+    @property
+    def after(self) -> Value:
+        """The tile after the loop."""
+        return self.op.results[self.k]
+
+
+_Signal = Op | tuple[_Carry, bool]  # what makes an event: an op; or a loop carries it, and it is that in the loop, or after it
+
+
 @dataclass(slots=True)
 class _Plan:
-    """Which ops each op waits for, and where (before an op, or at the end of a block) a sync waits for which."""
+    """Which events each op waits for, and where (before an op, or at the end of a block) a sync waits for which."""
 
-    waits: dict[Op, list[Op]] = field(default_factory=dict)
-    syncs: list[tuple[Region, Op | None, list[Op]]] = field(default_factory=list)
+    waits: dict[Op, list[_Signal]] = field(default_factory=dict)
+    syncs: list[tuple[Region, Op | None, list[_Signal]]] = field(default_factory=list)
+    carries: list[_Carry] = field(default_factory=list)
     free: set[Op] = field(default_factory=set)  # asynchronous, although what is waited for says that they are complete
 
     def asynchronous(self) -> set[Op]:
         """The ops that get an event."""
-        lists = [*self.waits.values(), *(ops for _, _, ops in self.syncs)]
-        return self.free.union(*lists)
+        lists = [*self.waits.values(), *(signals for _, _, signals in self.syncs)]
+        carried = [x for c in self.carries for x in (c.first, c.again)]
+        return self.free | {x for x in (*carried, *(y for signals in lists for y in signals)) if isinstance(x, Op)}
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    op: Op
+    signal: _Signal
+    short: str
     pipe: int
     place: int
     clock: Clock
@@ -92,26 +119,69 @@ class _Block:
         self.unknown: list[_Touch] = []
 
     def walk(self) -> None:
+        inside = [c for c in self.plan.carries if c.op.regions[0] is self.region]
+        for c in inside:
+            self.arrives(c, c.inside, (c, False))
         for op in self.region.body:
             if op.defn.traits & ASYNC:
                 self.task(op)
             elif op.regions or op.defn.traits & WAITS:
-                self.flush(op)
-        self.flush(None)
+                carries = list(self.carries(op))
+                self.flush(op, {c.first for c in carries})
+                self.plan.carries += carries
+                for c in carries:
+                    self.arrives(c, c.after, (c, True))
+        self.flush(None, {c.again for c in inside})
+
+    def carries(self, op: Op) -> Iterator[_Carry]:
+        """The loads under way that a loop takes over and makes again, in the order of its steps. None where they are not in one
+        order before the loop and in it: an event then says nothing of those before."""
+        if op.defn.short != "scf.for":
+            return
+        body, under_way = op.regions[0], {t.signal for t in self.pending}
+        places = {made: n for n, made in enumerate(body.body)}
+        found = []
+        for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
+            before = self.makers.get(x) if isinstance(x, Value) else None
+            again = y.op if isinstance(y, Value) else None
+            one = before is not None and before.short == "tile.load" and before.signal in under_way
+            if before is not None and one and again in places and again is not None and again.defn.short == "tile.load":
+                found.append((places[again], before.number, _Carry(op, k, before.signal, again)))
+        found.sort(key=lambda f: f[:2])
+        numbers = [n for _, n, _ in found]
+        distinct = len({id(c.first) for *_, c in found}) == len({p for p, *_ in found}) == len(found)
+        if distinct and numbers == sorted(numbers):
+            yield from (c for *_, c in found)
+
+    def arrives(self, c: _Carry, v: Value, signal: _Signal) -> None:
+        """A load that is carried is under way from here on."""
+        pipe = PIPES.index(pipe_of(c.again))
+        self.places[pipe] += 1
+        place = self.places[pipe]
+        clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
+        made = _Task(signal, "tile.load", pipe, place, clock, len(self.pending))
+        self.last[pipe] = clock
+        self.makers[v] = made
+        self.pending.append(made)
+        for op in (c.again, *([c.first] if isinstance(c.first, Op) else [])):
+            view = view_of(memory_of(op))  # type: ignore[arg-type]
+            self.remember(_Touch(made, everything(view.root) if view is not None else None, False))
+        if v in self.placed:
+            self.remember(_Touch(made, self.placed[v], True))
 
     def task(self, op: Op) -> None:
         pipe = PIPES.index(pipe_of(op))
         clock = join(self.issued, self.last[pipe])
         waits = self.plan.waits.setdefault(op, [])
-        made = _Task(op, pipe, self.places[pipe] + 1, clock, len(self.pending))
+        made = _Task(op, op.defn.short, pipe, self.places[pipe] + 1, clock, len(self.pending))
         touches = list(self.touches(made))
         needs = {self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers}
         needs |= {t for touch in touches for t in self.conflicts(touch)}
         for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
             if need.pipe != pipe and clock[need.pipe] < need.place:
-                waits.append(need.op)
-            elif need.pipe != pipe and made.clock[need.pipe] < need.place:
-                self.plan.free.add(need.op)
+                waits.append(need.signal)
+            elif need.pipe != pipe and made.clock[need.pipe] < need.place and isinstance(need.signal, Op):
+                self.plan.free.add(need.signal)
             clock = join(clock, need.clock)
         self.places[pipe] += 1
         made.clock = self.last[pipe] = advanced(clock, pipe, made.place)
@@ -122,7 +192,8 @@ class _Block:
 
     def touches(self, task: _Task) -> Iterator[_Touch]:
         """What an op reads and writes of memory, tiles that are bound to addresses included."""
-        op = task.op
+        op = task.signal
+        assert isinstance(op, Op)
         if op.defn.short in ACCESSES:
             yield _Touch(task, access_of(op), "store" in op.defn.short)
         for values, writes in ((op.operands, False), (op.results, True)):
@@ -153,18 +224,19 @@ class _Block:
         else:
             self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
-    def flush(self, at: Op | None) -> None:
-        """Wait for all that is under way; where one says that others are complete, for it alone. Loads and stores
+    def flush(self, at: Op | None, but: Collection[_Signal] = ()) -> None:
+        """Wait for all that is under way, except `but`; where one says that others are complete, for it alone. Loads and stores
         stay asynchronous even so: synchronous they would hold up what follows them."""
-        clock, ops = self.issued, []
-        for t in reversed(self.pending):
+        clock: Clock = self.issued
+        signals: list[_Signal] = []
+        for t in reversed([t for t in self.pending if t.signal not in but]):
             if clock[t.pipe] < t.place:
-                ops.append(t.op)
-            elif t.op.defn.short in ACCESSES:
-                self.plan.free.add(t.op)
+                signals.append(t.signal)
+            elif t.short in ACCESSES and isinstance(t.signal, Op):
+                self.plan.free.add(t.signal)
             clock = join(clock, t.clock)
-        if ops:
-            self.plan.syncs.append((self.region, at, ops[::-1]))
+        if signals:
+            self.plan.syncs.append((self.region, at, signals[::-1]))
         self.issued = clock
         self.pending, self.touched, self.every, self.unknown = [], {}, [], []
 
@@ -179,20 +251,37 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
     """Give the ops their events and waits, and put the syncs in; the number of events."""
     asynchronous = plan.asynchronous()
     names = _names(rw)
-    events: dict[Op, Value] = {}
+    events: dict[_Signal, Value] = {}
+    for c in plan.carries:
+        events[c, False], events[c, True] = _carried(c, names)
     for op, waits in plan.waits.items():
         if op in asynchronous:
             events[op] = _asynchronous(rw, op, [events[w] for w in waits], next(names))
         elif waits:
             _waiting(rw, op, [events[w] for w in waits])
-    stands = {op: v.op for op, v in events.items()}
-    for block, at, ops in plan.syncs:
-        made = create(OPS["pto.sync"], [[events[op] for op in ops]])
+    for c in plan.carries:
+        body = c.op.regions[0]
+        rw.set_operands(c.op, [*c.op.operands, events[c.first]])
+        rw.set_results(body, [*body.results, events[c.again]])
+    stands = {op: v.op for op, v in events.items() if isinstance(op, Op)}
+    for block, at, signals in plan.syncs:
+        made = create(OPS["pto.sync"], [[events[x] for x in signals]])
         if at is None:
             rw.append(block, made)
         else:
             rw.insert_before(stands.get(at) or at, made)
     return len(events)
+
+
+def _carried(c: _Carry, names: Iterator[str]) -> tuple[Value, Value]:
+    """Let a loop carry one event more; its names in the loop and after it."""
+    t, body = event(opcodes(c.again)[0]), c.op.regions[0]
+    inside, after = Value(t, next(names)), Value(t, next(names), c.op)
+    inside.users = after.users = NOBODY
+    body.params.append(inside)
+    body.result_types.append(t)
+    c.op.results = (*c.op.results, after)
+    return inside, after
 
 
 def _asynchronous(rw: Rewriter, op: Op, waits: list[Value], name: str) -> Value:

@@ -106,7 +106,7 @@ REPORTING = titled(
     click.option(
         "--diagnostics",
         "form",
-        type=click.Choice(["text", "short", "json", "sarif"]),
+        type=click.Choice(["text", "short", "json", "sarif", "github"]),
         default="text",
         is_eager=True,  # before the others, so that what is wrong with them is told in this form, too
         callback=_set_form,
@@ -123,6 +123,14 @@ READING = titled(
     _COMMON,
     click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
     click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
+    click.option(
+        "--set",
+        "placeholders",
+        type=assignment,
+        metavar="NAME=TEXT",
+        multiple=True,
+        help="Fill {{NAME}} in a snippet of PTIR; make an input of an ONNX model a constant: NAME=[1,2].",
+    ),
     click.option(
         "--weights-root", "weights_roots", metavar="DIR", multiple=True, help="Text PTIR: dense<@FILE:KEY> may be below DIR, too."
     ),
@@ -317,6 +325,9 @@ def _session(ctx: click.Context, parameters: dict[str, Any]) -> Session:
         return Session(ctx, reporter)
     reporter.strict = parameters.pop("strict")
     given = {name.removeprefix("max_"): value for name in _LIMITS if (value := parameters.pop(name)) is not None}
+    placeholders = dict(parameters.pop("placeholders"))
     weights = (*parameters.pop("weights_roots"), *_files(parameters.values()))
-    options = Options(limits=replace(LIMITS, **given), profile=parameters.pop("profile"), weights=weights)
+    options = Options(
+        limits=replace(LIMITS, **given), profile=parameters.pop("profile"), weights=weights, placeholders=placeholders
+    )
     return Session(ctx, reporter, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     import tempfile
 
     from ptir_tools import plugins
-    from ptir_tools.cli import tables
+    from ptir_tools.cli import explain, tables
     from ptir_tools.core import render
 else:
     render = lazy("ptir_tools.core.render")
     tables = lazy("ptir_tools.cli.tables")
+    explain = lazy("ptir_tools.cli.explain")
     plugins = lazy("ptir_tools.plugins")
     tempfile = lazy("tempfile")
 
@@ -91,7 +92,7 @@ class Reporter:
         for d in wanted:
             kind = (d.severity, "" if d.severity is Severity.ERROR else d.code)
             left[kind] += 1
-            if left[kind] <= self.max_errors or (kind[1] and self.form in ("json", "sarif")):
+            if left[kind] <= self.max_errors or (kind[1] and self.form in ("json", "sarif", "github")):
                 self._write(d)
         for (severity, code), n in left.items():
             if n > self.max_errors and self.form == "text" and not code:
@@ -102,7 +103,7 @@ class Reporter:
     def fail(self, code: str, message: str, help: str | None = None) -> None:
         """Tell an error that is not of the program: usage, limits, files."""
         diagnostic = Diagnostic(Severity.ERROR, code, message, help=help)
-        if self.form in ("json", "sarif"):
+        if self.form in ("json", "sarif", "github"):
             self._write(diagnostic)
         else:
             told = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
@@ -139,7 +140,8 @@ class Reporter:
     def finish(self) -> None:
         """Write what was held back."""
         if self.form == "sarif":
-            sys.stderr.write(render.sarif(self.held, __version__) + "\n")
+            meanings = {code.code: code.meaning for _, code in explain.all_codes()} if self.held else {}
+            sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")
             self.held.clear()
         sys.stderr.flush()
 
@@ -156,6 +158,8 @@ class Reporter:
             self.say(render.json_line(d))
         elif self.form == "short":
             self.say(render.short(d))
+        elif self.form == "github":
+            self.say(render.github(d))
         else:
             self.say(("\n" if self.shown else self.gap) + render.text(d, color=wants_color(self.color, sys.stderr)))
         self.shown += 1

@@ -10,7 +10,6 @@ import click
 
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
-    assignment,
     check_options,
     elide_option,
     file_argument,
@@ -47,7 +46,6 @@ class Flags:
     lossy: bool
     constants: str | None
     target: str | None
-    placeholders: tuple[tuple[str, str], ...]
     elide_constants_larger: int | None
     weights: str | None
     split_input: bool
@@ -64,9 +62,6 @@ class Flags:
         "--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."
     ),
     target_option,
-    click.option(
-        "--set", "placeholders", type=assignment, metavar="NAME=TEXT", multiple=True, help="Fill {{NAME}} in a snippet."
-    ),
     elide_option,
     weights_option,
     split_option,
@@ -90,7 +85,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
         raise unknown_name("format", given.to, FORMATS)
     only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
-    session.set(target=given.target, placeholders=dict(given.placeholders), lossy=given.lossy)
+    session.set(target=given.target, lossy=given.lossy)
     session.set(elide_constants=given.elide_constants_larger)
 
     def make(source: Source) -> Iterable[str]:

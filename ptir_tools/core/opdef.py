@@ -375,6 +375,16 @@ def may_fail(op: Op) -> bool:
     return any(may_fail(inner) for r in op.regions for inner in r.body)
 
 
+def is_legal(op: Op) -> bool:
+    """Whether the own check of `op` takes it: some ops refuse constants with which they must fail when they run."""
+    try:
+        if op.defn.check is not None:
+            op.defn.check(op)
+    except Violation:
+        return False
+    return True
+
+
 def always(op: Op) -> bool:
     """The `fails` of an op that some values of its operands make fail, whatever else is known of it."""
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,17 +92,46 @@ def json_line(diagnostic: Diagnostic) -> str:
     return json.dumps(record(diagnostic), ensure_ascii=False)
 
 
-def sarif(diagnostics: Iterable[Diagnostic], version: str) -> str:
-    """All diagnostics as one SARIF 2.1.0 log. Columns count UTF-16 code units, as the standard's default asks."""
+def github(diagnostic: Diagnostic) -> str:
+    """A workflow command of GitHub Actions, which annotates the line of a change."""
+    d = diagnostic
+    kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+    about = {"title": d.code}
+    if d.source is not None:
+        place = _place(d.source, d.span) if d.span is not None else {}
+        names = {"line": "line", "end_line": "endLine", "column": "col", "end_column": "endColumn"}
+        about = {"file": d.source.name, **{names[k]: str(n) for k, n in place.items()}, **about}
+    said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
+    listed = ",".join(f"{k}=" + _command(v, ",:") for k, v in about.items())
+    return f"::{kinds[d.severity]} {listed}::{_command(said)}"
+
+
+def _command(text: str, more: str = "") -> str:
+    """Text in a workflow command."""
+    return "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
+
+
+def sarif(diagnostics: Iterable[Diagnostic], version: str, meanings: Mapping[str, str] | None = None) -> str:
+    """All diagnostics as one SARIF 2.1.0 log, with what their codes mean. Columns count UTF-16 code units, as the standard's
+    default asks."""
     results: list[dict[str, Any]] = []
     codes: dict[str, None] = {}
     for d in diagnostics:
         codes[d.code] = None
         results.append(_sarif_result(d))
-    driver = {"name": "ptir", "version": version, "rules": [{"id": c} for c in codes]}
+    rules = [_rule(code, (meanings or {}).get(code, "")) for code in codes]
+    driver = {"name": "ptir", "version": version, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": results}
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, ensure_ascii=False, indent=2)
+
+
+def _rule(code: str, meaning: str) -> dict[str, Any]:
+    if not meaning:
+        return {"id": code}
+    first = " ".join(meaning.split()).partition(". ")[0].rstrip(".") + "."
+    about = {"shortDescription": {"text": first}, "fullDescription": {"text": meaning}}
+    return {"id": code, **about, "help": {"text": f"{meaning}\n\n`ptir explain {code}` shows a wrong and a right program."}}
 
 
 def _sarif_result(d: Diagnostic) -> dict[str, Any]:

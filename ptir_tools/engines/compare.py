@@ -195,12 +195,14 @@ def check(
     options: RunOptions | None = None,
     constants: Mapping[str, Array] | None = None,
     finite: bool = False,
+    carried: bool = False,
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Symbols that nothing binds get distinct small sizes. `constants` are inputs whose values are known, by name. Floats are
     drawn anew, all positive, where that tells more: fewer elements without a finite bound, then fewer NaN. `finite`: the change
-    takes numbers for finite, so that elements which are not before may be anything after. Stops at the first run that
+    takes numbers for finite, so that elements which are not before may be anything after. `carried`: integers may be in a
+    wider dtype after, as they are where the programs are of two dialects. Stops at the first run that
     differs. Raises as `engines.run` does: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
@@ -223,6 +225,8 @@ def check(
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
             found.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
+        if carried or before.dialect is not after.dialect:
+            expected |= dict(zip(expected, map(_carried, expected.values(), actual.values()), strict=False))
         found.diverged = compare(expected, actual, tolerances)
         if found.diverged:
             found.tolerance = tolerances.get(found.diverged[0].name, EXACT)
@@ -239,6 +243,15 @@ def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict
     return {name: x.reshape(()) if x.shape == (1,) and not e.shape else x for e, (name, x) in pairs}
 
 
+def _carried(x: Array, like: Array) -> Array:
+    """Integers `x` in the dtype of `like` where that is a wider one of integers."""
+    return x.astype(like.dtype) if _integer(x) and like.dtype.kind in "iu" and like.dtype.itemsize >= x.dtype.itemsize else x
+
+
+def _integer(x: Array) -> bool:
+    return x.dtype.kind in "iu" or "int" in x.dtype.name
+
+
 def _arguments(program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array]) -> dict[str, Array]:
     """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
     else the first of it; memory for results starts as zeros."""
@@ -247,7 +260,8 @@ def _arguments(program: Program, shared: Mapping[str, Array], constants: Mapping
     for p in taken:
         if (x := constants.get(p.name)) is None:
             x = shared[p.name] if named else next(rest, None)
-        given[p.name] = np.zeros(p.type.shape, arrays.numpy_dtype(p.type.dtype)) if x is None else x  # type: ignore[attr-defined]
+        zeros = np.zeros(p.type.shape if x is None else (), arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
+        given[p.name] = zeros if x is None else _carried(x, zeros)
     return given
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.xla.function import drawn, flattened, nested, require_jax, unknown, without_calls
+from ptir_tools.bridges.xla.function import drawn, flattened, nested, require_jax, unknown_ops, without_calls
 from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core.diagnostics import UsageError
@@ -46,7 +46,7 @@ class Executable:
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         require_jax("engine `xla`")
         self.program = without_calls(program)
-        if (op := unknown(self.program)) is not None:
+        for op in unknown_ops(self.program):
             where = " inside a region" if op.defn.is_random else ""
             raise UsageError(f"engine `xla` cannot run {op.defn.short}{where}; use `numpy`")
         self.function = self.program.main

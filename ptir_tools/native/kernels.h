@@ -77,7 +77,7 @@ typedef struct {
     uint8_t is_direct; /* of an output: may be written while the program runs */
 } ptir_array;
 
-enum { PTIR_REGISTERS = 64, PTIR_REDUCTIONS = 32, PTIR_LONGEST = 160, PTIR_PHASES = 64, PTIR_TILE = 4096 };
+enum { PTIR_REGISTERS = 160, PTIR_REDUCTIONS = 128, PTIR_LONGEST = 640, PTIR_PHASES = 320, PTIR_TILE = 4096 };
 
 typedef struct {
     const ptir_instruction *code;

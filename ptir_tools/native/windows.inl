@@ -1,7 +1,7 @@
 /* Windows over each channel for itself: depthwise convolution and pooling. Vectors go along the channels; of BLOCK_X places next to
  * each other, and SPAN vectors of channels, the results stay in registers. */
 
-enum { BLOCK_X = 4, SPAN = 2 };
+enum { BLOCK_X = 6, SPAN = 2 };
 
 /* What `so_far` is with one more element. */
 PTIR_INLINE floats combined(floats so_far, floats x, floats weight, int kind)
@@ -61,11 +61,45 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
             memcpy(out + (size_t)i * step + channel + v * W, &sum[i][v], (v < vectors - 1 ? W : last) * sizeof *out);
 }
 
+/* A vector of channels of `count` places next to each other that windows of `taps` neighbors in a line see without padding: each
+ * element is loaded once for all of them. */
+PTIR_INLINE void neighbors_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j,
+                              const float *weights, size_t n, int count, int taps)
+{
+    static const float zeros[W];
+    floats sum[BLOCK_X];
+    for (int i = 0; i < count; i++)
+        sum[i] = (floats){0};
+    for (size_t s = 0; s < x->window[0]; s++, weights += (size_t)taps * n) {
+        ptrdiff_t line = top + (ptrdiff_t)(s * x->dilation[0]), next = 0;
+        const float *from = zeros;
+        if (line >= 0 && line < (ptrdiff_t)x->extent[0])
+            from = image + line * x->row + ((ptrdiff_t)j - x->low[1]) * x->column, next = x->column;
+        floats weight[5];
+        for (int t = 0; t < taps; t++)
+            weight[t] = *(const floats *)(weights + (size_t)t * n);
+        for (int i = 0; i < count + taps - 1; i++) {
+            floats element = *(const floats *)(from + i * next);
+            for (int t = 0; t < taps; t++)
+                if (i >= t && i - t < count)
+                    sum[i - t] += element * weight[t];
+        }
+    }
+    for (int i = 0; i < count; i++)
+        *(floats *)(out + (size_t)i * step) = sum[i];
+}
+
 /* All channels of `count` places. */
 PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, const float *image, ptrdiff_t top, size_t j, int inside,
                              const float *weights, size_t n, int kind, int count)
 {
     size_t c = 0;
+    if (kind == PTIR_WEIGHTED && count == BLOCK_X && inside && x->stride[1] == 1 && x->dilation[1] == 1) {
+        for (; x->window[1] == 3 && c + W <= n; c += W)
+            neighbors_of(out + c, step, x, image + c, top, j, weights + c, n, count, 3);
+        for (; x->window[1] == 5 && c + W <= n; c += W)
+            neighbors_of(out + c, step, x, image + c, top, j, weights + c, n, count, 5);
+    }
     for (; c + SPAN * W <= n; c += SPAN * W)
         places_of(out, step, x, image, top, j, inside, c, weights, n, kind, count, SPAN, W);
     for (; c + W <= n; c += W)

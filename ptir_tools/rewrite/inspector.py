@@ -6,11 +6,12 @@ Specification: PTIR rewrite system, "Program rewriter", and "Fast verifier per i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import NOBODY, Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, operand_type
+from ptir_tools.core.opdef import MEASURES, MOVEMENT, is_legal, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.verify import names_extents
 from ptir_tools.rewrite.order import Order
@@ -149,23 +150,31 @@ class Inspector:
         return iter(tuple(self.order.heads))
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time, also
-        where they see them through ops that move elements, and there are no elements of an element."""
+        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time, and
+        there are no elements of an element."""
         if by.__class__ is Element and isinstance(v.type, TupleType) and not self.only_whole(v):
             return False
-        constant = _is_constant(by)
-        todo = [(v, by)]
+        return self.suits(v, lambda x: by if x is v else x)
+
+    def suits(self, v: Value, changed: Callable[[Operand], Operand]) -> bool:
+        """Whether every user of `v` `takes` the changed operands."""
+        return all(self.takes(u, changed) for u in v.users if u.__class__ is Op and u.slot)
+
+    def takes(self, user: Op, changed: Callable[[Operand], Operand]) -> bool:
+        """Whether `user` is legal with `changed(x)` in the place of each operand x, and so is what sees it through `user` and
+        further ops that move elements."""
+        todo = [(user, changed)]
         while todo:
-            v, by = todo.pop()
-            for u in v.users:
-                if u.__class__ is not Op or not u.slot:
-                    continue
-                if u.defn.check is not None and not legal(u, _with(u, v, by)):
-                    return False
-                if constant and MOVEMENT in u.defn.traits and u.operands[0] is v:
-                    moved = Op(u.defn, _with(u, v, by), u.attrs)
-                    moved.results = tuple(Value(w.type, "", moved) for w in u.results)
-                    todo += zip(u.results, moved.results, strict=True)
+            u, changed = todo.pop()
+            if u.defn.check is None and MOVEMENT not in u.defn.traits:
+                continue
+            new = Op(u.defn, tuple(map(changed, u.operands)), u.attrs, u.results, u.regions, u.loc)
+            if not is_legal(new):
+                return False
+            if MOVEMENT in u.defn.traits and new.operands[0] is not u.operands[0] and _is_constant(new.operands[0]):
+                new.results = tuple(Value(w.type, "", new) for w in u.results)
+                by = partial(_read, dict(zip(u.results, new.results, strict=True)))
+                todo += [(user, by) for w in u.results for user in w.users if user.__class__ is Op and user.slot]
         return True
 
     def verify_op(self, op: Op) -> str | None:
@@ -208,8 +217,8 @@ def _is_constant(x: Operand) -> bool:
     return x.__class__ is Literal or (x.__class__ is Value and x.op is not None and x.op.defn.is_constant)
 
 
-def _with(user: Op, v: Value, by: Operand) -> tuple[Operand, ...]:
-    return tuple([by if x is v else x for x in user.operands])
+def _read(by: Mapping[Value, Value], x: Operand) -> Operand:
+    return by.get(x, x) if isinstance(x, Value) else x
 
 
 def _forget_users(block: Region) -> None:
@@ -222,13 +231,3 @@ def _forget_users(block: Region) -> None:
         for r in op.regions:
             if not r.isolated:
                 _forget_users(r)
-
-
-def legal(user: Op, operands: tuple[Operand, ...]) -> bool:
-    """Whether `user` is legal with these operands in the place of its own, by its own check."""
-    try:
-        if user.defn.check is not None:
-            user.defn.check(Op(user.defn, operands, user.attrs, user.results, user.regions, user.loc))
-    except Violation:
-        return False
-    return True

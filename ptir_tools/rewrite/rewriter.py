@@ -82,8 +82,8 @@ class Rewriter(Inspector):
     # What may fail
 
     def drops_failure(self, root: Op, kept: Iterable[Operand]) -> bool:
-        """Whether an op that may fail at run time would be dead without `root`, although `kept` is used: its error would vanish
-        (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
+        """Whether an op that may fail at run time would be dead without `root`, although `kept` is used, or is `root`: its error
+        would vanish (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
         if self._failing is None:
             self._failing = any(op.defn.fails is not None or op.regions for op in self.order.standing())
         if not (self._failing and self._drops_failure(root, kept)):
@@ -105,6 +105,8 @@ class Rewriter(Inspector):
                 operands += v.op.operands
         if not stay.isdisjoint(root.results):
             return False
+        if not root.regions and root.defn not in kinds and may_fail(root):
+            return True
         dying, todo = {root}, [root]
         while todo:
             for x in todo.pop().operands:

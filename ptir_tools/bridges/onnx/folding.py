@@ -122,7 +122,7 @@ def _reduced(ufunc: Callable[..., Any]) -> Fold:
         given = node.attr("axes") if axes is None else axes.tolist()
         if not given and node.attr("noop_with_empty_axes"):
             return x
-        out = ufunc(x, axis=tuple(given) if given else None, keepdims=bool(node.attr("keepdims")))
+        out = ufunc(x, axis=tuple(given) if given else None, keepdims=node.attr("keepdims") == 1)
         return np.asarray(out).astype(x.dtype)
 
     return apply

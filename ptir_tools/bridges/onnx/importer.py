@@ -277,8 +277,16 @@ class Importer:
                 outputs = None
             for k, name in enumerate(proto.output):
                 if name:
-                    scope.values[name] = _POISON if outputs is None or k >= len(outputs) else self._named(outputs[k], name, scope)
+                    scope.values[name] = _POISON if outputs is None else self._output(outputs, k, proto, scope)
             self.place.loc = before
+
+    def _output(self, outputs: Sequence[Datum], k: int, proto: Any, scope: Scope) -> Datum:
+        """Output `k` of a node, named; what it does not make is reported."""
+        if k >= len(outputs) or outputs[k] is None:
+            message = f"output {k} of {proto.op_type}, `{proto.output[k]}`, is not one that is computed here"
+            self.diagnostics.error("UnsupportedOnnx", message, self.place.loc)
+            return _POISON
+        return self._named(outputs[k], proto.output[k], scope)
 
     def _malformed(self, proto: Any, scope: Scope, error: Exception) -> str:
         """What the checker of ONNX says about a node that cannot be read, else what went wrong."""

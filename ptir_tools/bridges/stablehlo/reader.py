@@ -15,6 +15,7 @@ from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tu
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Function, Program, collector_paused
+from ptir_tools.core.lazy import late
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import UNKNOWN, sym
@@ -330,4 +331,4 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     return reader.program()
 
 
-FORMAT = Format("stablehlo", "ptir", read, None)
+FORMAT = Format("stablehlo", "ptir", read, late("ptir_tools.bridges.stablehlo.writer", "write"))

@@ -42,13 +42,10 @@ def without_calls(program: Program) -> Program:
     return smaller
 
 
-def unknown(program: Program) -> Op | None:
-    """An op of a PTIR program that has no meaning in JAX; None when every op has one."""
-    for at, block in enumerate(program.blocks()):
-        for op in block.body:
-            if op.name not in MEANING and not (op.defn.is_random and at == 0 and block is program.main):
-                return op
-    return None
+def unknown_ops(program: Program) -> list[Op]:
+    """The ops of a PTIR program that have no meaning in JAX. Random ops of the outermost block have one: they draw before."""
+    drawing = [op for op in program.main.body if op.defn.is_random]
+    return [op for block in program.blocks() for op in block.body if op.name not in MEANING and op not in drawing]
 
 
 def drawn(block: Region, context: Context) -> dict[Op, Any]:
@@ -66,7 +63,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
     """
     require_jax("to_jax")
     ready = without_calls(program)
-    if (op := unknown(ready)) is not None:
+    for op in unknown_ops(ready):
         raise UsageError(f"{op.defn.short} cannot be said in JAX{' inside a region' if op.defn.is_random else ''}")
     types = [t for p in ready.main.params for t in leaves(p.type)]
     made: dict[tuple[tuple[int, ...], ...], Program] = {}

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
-from ptir_tools.core.arrays import numpy_dtype, pack
+from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.ir import Literal, Operand, Program, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"
@@ -67,6 +75,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         """An Input. Raises Violation where MIND has no such type."""
         made = self.builder.param(p.type, spelled(p.name))
         self.require_fit(p.type)
+        require(p.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1; only comparisons inside are carried")  # type: ignore[attr-defined]
         require(0 not in p.type.shape, NOT_TRANSLATABLE, "an extent is 0")  # type: ignore[attr-defined]
         return made
 
@@ -74,7 +83,11 @@ class MindEmit(Emit["Value | Broadcast"]):
         """Raise Violation unless MIND has the type `t`."""
         require(isinstance(t, TensorType), NOT_TRANSLATABLE, "MIND has no tuples")
         assert isinstance(t, TensorType)
-        require(t.dtype in NAMES, NOT_TRANSLATABLE, f"MIND has no {t.dtype}; it has f32, f64, si32, si64")
+        require(
+            t.dtype in NAMES or (self.options.lossy and t.dtype is I1),
+            NOT_TRANSLATABLE,
+            f"MIND has no {t.dtype}; it has f32, f64, si32, si64",
+        )
         require(t.is_static, NOT_TRANSLATABLE, f"{t} has symbolic extents; give them with --bind")
 
     def results(self) -> None:
@@ -91,6 +104,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         if isinstance(x, Literal):
             self.require_fit(x.type)
             return self.constant(x, name=self.fresh.between("output"))
+        require(x.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")  # type: ignore[attr-defined]
         v = self.value(self.read(x))
         assert isinstance(x, Value) and isinstance(v.type, TensorType)
         name = self.name_of(x)
@@ -110,7 +124,7 @@ class MindEmit(Emit["Value | Broadcast"]):
             return x
         if x.made is None:
             assert isinstance(x.result.type, TensorType)
-            ones = self.constant(filled(x.result.type, 1))
+            ones = self.constant(filled(x.result.type.with_dtype(tensor_type(x.narrow).dtype), 1))
             self.note("the broadcast becomes a product with ones", x.result.op.loc if x.result.op else None)
             x.made = self.builder.op("Mul", x.narrow, ones, name=self.name_of(x.result))
         return x.made
@@ -124,6 +138,8 @@ class MindEmit(Emit["Value | Broadcast"]):
     def constant(self, literal: Literal, name: str = "") -> Value:
         """A constant: of its own opcode where it is a scalar of i64, f32 or f64. Raises Violation."""
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
+        if literal.type.dtype is I1:  # a mask of `lossy`
+            literal = to_literal(from_literal(literal).astype(np.float32), literal.type.with_dtype(F32))
         opcode = "ConstTensor" if literal.type.shape else _SCALAR_OPCODES.get(literal.type.dtype, "ConstTensor")
         return self.builder.op(opcode, value=literal, name=name or self.fresh.between(self.name))
 

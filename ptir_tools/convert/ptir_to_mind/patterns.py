@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import log, prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.convert.emitter import Match, Pattern, Rule
+from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
@@ -173,36 +173,6 @@ def _product(emit: Any, x: Any, factor: Literal) -> Value:
     return made
 
 
-def _lossy(rule: Rule, note: str) -> Pattern:
-    """A pattern of one float operand, only with `lossy`."""
-
-    def pattern(op: Op, options: Options) -> Match | None:
-        x = op.operands[0]
-        if not options.lossy or type_of(x).dtype not in (F32, F64):
-            return None
-        return Match((x,), rule, note)
-
-    return pattern
-
-
-def _abs(emit: Any, op: Op, x: Any) -> Value:
-    v = emit.value(x)
-    made: Value = emit.last("Add", emit("Relu", v), emit("Relu", emit("Neg", v)))
-    return made
-
-
-def _reciprocal(emit: Any, op: Op, x: Any) -> Value:
-    made: Value = emit.last("Exp", emit("Neg", emit("Log", emit.value(x))))
-    return made
-
-
-def _rsqrt(emit: Any, op: Op, x: Any) -> Value:
-    t = tensor(emit.type.dtype)
-    half = emit.constant(Literal(t, pack(np.asarray(-0.5, t.dtype.numpy), t.dtype)))
-    made: Value = emit.last("Exp", emit("Mul", emit("Log", emit.value(x)), half))
-    return made
-
-
 def maximum(op: Op, options: Options) -> Match | None:
     """With `lossy`, the larger of x and 0 is Relu."""
     x, y = op.operands
@@ -221,7 +191,4 @@ PATTERNS: dict[str, tuple[Pattern, ...]] = {
     "div": (mean, division),
     "mul": (mean,),
     "maximum": (maximum,),
-    "abs": (_lossy(_abs, "NaN becomes 0"),),
-    "reciprocal": (_lossy(_reciprocal, "through Log: positive numbers only, and rounded"),),
-    "rsqrt": (_lossy(_rsqrt, "through Log: rounded"),),
 }

@@ -90,7 +90,7 @@ def _extract_patches(emit: MindEmit, op: Op, x: Any) -> Value:
     return settled(emit, arranged(emit, read, [2 * k, *range(2 * k), 2 * k + 1], emit.type.static_shape))
 
 
-def _reduce_window(emit: MindEmit, op: Op, x: Any) -> Value:
+def reduce_window(emit: MindEmit, op: Op, x: Any) -> Value:
     """The sums over the taps of each window."""
     dtype = emit.type.dtype
     kind, fits = op.attr("reduce"), op.attr("accum_dtype") in (None, dtype)
@@ -135,5 +135,5 @@ ROOM: dict[str, Rule] = {
     "pad": pad,
     "concat": concat,
     "extract_patches": _extract_patches,
-    "reduce_window": _reduce_window,
+    "reduce_window": reduce_window,
 }

@@ -1,4 +1,4 @@
-"""Kernels as one program: a function each (equal ones are one), called in order by the entry, which has memory for what is between them."""
+"""Kernels as one program: a function each, called in order by the entry, with memory between them. Equal ones are the same."""
 
 from __future__ import annotations
 

@@ -16,13 +16,14 @@ from ptir_tools.convert.ptir_to_tiny.movement import MOVEMENT
 from ptir_tools.convert.ptir_to_tiny.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_tiny.ranking import RANKING
 from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
+from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.passes import PassContext, run_pipeline
 
-RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **WINDOWS, **CONTROL}
+RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, **WINDOWS, **CONTROL}
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:

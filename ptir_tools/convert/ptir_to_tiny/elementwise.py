@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import F32, I1, SI32
+from ptir_tools.core.dtypes import F32, I1, SI32, lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.dialects.tiny.immediates import immediate
 
@@ -32,7 +32,14 @@ def _constant(emit: TinyEmit, op: Op) -> Literal:
 
 
 def _cast(emit: TinyEmit, op: Op, x: Data) -> Value:
-    return emit.last("CAST", emit.node(x), to=emit.type.dtype)
+    """The same table; into the range of what is carried as i32."""
+    dtype, source = op.attr("dtype"), tensor_type(op.operands[0]).dtype
+    v = emit.node(x)
+    if dtype not in CARRIED or lossless(source, dtype):
+        if tensor_type(v).dtype is emit.type.dtype:
+            return emit.last("RESHAPE", v, result_shape=emit.shape)
+        return emit.last("CAST", v, to=emit.type.dtype)
+    return emit.last("MIN", emit("MAX", emit.cast(v, SI32), immediate(dtype.min, SI32)), immediate(dtype.max, SI32))
 
 
 def _abs(emit: TinyEmit, op: Op, x: Data) -> Value:

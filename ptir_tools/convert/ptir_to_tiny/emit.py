@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import copysign
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
+from ptir_tools.convert.patterns import scalar_literal
 from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
@@ -22,9 +24,60 @@ from ptir_tools.dialects.tiny.pieces import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
 from ptir_tools.rewrite.constants import element_of
 
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
 CONST_POOL = "const_pool"
 
 _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
+
+# Integers of fewer bits are carried as i32, in their own range.
+CARRIED = frozenset({SI4, UI4, SI8, UI8, SI16, UI16})
+
+# The ops that keep them in their range, or accumulate in i32.
+KEPT_IN_RANGE = frozenset(
+    [
+        "constant",
+        "select",
+        "maximum",
+        "minimum",
+        "clamp",
+        "cast",
+        "dot_general",
+        "reduce_max",
+        "reduce_min",
+        "reduce_sum",
+        "quantize",
+        "dequantize",
+        "requantize",
+        "take",
+        "gather",
+        "concat",
+        "pad",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "scatter_reduce",
+        "argmax",
+        "top_k",
+        "stop_gradient",
+        "cond",
+        "scan",
+        "reshape",
+        "transpose",
+        "broadcast_to",
+        "slice",
+        "tile",
+        "iota",
+        "compare_gt",
+        "compare_ge",
+        "compare_lt",
+        "compare_le",
+        "compare_eq",
+        "compare_ne",
+    ]
+)
 
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
@@ -59,6 +112,7 @@ class TinyEmit(Emit[Data]):
         self.labels.extend(self.source.attrs.get("input_names") or [p.name for p in self.source.params])
         self.pool: dict[object, Value] = {}
         self.constants: dict[object, tuple[str, Loc]] = {}  # the names and places of those that are not one number
+        self.carried: set[DType] = set()  # which narrow integers were noted
         self.inline = False  # inside a region, whose values lose their names
         self.parameters()
         self.body(self.source)
@@ -77,8 +131,7 @@ class TinyEmit(Emit[Data]):
 
     def parameter(self, p: Value, label: str) -> Data:
         """An INPUT. Raises Violation where Tiny has no such type."""
-        self.require_tensor(p.type)
-        return self.builder.param(p.type, self.name_of(p))
+        return self.builder.param(self.require_tensor(p.type), self.name_of(p))
 
     def results(self, x: Operand) -> Sequence[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
@@ -86,7 +139,8 @@ class TinyEmit(Emit[Data]):
         if not isinstance(data, Literal):
             return list(flatten(data))
         name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
-        data = as_immediate(data)
+        self.require_tensor(data.type)
+        data = as_immediate(carried(data))
         shape = tensor_type(x).shape
         if data.type.shape == shape:
             return [self.pooled(data, name)]
@@ -154,15 +208,27 @@ class TinyEmit(Emit[Data]):
         """Raise Violation for a tensor that Tiny does not have; tuples are taken by their elements."""
         if isinstance(t, TensorType):
             self.require_tensor(t)
+            if t.dtype in CARRIED and self.op is not None and self.op.defn.short not in KEPT_IN_RANGE:
+                raise Violation(NOT_TRANSLATABLE, f"{t.dtype} is carried as i32, in which `{self.op.defn.short}` does not wrap")
 
     def require_tensor(self, t: Type) -> TensorType:
-        """`t`, a tensor whose dtype and extents Tiny has. Raises Violation."""
+        """The type by which `t` is carried, a tensor whose dtype and extents Tiny has. Raises Violation."""
         if not isinstance(t, TensorType):
             raise Violation(NOT_TRANSLATABLE, f"Tiny has no {t}")
+        if t.dtype in CARRIED:
+            if t.dtype not in self.carried:
+                self.carried.add(t.dtype)
+                self.note(f"{t.dtype} is carried as i32, in {t.dtype.min}…{t.dtype.max}")
+            t = t.with_dtype(SI32)
         require(t.dtype in SPELLED, NOT_TRANSLATABLE, f"Tiny has no {t.dtype}, only {', '.join(d.name for d in SPELLED)}")
         for d in t.shape:
             require(isinstance(d, int) or _spelled(d.name), NOT_TRANSLATABLE, f"Tiny cannot spell the symbol {d}")
         return t
+
+    @property
+    def type(self) -> TensorType:
+        """The type by which the result of the op at hand is carried."""
+        return carried_type(super().type)
 
     # Operands
 
@@ -193,8 +259,8 @@ class TinyEmit(Emit[Data]):
             raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
         if not isinstance(x, Literal):
             return x
-        small = as_immediate(x)
-        self.require_tensor(small.type)
+        small = as_immediate(carried(x))
+        self.require_tensor(x.type)
         return small if not small.type.shape and element_of(x) is not None else self.pooled(small)
 
     def node(self, x: Data) -> Value:
@@ -204,7 +270,8 @@ class TinyEmit(Emit[Data]):
         if isinstance(x, Value):
             return x
         assert isinstance(x, Literal)
-        made = self.pooled(as_immediate(x))
+        self.require_tensor(x.type)
+        made = self.pooled(as_immediate(carried(x)))
         shape = x.type.shape
         return made if tensor_type(made).shape == shape else self("EXPAND", made, result_shape=shape, broadcast_dimensions=())
 
@@ -253,6 +320,20 @@ class TinyEmit(Emit[Data]):
 
 # Ops that only move elements: of a constant of equal elements they make one.
 MOVES = frozenset({"reshape", "transpose", "broadcast_to", "slice", "tile"})
+
+
+def carried_type(t: TensorType) -> TensorType:
+    """`t`, or by what it is carried."""
+    return t.with_dtype(SI32) if t.dtype in CARRIED else t
+
+
+def carried(literal: Literal) -> Literal:
+    """A constant in the dtype by which it is carried."""
+    if literal.type.dtype not in CARRIED or literal.data is None:
+        return literal
+    small = scalar_literal(literal) if literal.splat else literal
+    wide = to_literal(from_literal(small).astype(np.int32), tensor(SI32, small.type.shape))
+    return Literal(literal.type.with_dtype(SI32), wide.data, splat=literal.splat)
 
 
 def as_immediate(literal: Literal) -> Literal:

@@ -6,18 +6,23 @@ Narrow floats are multiplied in fp32, where their products are exact, as PTIR's 
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
-from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import F32, DType
+from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
+from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 
 def accumulator(op: Op, source: DType) -> DType:
     """The dtype in which the op accumulates, one of Tiny's."""
-    accum: DType = op.attr("accum_dtype") or (F32 if source.is_float else source)
+    accum: DType = op.attr("accum_dtype") or default_accum(tensor_type(op.operands[0]).dtype)
+    extreme = op.defn.short in ("reduce_max", "reduce_min", "reduce_window")
+    if {accum, op.attr("out_dtype") if "out_dtype" in op.defn.attr_index else None} & CARRIED and not extreme:
+        raise Violation(NOT_TRANSLATABLE, f"a sum in {accum} would not wrap in i32", help="accumulate in si32")
+    accum = SI32 if accum in CARRIED else accum
     require(accum in SPELLED, NOT_TRANSLATABLE, f"Tiny does not accumulate in {accum}")
     return accum
 

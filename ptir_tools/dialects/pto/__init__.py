@@ -44,8 +44,8 @@ DIALECT = Dialect(
     pipeline=f"{TILES},pto-insert-events",
     pipelines={
         "pto": Pipeline(
-            f"{TILES},pto-bufferize,pto-canonicalize,pto-insert-events",
-            "The whole way to a target: clean up, infer, bind tiles to addresses, then add the events that these ask for.",
+            f"{TILES},pto-software-pipeline,pto-canonicalize,pto-bufferize,pto-canonicalize,pto-insert-events",
+            "The whole way to a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
             {"target": ""},
             _for_target,
         )

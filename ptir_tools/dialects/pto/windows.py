@@ -44,6 +44,13 @@ def whole(root: Value) -> View:
     return View(root, (_ORIGIN,) * root.type.rank, (1,) * root.type.rank)
 
 
+def everything(root: Value) -> Access:
+    """Some access of a memref argument, wherever it is."""
+    view = whole(root)
+    n = len(view.starts)
+    return Access(root, view.starts, view.steps, (1,) * n, (None,) * n)
+
+
 def composed(op: Op, parent: View, known: Known) -> View:
     """The view that a subview makes of `parent`; a start that no expression tells is another unknown each time."""
     _, offsets, _, steps = op.defn.split(op.attrs, op.operands)

@@ -16,7 +16,7 @@ from ptir_tools.core.opdef import CONSTANT, operand_type
 from ptir_tools.core.types import TensorType, Type
 
 FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
-MAX_OPS = 32
+MAX_OPS = 128
 MAX_ARRAYS = 16
 MAX_COLUMNS = 1 << 14  # of a row that is reduced: it has to stay in cache
 

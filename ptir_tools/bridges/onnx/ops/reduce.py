@@ -66,7 +66,7 @@ def _reduction(node: Node) -> Tensor:
     elif not axes:
         axes = list(range(x.rank))
     reduce = REDUCTIONS[node.op]
-    keep = bool(node.attr("keepdims"))
+    keep = node.attr("keepdims") == 1
     if x.dtype is I1:
         return reduce(x.cast(UI8), axes, keep).cast(I1)
     floats = x.dtype.is_integer and node.op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
@@ -81,7 +81,7 @@ HANDLERS.update({("", name): _reduction for name in REDUCTIONS})
 def arg(node: Node) -> Tensor:
     """Where the largest or smallest element is, the first or the last of equals."""
     x = node[0]
-    a, keep = axis(node.attr("axis"), x.rank), bool(node.attr("keepdims"))
+    a, keep = axis(node.attr("axis"), x.rank), node.attr("keepdims") == 1
     last = bool(node.attr("select_last_index"))
     source = reversed_(x, a) if last else x
     op = "argmax" if node.op == "ArgMax" else "argmin"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import iter_unpack
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, PURE, op, operand_type
-from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.core.opdef import CONSTANT, PURE, is_legal, op, operand_type
+from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
 
 if TYPE_CHECKING:
@@ -112,10 +113,30 @@ def divisor_unknown(op: Op) -> bool:
     return isinstance(t, TensorType) and t.dtype.is_integer and constant_elements(op.operands[1]) is None
 
 
-def indices_unknown(op: Op) -> bool:
-    """Whether the indices of `op`, its second operand, are not a constant, or not into known extents: nothing checked them."""
-    t = operand_type(op.operands[0])
-    return constant_elements(op.operands[1]) is None or not (isinstance(t, TensorType) and t.is_static)
+def indices_unknown(extent: Callable[[Op, Shape], Dim]) -> Callable[[Op], bool]:
+    """Whether nothing says that the indices of an op, its second operand, are in [0, extent): its check looks at constant ones
+    where the extents are known, what an iota counts is less than its length, and there may be none."""
+
+    def unknown(op: Op) -> bool:
+        x, t = operand_type(op.operands[0]), operand_type(op.operands[1])
+        if not (isinstance(x, TensorType) and isinstance(t, TensorType)) or 0 in t.shape:
+            return False
+        if constant_elements(op.operands[1]) is not None:
+            return not (x.is_static and is_legal(op))
+        bound, length = extent(op, x.shape), _counted(op.operands[1])
+        return not (length == bound or (isinstance(length, int) and isinstance(bound, int) and length <= bound))
+
+    return unknown
+
+
+def _counted(x: Operand) -> Dim | None:
+    """The extent along which an iota counts whose elements are those of `x`, some or all of them; None for any other value."""
+    while isinstance(x, Value) and x.op is not None and x.op.name in _SPREADING and x.op.operands:
+        x = x.op.operands[0]
+    if not isinstance(x, Value) or x.op is None or x.op.name != "ptir.iota" or not isinstance(x.type, TensorType):
+        return None
+    axis: int = x.op.attr("axis")
+    return x.type.shape[axis]
 
 
 def constant_indices(x: Operand) -> list[int]:

@@ -118,7 +118,7 @@ def evenly_spaced(op: Op, shape: Extents, strides: Strides, out: Extents) -> tup
     inplace=InPlace("take"),
     view=View(evenly_spaced),
     asks=Asks(indices(1, lambda op, shape: shape[:1]).own, moved),
-    fails=indices_unknown,
+    fails=indices_unknown(lambda op, shape: shape[0]),
 )
 def take(x: Array, indices: Array) -> Array:
     """The rows `x[i]` for each element `i` of `indices` (an embedding). Contract: Take.
@@ -163,7 +163,7 @@ def gather_in_range(op: Op) -> None:
     generate=drawing.gathered,
     inplace=InPlace("gather"),
     asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
-    fails=indices_unknown,
+    fails=indices_unknown(lambda op, shape: shape[op.attr("axis")]),
 )
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.

@@ -155,7 +155,7 @@ def segments_in_range(op: Op) -> None:
     "ptir.segment_reduce",
     infer=segmented,
     check=segments_in_range,
-    fails=indices_unknown,
+    fails=indices_unknown(lambda op, shape: op.attr("num_segments")),
     traits=PURE,
     error=errors.by("kind", sum=errors.linear(data=(0,))),
     generate=drawing.segmented,

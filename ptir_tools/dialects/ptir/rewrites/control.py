@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import create, operand_type
+from ptir_tools.core.opdef import create, is_legal, operand_type
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.pruning import used_packed
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.rewrite.constants import literal_of, scalar_of
-from ptir_tools.rewrite.inspector import Inspector, legal
+from ptir_tools.rewrite.inspector import Inspector
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.step_log import fingerprint
@@ -20,13 +20,23 @@ from ptir_tools.rewrite.uses import operands_of
 
 def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
     """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what stands for its results."""
+    copies, results = copied(block, arguments)
+    for op in copies:
+        op.loc = op.loc or root.loc
+        rw.insert_before(root, op)
+    return results
+
+
+def copied(block: Region, arguments: Sequence[Operand]) -> tuple[list[Op], list[Operand]]:
+    """Copies of the ops of `block`, its parameters replaced by `arguments`, and what stands for its results."""
     given: dict[Value, Operand] = dict(zip(block.params, arguments, strict=True))
+    copies = []
     for op in block.body:
-        copy = Op(op.defn, tuple(_read(x, given) for x in op.operands), op.attrs, (), op.regions, op.loc or root.loc)
+        copy = Op(op.defn, tuple(_read(x, given) for x in op.operands), op.attrs, (), op.regions, op.loc)
         copy.results = tuple(Value(v.type, "", copy) for v in op.results)
         given.update(zip(op.results, copy.results, strict=True))
-        rw.insert_before(root, copy)
-    return [_read(x, given) for x in block.results]
+        copies.append(copy)
+    return copies, [_read(x, given) for x in block.results]
 
 
 def _read(x: Operand, given: dict[Value, Operand]) -> Operand:
@@ -68,7 +78,7 @@ def _all_read(op: OpView) -> set[int]:
 def _legal(op: OpView, by: dict[int, Operand]) -> bool:
     if result_count(op.root) == 1:
         return 0 not in by or Inspector.accepts(op.rw, op.result, by[0])
-    return all(legal(u, tuple(_element(op, x, by) for x in u.operands)) for u in op.rw.users_of(op.result))
+    return op.rw.suits(op.result, lambda x: _element(op, x, by))
 
 
 def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
@@ -77,11 +87,13 @@ def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
 
 
 def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
-    """Whether the ops can stand outside their region: no tuple argument is an element of another tuple, and nothing draws
-    random numbers, which in a region that `loops` depend on the step."""
+    """Whether the ops can stand outside their region: no tuple argument is an element of another tuple, no constant argument
+    makes an op fail for sure, and nothing draws random numbers, which in a region that `loops` depend on the step."""
     if any(draws(op) and (loops or op.regions or op.attr("stream") is None) for op in block.body):
         return False
-    return all(isinstance(x, Value) or isinstance(operand_type(x), TensorType) for x in arguments)
+    if not all(isinstance(x, Value) or isinstance(operand_type(x), TensorType) for x in arguments):
+        return False
+    return all(op.defn.check is None for op in block.body) or all(map(is_legal, copied(block, arguments)[0]))
 
 
 def replaced(op: OpView, results: Sequence[Operand]) -> bool:
@@ -104,7 +116,7 @@ def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
     changed = False
     for user in rw.users_of(op.result):
         operands = tuple(_element(op, x, by) for x in user.operands)
-        if operands != user.operands and legal(user, operands):
+        if operands != user.operands and rw.takes(user, lambda x: _element(op, x, by)):
             rw.set_operands(user, operands)
             changed = True
     results = [_element(op, x, by) for x in home.results]

@@ -8,7 +8,7 @@ from typing import Any
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.opdef import OPS, create, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_types
 from ptir_tools.dialects.ptir.rewrites import helpers
@@ -101,13 +101,17 @@ def scan_once(op: OpView) -> bool:
     block = op.root.regions[0]
     if any(helpers.shape(x)[0] != 1 or not helpers.static(x) for x in inputs) or whole(op):
         return False
-    if not inlinable(block, carries) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
+    slices = [create(OPS["ptir.reshape"], (x,), {"new_shape": helpers.shape(x)[1:]}) for x in inputs]
+    given = (*carries, *(op.results[0] for op in slices))
+    if not inlinable(block, given) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
         return False
-    if not fits(op, through(block, op.root.operands)[:n], read_by(block, op.root.operands)):
+    found = through(block, given)
+    stacks = [create(OPS["ptir.reshape"], (x,), {"new_shape": (1, *helpers.shape(x))}).results[0] for x in found[n:]]
+    if not fits(op, [*found[:n], *stacks], read_by(block, op.root.operands)):
         return False
     rw = op.rw
-    slices = [rw.build(op.root, "reshape", x, new_shape=helpers.shape(x)[1:]) for x in inputs]
-    results = inline(rw, op.root, block, (*carries, *slices))
+    helpers.insert(rw, op.root, slices)
+    results = inline(rw, op.root, block, given)
     stacked = [rw.build(op.root, "reshape", x, new_shape=(1, *helpers.shape(x))) for x in results[n:]]
     return replaced(op, [*results[:n], *stacked])
 
@@ -136,12 +140,16 @@ def scan_repeats(op: OpView) -> bool:
     same: dict[Operand, Operand] = {block.params[k]: op.root.operands[k] for k in unchanged(op.root)}
     types, read = result_types(op.root), results_read(op.rw, op.root)
     again = {i: same.get(x) or literal_of(x) for i, x in enumerate(block.results) if i >= n and i in read}
-    stacked = {i: (x, t) for i, x in again.items() if x is not None and isinstance(t := types[i], TensorType)}
-    if not takes(op, {i: Value(t) for i, (_, t) in stacked.items()}):
+    stacked = {
+        i: create(OPS["ptir.broadcast_to"], (x,), {"result_shape": t.shape})
+        for i, x in again.items()
+        if x is not None and isinstance(t := types[i], TensorType)
+    }
+    by: dict[int, Operand] = {i: made.results[0] for i, made in stacked.items()}
+    if not by or not takes(op, by):
         return False
-    return results_replaced(
-        op, {i: op.rw.build(op.root, "broadcast_to", x, result_shape=t.shape) for i, (x, t) in stacked.items()}
-    )
+    helpers.insert(op.rw, op.root, list(stacked.values()))
+    return results_replaced(op, by)
 
 
 LOOPS: list[Pattern] = [while_few, scan_never, scan_once, unchanged_carries, scan_passed, scan_repeats]

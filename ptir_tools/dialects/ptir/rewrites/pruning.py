@@ -15,7 +15,7 @@ from ptir_tools.core.definers import defines
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region
 from ptir_tools.core.opdef import create
 from ptir_tools.dialects.ptir.ops.control import result_count, result_operands, result_types
-from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, suits
 from ptir_tools.rewrite.constants import literal_of, same_operand
 from ptir_tools.rewrite.context import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -118,7 +118,11 @@ def _made(x: Operand | None) -> Hashable:
 def _carried_constants(op: Op, read: set[int]) -> dict[int, Literal]:
     """The small constants that the regions of a loop carry unchanged and that nobody reads after it, by carry."""
     carries = ((k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read)
-    return {k: literal for k, literal in carries if literal is not None and _is_small(literal)}
+    return {
+        k: literal
+        for k, literal in carries
+        if literal is not None and _is_small(literal) and all(suits(r, r.params[k], literal) for r in op.regions)
+    }
 
 
 def _make_inside(rw: Rewriter, op: Op, found: dict[int, Literal], sharing: Sharing) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
-from ptir_tools.core.ir import Literal, Program, Region, Value, clone_blocks
+from ptir_tools.core.ir import Literal, Operand, Program, Region, Value, clone_blocks
 from ptir_tools.core.opdef import OPS, create
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.rewrite.rewriter import Rewriter
 
 
@@ -62,6 +63,13 @@ def make_first(rw: Rewriter, literal: Literal) -> Value:
     constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
     first = next(iter(rw.body()), None)
     return rw.append(rw.block, constant) if first is None else rw.insert_before(first, constant)
+
+
+def suits(region: Region, param: Value, by: Operand) -> bool:
+    """Whether the ops of `region` are legal with `by` in the place of `param`: some refuse constants."""
+    if all(op.defn.check is None for op in region.body):
+        return True
+    return Rewriter(region, DIALECT).suits(param, lambda x: by if x is param else x)
 
 
 def insert_params(region: Region, at: int, params: Sequence[Value]) -> None:

@@ -1,0 +1,269 @@
+"""Loads of later iterations while earlier ones compute: prologue, steady state, epilogue of each innermost loop (seed 8, step 5).
+
+With `depth` N, every load of the loop gets N tiles, its slots. The prologue loads the first N iterations. A step of the steady
+state does N iterations; after each, its slot is loaded for the iteration N later. The epilogue does the N that are loaded. The
+loop itself does what is left: all of it where there are fewer than N iterations. Nothing is loaded that it would not load.
+
+A load moves ahead when its address depends on the counter and on nothing else that the loop makes, and nothing in the loop
+writes that memory. A loop stays as it is where the slots would not fit into the target's memory. Functions that have events or
+addresses are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import INDEX
+from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value, clone_blocks
+from ptir_tools.core.opdef import OPS, PURE, create, operand_type
+from ptir_tools.dialects.pto import capacity
+from ptir_tools.dialects.pto.affine import constant, linear
+from ptir_tools.dialects.pto.carried import LOOPS
+from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.pipes import is_tile_op
+from ptir_tools.dialects.pto.targets import Target, scratches, target_of
+from ptir_tools.dialects.pto.text.literals import integer
+from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType
+from ptir_tools.dialects.pto.windows import view_of
+from ptir_tools.passes import PassContext
+from ptir_tools.rewrite.rewriter import Rewriter
+
+OPTIONS = {"depth": 2}
+DEEPEST = 8  # one event id per slot
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Load ahead of what computes: `depth` iterations of each innermost loop are under way."""
+    depth = context.options["depth"]
+    if not 2 <= depth <= DEEPEST:
+        raise UsageError(f"depth is {depth}, must be in 2..{DEEPEST}")
+    target = target_of(program, Options())
+    for rw in context.rewriters(program):
+        function = rw.block
+        assert isinstance(function, Function)
+        if any(op.defn.short == "tile.assign" or _signals(op) for op in function.ops()):
+            continue
+        room = _Room(function, target)
+        taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
+        names = (name for k in count() if (name := f"p{k}") not in taken)
+        for loop in [op for op in function.ops() if op.defn.short == "scf.for"]:
+            ahead = _Ahead.of(loop)
+            if ahead is not None and room.take(ahead, depth):
+                _Pipeline(rw, loop, ahead, depth, names).build()
+                context.count("loops")
+
+
+def _signals(op: Op) -> bool:
+    return any(isinstance(v.type, EventType) for v in op.results)
+
+
+# What may be loaded ahead
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """The loads of a loop that move ahead, and the ops that their addresses need, in order."""
+
+    loads: list[Op]
+    needs: list[Op]
+
+    @classmethod
+    def of(cls, loop: Op) -> _Ahead | None:
+        """What of `loop` moves ahead; None where nothing does."""
+        body = loop.regions[0]
+        ops = list(body.ops())
+        step = linear(loop.operands[2])
+        counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
+        if not counts or any(op.defn.short in (*LOOPS, "func.call") for op in ops):
+            return None
+        views = [view_of(memory_of(op)) for op in ops if op.defn.short in ACCESSES and "store" in op.defn.short]  # type: ignore[arg-type]
+        written = {v.root if v is not None else None for v in views}
+        free: set[Value] = {body.params[0]}
+        made = {v for op in ops for v in op.results} | set(body.params[1:])
+        found = cls([], [])
+        for op in body.body:
+            known = all(x in free or x not in made for x in op.operands if isinstance(x, Value))
+            if known and not op.regions and (op.defn.traits & PURE or op.defn.is_constant):
+                free.update(op.results)
+                found.needs.append(op)
+            elif known and op.defn.short == "tile.load" and op.result not in body.results:
+                view = view_of(op.operands[0])  # type: ignore[arg-type]
+                if view is not None and view.root not in written and None not in written:
+                    found.loads.append(op)
+        others = any(is_tile_op(op.defn) and op not in found.loads for op in ops)
+        return found if found.loads and others else None
+
+
+class _Room:
+    """How much of each space is left for further slots."""
+
+    def __init__(self, function: Function, target: Target | None) -> None:
+        self.tiles = infer(function, target)
+        self.left: dict[str, int] | None = None
+        if target is not None:
+            used = {space.name: space.peak for space in capacity.spaces(function, target)}
+            self.left = {name: size - used.get(name, 0) for name, size in target.capacity.items()}
+            if target.scratch is not None and any(scratches(op.defn.short) for op in function.ops()):
+                self.left["Vec"] -= sum(target.scratch) - target.scratch[0]
+
+    def take(self, ahead: _Ahead, depth: int) -> bool:
+        """Take the room of the slots besides the first, if there is so much."""
+        if self.left is None:
+            return True
+        left = dict(self.left)
+        for op in ahead.loads:
+            t = self.tiles[op.result]
+            left[t.loc or "Vec"] -= tile_bytes(t) * (depth - 1)
+        if min(left.values()) < 0:
+            return False
+        self.left = left
+        return True
+
+
+# The loop in three parts
+
+
+@dataclass(slots=True)
+class _Out:
+    """Ops in the making, to be put before the loop or into a block."""
+
+    names: Iterator[str]
+    body: list[Op] = field(default_factory=list)
+
+    def add(self, op: Op) -> Op:
+        self.body.append(op)
+        return op
+
+    def op(self, short: str, *operands: Any, regions: Sequence[Region] = (), **attrs: Any) -> Op:
+        made = create(OPS[f"pto.{short}"], operands, attrs, regions=regions)
+        for v in made.results:
+            v.name = next(self.names)
+        return self.add(made)
+
+    def number(self, n: int) -> Value:
+        return self.op("constant", value=integer(n, INDEX)).result
+
+    def copy(self, op: Op, values: dict[Value, Value]) -> None:
+        """Append a copy of `op`, of what `values` maps its operands to; its results go into `values`."""
+        operands = tuple(values.get(x, x) if isinstance(x, Value) else x for x in op.operands)
+        regions = tuple(clone_blocks(list(op.regions), values))
+        made = Op(op.defn, operands, op.attrs, (), regions, op.loc)
+        made.results = tuple(Value(v.type, next(self.names), made) for v in op.results)
+        values.update(zip(op.results, made.results, strict=True))
+        for r in regions:
+            for inner in r.ops():
+                for v in (*inner.results, *(p for block in inner.regions for p in block.params)):
+                    v.name = next(self.names)
+        self.add(made)
+
+
+class _Pipeline:
+    """One loop with slots."""
+
+    def __init__(self, rw: Rewriter, loop: Op, ahead: _Ahead, depth: int, names: Iterator[str]) -> None:
+        self.rw = rw
+        self.loop = loop
+        self.ahead = ahead
+        self.depth = depth
+        self.body = loop.regions[0]
+        self.step = linear(loop.operands[2]).const
+        self.names = names
+
+    def build(self) -> None:
+        """Put the parts before the loop, and let the loop do the rest."""
+        out = _Out(self.names)
+        lower, upper, _, *inits = self.loop.operands
+        low, high = constant(lower), constant(upper)
+        trips = None if low is None or high is None else max(0, -(-(high - low) // self.step))
+        if trips is not None:
+            if trips < self.depth:
+                return
+            rounds = (trips - self.depth) // self.depth
+            end = out.number((low or 0) + rounds * self.span)
+            results = self.parts(out, lower, end, inits, steady=rounds > 0)
+        else:
+            results = self.guarded(out, lower, upper, inits)
+        for op in out.body:
+            op.loc = op.loc or self.loop.loc
+            self.rw.insert_before(self.loop, op)
+        self.rw.set_operands(self.loop, [results[0], *self.loop.operands[1:3], *results[1:]])
+
+    @property
+    def span(self) -> int:
+        """How far the counter goes in one step of the steady state."""
+        return self.depth * self.step
+
+    def guarded(self, out: _Out, lower: Operand, upper: Operand, inits: Sequence[Operand]) -> list[Value]:
+        """The parts where it is not known how many iterations there are: they run if there are enough."""
+        low, high = (self.value(out, x) for x in (lower, upper))
+        depth, step, span = (out.number(n) for n in (self.depth, self.step, self.span))
+        trips = out.op("ceildivsi", out.op("subi", high, low).result, step).result
+        enough = out.op("cmpi", trips, depth, predicate="sge").result
+        then, otherwise = (Region(name, isolated=False) for name in ("then", "otherwise"))
+        inner = _Out(self.names)
+        rounds = inner.op("floordivsi", inner.op("subi", trips, depth).result, depth).result
+        end = inner.op("addi", low, inner.op("muli", rounds, span).result).result
+        then.results = list(self.parts(inner, low, end, inits, steady=True))
+        then.body = inner.body
+        otherwise.results = [low, *inits]
+        types = [operand_type(x) for x in then.results]
+        then.result_types, otherwise.result_types = list(types), list(types)
+        return list(out.op("scf.if", enough, regions=[then, otherwise]).results)
+
+    def value(self, out: _Out, x: Operand) -> Value:
+        known = constant(x)
+        return x if isinstance(x, Value) else out.number(known or 0)
+
+    def parts(self, out: _Out, lower: Operand, end: Value, inits: Sequence[Operand], steady: bool) -> list[Value]:
+        """Prologue, steady state up to `end`, epilogue. The first value that the counter has not had, and what is carried."""
+        low = self.value(out, lower)
+        tiles = [v for k in range(self.depth) for v in self.load(out, self.at(out, low, k))]
+        state: list[Any] = list(inits)
+        if steady:
+            params = [Value(INDEX_TYPE, next(self.names)), *(Value(operand_type(x), next(self.names)) for x in (*state, *tiles))]
+            block = Region("body", isolated=False, params=params)
+            inner = _Out(self.names)
+            now: list[Any] = list(params[1 : 1 + len(state)])
+            slots = params[1 + len(state) :]
+            made: list[Value] = []
+            for k in range(self.depth):
+                now = self.compute(inner, self.at(inner, params[0], k), now, self.slot(slots, k))
+                made += self.load(inner, self.at(inner, params[0], k + self.depth))
+            block.body, block.results = inner.body, [*now, *made]
+            block.result_types = [p.type for p in params[1:]]
+            loop = out.op("scf.for", low, end, out.number(self.span), [*state, *tiles], regions=[block])
+            state, tiles = list(loop.results[: len(state)]), list(loop.results[len(state) :])
+        for k in range(self.depth):
+            state = self.compute(out, self.at(out, end, k), state, self.slot(tiles, k))
+        return [self.at(out, end, self.depth), *state]
+
+    def at(self, out: _Out, base: Value, k: int) -> Value:
+        """The counter `k` iterations after `base`."""
+        return out.op("addi", base, out.number(k * self.step)).result if k else base
+
+    def slot(self, tiles: Sequence[Value], k: int) -> Sequence[Value]:
+        n = len(self.ahead.loads)
+        return tiles[k * n : (k + 1) * n]
+
+    def load(self, out: _Out, i: Value) -> list[Value]:
+        """The loads of the iteration `i`."""
+        values: dict[Value, Value] = {self.body.params[0]: i}
+        for op in self.body.body:
+            if op in self.ahead.needs or op in self.ahead.loads:
+                out.copy(op, values)
+        return [values[op.result] for op in self.ahead.loads]
+
+    def compute(self, out: _Out, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[Any]:
+        """The iteration `i` without its loads, which are `tiles`; what it carries on."""
+        values: dict[Value, Value] = dict(zip(self.body.params, (i, *state), strict=True))
+        values.update(zip((op.result for op in self.ahead.loads), tiles, strict=True))
+        for op in self.body.body:
+            if op not in self.ahead.loads:
+                out.copy(op, values)
+        return [values.get(x, x) if isinstance(x, Value) else x for x in self.body.results]

@@ -1,0 +1,315 @@
+"""PTIR to MIND with `--lossy`: what Core v1 says for finite numbers, within rounding.
+
+An i1 is carried as 0.0 or 1.0. x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`, b so large that every positive
+difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times infinity, which Relu makes 0: exact
+for all but NaNs. 1 / |x| is `Exp(-Log |x|)`, then a step of Newton's method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import factorial, inf, pi, prod, sqrt
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.patterns import constant_of
+from ptir_tools.convert.ptir_to_mind.emit import MindEmit
+from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
+from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F32, F64, I1, DType
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.mind.building import reshaped, stretched, window
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+FLOATS = (F32, F64)
+_NUMBERS = "a NaN may become a number"
+
+
+def number(emit: MindEmit, value: float, dtype: DType) -> Value:
+    """A scalar constant."""
+    return emit.constant(Literal(tensor(dtype), pack(numpy_dtype(dtype).type(value), dtype)))
+
+
+def lossy(rule: Rule, note: str) -> Rule:
+    """A rule for floats, which notes what is lost."""
+
+    def guarded(emit: MindEmit, op: Op, *operands: Any) -> Any:
+        dtypes = {tensor_type(x).dtype for x in op.operands} - {I1}
+        if not dtypes <= set(FLOATS):
+            raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}`")
+        emit.note(note)
+        return rule(emit, op, *operands)
+
+    return guarded
+
+
+def not_above(emit: MindEmit, x: Value, y: Value) -> Value:
+    """1 where x > y does not hold, else 0."""
+    dtype = tensor_type(x).dtype
+    big = number(emit, 2.0 ** (127 if dtype is F32 else 1023), dtype)
+    difference = emit("Relu", emit("Sub", x, y))
+    return emit("Relu", emit("Sub", number(emit, 1, dtype), emit("Mul", emit("Mul", difference, big), big)))
+
+
+def opposite(emit: MindEmit, mask: Value) -> Value:
+    """1 - mask."""
+    return emit("Sub", number(emit, 1, tensor_type(mask).dtype), mask)
+
+
+def choice(emit: MindEmit, mask: Value, x: Value, y: Value, other: Value | None = None) -> Value:
+    """x where `mask` is 1, y where `other`, which is 1 - mask, is."""
+    return emit("Add", kept(emit, mask, x), kept(emit, other or opposite(emit, mask), y))
+
+
+def kept(emit: MindEmit, mask: Value, x: Value) -> Value:
+    """x where `mask` is 1, else 0, also of an infinity, whose product with 0 is NaN: Relu makes that 0."""
+    product = emit("Mul", mask, x)
+    return emit("Sub", emit("Relu", product), emit("Relu", emit("Neg", product)))
+
+
+def larger(emit: MindEmit, x: Value, y: Value) -> Value:
+    """The larger of two numbers, exactly."""
+    other = not_above(emit, x, y)
+    return choice(emit, opposite(emit, other), x, y, other)
+
+
+def smaller(emit: MindEmit, x: Value, y: Value) -> Value:
+    """The smaller of two numbers, exactly."""
+    other = not_above(emit, y, x)
+    return choice(emit, opposite(emit, other), x, y, other)
+
+
+def whole(emit: MindEmit, made: Value) -> Value:
+    """`made`, which broadcasts to the result, as the result."""
+    if tensor_type(made).shape != emit.shape:
+        made = stretched(emit, made, emit.type.static_shape)
+    return settled(emit, made)
+
+
+def _pair(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
+    return lambda emit, op, x, y: whole(emit, build(emit, emit.narrow(x), emit.narrow(y)))
+
+
+def _clamp(emit: MindEmit, op: Op, x: Any, low: Any, high: Any) -> Value:
+    return whole(emit, smaller(emit, larger(emit, emit.narrow(x), emit.narrow(low)), emit.narrow(high)))
+
+
+def _select(emit: MindEmit, op: Op, pred: Any, x: Any, y: Any) -> Value:
+    mask, dtype = emit.narrow(pred), emit.type.dtype
+    require(tensor_type(mask).dtype is dtype, NOT_TRANSLATABLE, f"an i1 that is carried in another float than {dtype}")
+    return whole(emit, choice(emit, mask, emit.narrow(x), emit.narrow(y)))
+
+
+def _compare(kind: str) -> Rule:
+    def rule(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
+        a, b = emit.narrow(x), emit.narrow(y)
+        a, b = (b, a) if kind in ("lt", "ge") else (a, b)
+        other = not_above(emit, a, b)
+        if kind in ("eq", "ne"):
+            other = emit("Mul", other, not_above(emit, b, a))  # neither is above
+        return whole(emit, other if kind in ("le", "ge", "eq") else opposite(emit, other))
+
+    guarded = lossy(rule, _NUMBERS)
+
+    def folded(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
+        """A mask of constants, a causal one say, of integers too, is a constant."""
+        found = known(op.result, emit.options.limits.literal_bytes)
+        if found is None:
+            return guarded(emit, op, x, y)  # type: ignore[no-any-return]
+        return emit.constant(to_literal(found.astype(np.float32), tensor(F32, found.shape)), emit.name)
+
+    return folded
+
+
+def known(x: Operand, most: int) -> Array | None:
+    """What `x` is by constants alone, if no value on the way has more than `most` bytes."""
+    if isinstance(x, Literal):
+        return from_literal(x) if x.data is not None and x.type.nbytes <= most else None
+    op = x.op if isinstance(x, Value) else None
+    t = tensor_type(x)
+    if op is None or op.regions or not op.defn.is_pure or op.defn.is_random or not t.is_static or t.nbytes > most:
+        return None
+    found = [known(v, most) for v in op.operands]
+    return None if any(v is None for v in found) else evaluate(op, found, Context())[0]
+
+
+def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Value, Value], Value]) -> Value:
+    """The largest (or smallest) elements along an axis, which keeps extent 1: halves are compared until one is left."""
+    while (n := tensor_type(x).static_shape[axis]) > 1:
+        half, shape = (n + 1) // 2, tensor_type(x).static_shape
+        sizes = tuple(half if i == axis else d for i, d in enumerate(shape))
+        ends = tuple(n - half if i == axis else 0 for i in range(len(shape)))
+        x = build(emit, window(emit, x, (0,) * len(shape), sizes), window(emit, x, ends, sizes))
+    return x
+
+
+def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
+    def rule(emit: MindEmit, op: Op, x: Any) -> Value:
+        v = emit.value(x)
+        rank, shape = tensor_type(v).rank, tensor_type(v).static_shape
+        axes = sorted(a % rank for a in op.attr("axes"))
+        require(0 not in shape, NOT_TRANSLATABLE, "an extent is 0")
+        require(op.attr("out_dtype") in (None, tensor_type(v).dtype), NOT_TRANSLATABLE, "MIND converts nothing")
+        found = v
+        for axis in axes:
+            found = extreme(emit, found, axis, build)
+        return settled(emit, reshaped(emit, found, emit.type.static_shape), v)
+
+    return rule
+
+
+def windowed(emit: MindEmit, op: Op, x: Any) -> Value:
+    """The sums of windows, which are exact, or their largest or smallest."""
+    if op.attr("reduce") == "sum" or emit.type.dtype not in FLOATS:
+        return reduce_window(emit, op, x)
+    emit.note(_NUMBERS)
+    return extremes(emit, op, x)
+
+
+def extremes(emit: MindEmit, op: Op, x: Any) -> Value:
+    """The largest or smallest of each window; around the edge is the number that is never chosen."""
+    v, kind, t = emit.value(x), op.attr("reduce"), emit.type
+    build, empty = (larger, -inf) if kind == "max" else (smaller, inf)
+    require(0 not in (*tensor_type(v).shape, *t.shape), NOT_TRANSLATABLE, "an extent is 0")
+    require(all(d == 1 for d in op.attr("base_dilation")), NOT_TRANSLATABLE, "no windows over holes")
+    pairs = op.attr("padding")
+    v = filled_around(emit, v, pairs, padded_shape(v, pairs), empty)
+    steps = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
+    moved = [i for i, (taps, stride, _) in enumerate(steps) if (taps, stride) != (1, 1)]
+    if not moved:
+        return settled(emit, v, emit.value(x))
+    read = gathered(emit, v, moved, [steps[i] for i in moved], [t.static_shape[i] for i in moved])
+    k, shape = len(moved), tensor_type(read).static_shape
+    flat = reshaped(emit, read, (*shape[:k], prod(shape[k : 2 * k]), *shape[2 * k :]))
+    best = extreme(emit, flat, k, build)
+    best = reshaped(emit, best, (*shape[:k], *shape[2 * k :]))
+    order = [*moved, *(i for i in range(len(steps)) if i not in moved)]
+    back = tuple(order.index(i) for i in range(len(order)))
+    return settled(emit, best if list(back) == sorted(back) else emit("Transpose", best, permutation=back))
+
+
+# Quotients
+
+
+def positive(x: Operand) -> bool:
+    """Whether `x` is above 0 by what defines it: exponentials, positive constants, their sums and products."""
+    literal = constant_of(x)
+    if literal is not None and literal.type.dtype in FLOATS:
+        return bool((from_literal(literal) > 0).all())
+    op = x.op if isinstance(x, Value) else None
+    if op is None:
+        return False
+    if op.defn.short == "exp":
+        return True
+    moves = ("reshape", "broadcast_to", "transpose", "slice", "reduce_sum", "reduce_max", "reduce_min", "add", "mul", "select")
+    return op.defn.short in moves and all(positive(v) for v in op.operands[1 if op.defn.short == "select" else 0 :])
+
+
+def inverse(emit: MindEmit, x: Value) -> Value:
+    """1 / x of an x that is not negative, within 2 units of the last place; 0 and infinity give each other."""
+    r = emit("Exp", emit("Neg", emit("Log", x)))
+    return emit("Mul", r, emit("Sub", number(emit, 2, tensor_type(x).dtype), emit("Relu", emit("Mul", x, r))))
+
+
+def size_and_sign(emit: MindEmit, x: Value) -> tuple[Value, Value]:
+    """|x|, and 1 above 0, -1 elsewhere."""
+    one = number(emit, 1, tensor_type(x).dtype)
+    size = emit("Add", emit("Relu", x), emit("Relu", emit("Neg", x)))
+    below = not_above(emit, x, number(emit, 0, tensor_type(x).dtype))
+    return size, emit("Sub", one, emit("Add", below, below))
+
+
+def _reciprocal(emit: MindEmit, op: Op, x: Any) -> Value:
+    v = emit.narrow(x)
+    if positive(op.operands[0]):
+        return whole(emit, inverse(emit, v))
+    size, sign = size_and_sign(emit, v)
+    return whole(emit, emit("Mul", sign, inverse(emit, size)))
+
+
+def _div(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
+    """The product with the reciprocal."""
+    a, b = emit.narrow(x), emit.narrow(y)
+    if positive(op.operands[1]):
+        r = inverse(emit, b)
+    else:
+        size, sign = size_and_sign(emit, b)
+        r = emit("Mul", sign, inverse(emit, size))
+    return whole(emit, emit("Mul", a, r))
+
+
+def _rsqrt(emit: MindEmit, op: Op, x: Any) -> Value:
+    """Exp(-0.5 Log x), then a step of Newton's method."""
+    v, dtype = emit.narrow(x), emit.type.dtype
+    r = emit("Exp", emit("Mul", emit("Log", v), number(emit, -0.5, dtype)))
+    left = emit("Sub", number(emit, 1, dtype), emit("Relu", emit("Mul", emit("Mul", v, r), r)))
+    return whole(emit, emit("Add", r, emit("Mul", emit("Mul", r, left), number(emit, 0.5, dtype))))
+
+
+def _tanh(emit: MindEmit, op: Op, x: Any) -> Value:
+    """1 - 2 / (exp(2x) + 1), whose last place is one of 1."""
+    v, dtype = emit.narrow(x), emit.type.dtype
+    one = number(emit, 1, dtype)
+    r = emit("Exp", emit("Neg", emit("Log", emit("Add", emit("Exp", emit("Add", v, v)), one))))
+    return whole(emit, emit("Sub", one, emit("Add", r, r)))
+
+
+_ERFC = (
+    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277,
+)  # fmt: skip
+
+
+_ERF = tuple(2 / sqrt(pi) * (-1) ** n / (factorial(n) * (2 * n + 1)) for n in range(11))
+
+
+def _erf(emit: MindEmit, op: Op, x: Any) -> Value:
+    """1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2), with Chebyshev's fit of Numerical Recipes, within 1.2e-7; for |x| below
+    1 the series 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …)."""
+    dtype = emit.type.dtype
+    require(dtype is F32, NOT_TRANSLATABLE, "the formula for `erf` is not precise enough for f64")
+    v, one = emit.narrow(x), number(emit, 1, dtype)
+    size, sign = size_and_sign(emit, v)
+    t = inverse(emit, emit("Add", emit("Mul", size, number(emit, 0.5, dtype)), one))
+    total = number(emit, _ERFC[-1], dtype)
+    for c in reversed(_ERFC[:-1]):
+        total = emit("Add", emit("Mul", t, total), number(emit, c, dtype))
+    power = emit("Exp", emit("Sub", total, emit("Mul", v, v)))
+    near = not_above(emit, size, one)
+    inside = emit("Mul", near, emit("Mul", v, v))  # what is not chosen stays finite
+    series = number(emit, _ERF[-1], dtype)
+    for c in reversed(_ERF[:-1]):
+        series = emit("Add", emit("Mul", inside, series), number(emit, c, dtype))
+    small = emit("Mul", emit("Mul", near, v), series)
+    large = emit("Mul", sign, emit("Sub", one, emit("Mul", t, power)))
+    return whole(emit, emit("Add", small, emit("Mul", opposite(emit, near), large)))
+
+
+def _abs(emit: MindEmit, op: Op, x: Any) -> Value:
+    v = emit.narrow(x)
+    return whole(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))))
+
+
+LOSSY: dict[str, Rule] = {
+    "maximum": lossy(_pair(larger), _NUMBERS),
+    "minimum": lossy(_pair(smaller), _NUMBERS),
+    "clamp": lossy(_clamp, _NUMBERS),
+    "select": lossy(_select, _NUMBERS),
+    **{f"compare_{k}": _compare(k) for k in ("gt", "ge", "lt", "le", "eq", "ne")},
+    "reduce_max": lossy(_reduced(larger), _NUMBERS),
+    "reduce_min": lossy(_reduced(smaller), _NUMBERS),
+    "reduce_window": windowed,
+    "abs": lossy(_abs, "NaN becomes 0"),
+    "div": lossy(_div, "through Log, within 3 units of the last place"),
+    "reciprocal": lossy(_reciprocal, "through Log, within 2 units of the last place"),
+    "rsqrt": lossy(_rsqrt, "through Log, within 2 units of the last place"),
+    "tanh": lossy(_tanh, "within 4 units of the last place of 1"),
+    "erf": lossy(_erf, "within 4 units of the last place of 1"),
+}

@@ -1,0 +1,134 @@
+"""PTIR to Tiny: quantized numbers, of up to 8 bits, by counting.
+
+Which step a number rounds to depends on where it lies among the thresholds between steps. These are found here exactly, by the
+meaning of the op itself; the graph then counts those that the number reaches. No rounding comes into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.indexing import spread_out
+from ptir_tools.core.arrays import Array, to_literal
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import F32, SI32, DType
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Shape, tensor
+from ptir_tools.dialects.ptir.ops.quantize import from_steps, to_steps
+from ptir_tools.dialects.tiny.immediates import immediate
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+_MOST = 1 << 8  # steps
+
+
+def _in_order(keys: Array) -> Array:
+    """The fp32 numbers of 32-bit keys that are in their order, -inf to inf."""
+    bits = np.where(keys < 0, np.int64(-(2**31)) - keys - 1, keys)
+    return (bits & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
+
+
+def _thresholds(step: Callable[[Array], Array], dtype: DType, channels: int, floats: bool) -> Array:
+    """For each channel and each step but the least, the key of the least number that reaches it: [channels, steps - 1].
+
+    `step` is monotone; it takes keys of shape [channels, n]. Beyond the last key where none reaches the step."""
+    wanted = np.arange(dtype.min + 1, dtype.max + 1)[None, :]
+    infinity = 0x7F800000
+    low = np.full((channels, wanted.shape[1]), -infinity - 1 if floats else SI32.min, np.int64)
+    high = np.full_like(low, infinity if floats else SI32.max) + 1
+    while (low < high).any():
+        middle = (low + high) // 2
+        reached = step(np.minimum(middle, infinity if floats else SI32.max)) >= wanted
+        reached |= middle >= high
+        low, high = np.where(reached, low, middle + 1), np.where(reached, middle, high)
+        high = np.maximum(low, high)
+    return low
+
+
+def _counted(emit: TinyEmit, op: Op, x: Value, bounds: Array, axis: int | None, dtype: DType) -> Value:
+    """The least step, and one for each of the bounds that `x` reaches."""
+    t, n = tensor_type(x), bounds.shape[1]
+    shape: Shape = (*t.shape, n)
+    shown = bounds if axis is not None else bounds[0]
+    table = emit.pooled(to_literal(shown, tensor(t.dtype, shown.shape)))
+    places = (t.rank,) if axis is None else (axis, t.rank)
+    wide = spread_out(emit, x, shape, range(t.rank))
+    below = above(emit, spread_out(emit, table, shape, places), wide)
+    count = emit("REDUCE", emit.cast(negated(emit, below), SI32), op="SUM", axes=(t.rank,), dtype=SI32)
+    return emit("ADD", count, immediate(dtype.min, SI32))
+
+
+def _axis(op: Op) -> int | None:
+    found: int | None = op.attr("axis")
+    return None if found is None else found % tensor_type(op.operands[0]).rank
+
+
+def _require_few(dtype: DType) -> None:
+    few = dtype.is_integer and dtype.max - dtype.min < _MOST
+    require(few, NOT_TRANSLATABLE, f"only steps of up to 8 bits are counted, not {dtype}")
+
+
+def _quantize(emit: TinyEmit, op: Op, x: Data) -> Value:
+    """By thresholds in fp32; a NaN gives 0."""
+    dtype, scales, zeros, axis = op.attr("output_dtype"), op.attr("scales"), op.attr("zero_points"), _axis(op)
+    _require_few(dtype)
+    v = emit.cast(emit.node(x), F32)
+    given = scales or (1.0,)
+
+    def step(keys: Array) -> Array:
+        real = _in_order(keys).astype(np.float64)
+        real = np.trunc(real) if not scales else real
+        return to_steps(real, 0, given, zeros or (0,) * len(given), dtype).astype(np.int64)
+
+    keys = _thresholds(step, dtype, len(given), True)
+    count = _counted(emit, op, v, _in_order(keys), axis if len(given) > 1 else None, dtype)  # infinity reaches every step
+    return emit.named(emit("WHERE", numbers(emit, v, v), count, immediate(0, SI32)))
+
+
+def _requantize(emit: TinyEmit, op: Op, x: Data) -> Value:
+    """By thresholds in i32."""
+    dtype, axis = op.attr("output_dtype"), _axis(op)
+    _require_few(dtype)
+    sides = [(op.attr(f"{p}scales"), op.attr(f"{p}zero_points")) for p in ("", "output_")]
+    count = max(1, *(len(s) for s, _ in sides))
+    full = [(s * (count // len(s)) if s else (1.0,) * count, z * (count // len(z)) if z else (0,) * count) for s, z in sides]
+
+    def step(keys: Array) -> Array:
+        return to_steps(from_steps(keys, 0, *full[0]), 0, *full[1], dtype).astype(np.int64)
+
+    keys = _thresholds(step, dtype, count, False)
+    along, v = axis if count > 1 else None, emit.node(x)
+    found = _counted(emit, op, v, np.minimum(keys, SI32.max), along, dtype)
+    last = dtype.min + (keys <= SI32.max).sum(1)  # the greatest step that any si32 reaches
+    if (last < dtype.max).any():
+        most = emit.pooled(
+            to_literal(last if along is not None else last[0], tensor(SI32, last.shape if along is not None else ()))
+        )
+        found = emit("MIN", found, spread_out(emit, most, tensor_type(v).shape, () if along is None else (along,)))
+    return emit.named(found)
+
+
+def _dequantize(emit: TinyEmit, op: Op, x: Data) -> Value:
+    """(x - zero point) * scale in fp32."""
+    v, axis = emit.node(x), _axis(op)
+    emit.note("dequantize is computed in fp32, within 2 units of the last place")
+    t, out = tensor_type(v), emit.cast(v, F32)
+    for short, values, nothing in (("SUB", op.attr("zero_points"), 0), ("MUL", op.attr("scales"), 1)):
+        if any(value != nothing for value in values):
+            number = (
+                emit.node(to_literal(np.asarray(values, np.float32), tensor(F32, (len(values),)))) if len(values) > 1 else None
+            )
+            operand = immediate(values[0], F32) if number is None else spread_out(emit, number, t.shape, (axis or 0,))
+            out = emit(short, out, operand)
+    return emit.settled(out)
+
+
+STEPS: dict[str, Rule] = {"quantize": _quantize, "requantize": _requantize, "dequantize": _dequantize}

@@ -1,0 +1,239 @@
+"""What an editor asks about a text while it is written: findings, names, types, uses, layout. Knows no editor.
+
+Offsets count code points. A name is looked for in the text of its block, so that it is found in a text with errors, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ptir_tools.core import places
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Fix, result
+from ptir_tools.core.dialect import Dialect, Options
+from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.opdef import SEGMENTS, OpDef
+from ptir_tools.core.source import Source, Span
+from ptir_tools.core.types import POISON, UNTYPED
+from ptir_tools.core.verify import verify
+from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
+from ptir_tools.dialects.sniff import sniff
+
+_WORD = re.compile(r'[%@^][\w$][\w.$-]*|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*')
+_SKIPPED = re.compile(r'//[^\n]*|/\*[\s\S]*?\*/|"(?:[^"\\\n]|\\.)*"')
+_BLOCK = re.compile(r"^[ \t]*(?:func|function|region|func\.func)\b", re.MULTILINE)
+
+
+@dataclass(slots=True, frozen=True)
+class Hover:
+    """What is known of the word at `span`: the value that it names, or the op."""
+
+    span: Span
+    value: Value | None = None
+    type: str = ""
+    op: OpDef | None = None
+
+
+@dataclass(slots=True)
+class Document:
+    """A text as an editor holds it. `program` is the last that could be read, `found` what is wrong with the text now."""
+
+    name: str
+    options: Options = field(default_factory=Options)
+    text: str = ""
+    form: str | None = None
+    program: Program | None = None
+    found: list[Diagnostic] = field(default_factory=list)
+
+    def change(self, text: str) -> None:
+        """Take in a new text: read and verify it."""
+        self.text = text
+        diagnostics = Diagnostics(source := Source(self.name, text))
+        self.form = sniff(text) or self.form
+        try:
+            program = reading.read(source, diagnostics, self.options, self.form) if text.strip() else None
+            if program is not None:
+                verify(program, diagnostics, self.options)
+        except LimitExceeded as error:
+            diagnostics.error("LimitExceeded", str(error), Span(0, 0))
+            program = None
+        self.found = diagnostics.sorted()
+        self.program = program or self.program
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """The dialect of the text, its ops declared."""
+        owner = OWNERS.get(self.form or "")
+        if owner is not None:
+            owner.declare()
+        return owner
+
+    @property
+    def is_json(self) -> bool:
+        """Whether names are strings of JSON."""
+        return self.text.lstrip().startswith("{")
+
+    # ---- words
+
+    def word(self, offset: int) -> Span | None:
+        """The word at a place: a name with its mark, a string, the name of an op."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        for m in _WORD.finditer(self.text, start):
+            if m.start() > offset:
+                return None
+            if offset <= m.end():
+                return Span(*m.span())
+        return None
+
+    def block(self, offset: int) -> Span:
+        """The text in which a name means the same: a function or a region; the whole text of a program without these."""
+        starts = [m.start() for m in _BLOCK.finditer(self.text)]
+        before = [s for s in starts if s <= offset]
+        if not before or self.is_json:
+            return Span(0, len(self.text))
+        after = [s for s in starts if s > offset]
+        return Span(before[-1], after[0] if after else len(self.text))
+
+    def uses(self, offset: int) -> list[Span]:
+        """Every place where the name at `offset` is written, in order; of a symbol such as `@f` in the whole text."""
+        at = self.word(offset)
+        name = self.text[at.start : at.end] if at else ""
+        if at is None or not (name[0] in "%@^" or (name[0] == '"' and self._is_id(name))):
+            return []
+        scope = Span(0, len(self.text)) if name[0] in "@^" else self.block(at.start)
+        skipped = [] if name[0] == '"' else [m.span() for m in _SKIPPED.finditer(self.text, *scope)]
+        end = r"(?![\w$]|[.-][\w$])" if name[0] != '"' else ""
+        found = re.compile(re.escape(name) + end).finditer(self.text, *scope)
+        return [Span(*m.span()) for m in found if not any(a <= m.start() < b for a, b in skipped)]
+
+    def _is_id(self, quoted: str) -> bool:
+        return re.search(rf'"id"\s*:\s*{re.escape(quoted)}', self.text) is not None
+
+    def definition(self, offset: int) -> Span | None:
+        """Where the name at `offset` is defined."""
+        return next((span for span in self.uses(offset) if self._defines(span)), None)
+
+    def _defines(self, span: Span) -> bool:
+        before, after = self.text[max(0, span.start - 40) : span.start], self.text[span.end : span.end + 200]
+        first = self.text[span.start]
+        if first == '"':
+            return re.search(r'"id"\s*:\s*\Z', before) is not None
+        if first in "@^":
+            return re.search(r"\b(?:func|function|region|func\.func(?:\s+\w+)?)\s+\Z", before) is not None
+        line = self.text.rfind("\n", 0, span.start) + 1
+        results = re.fullmatch(r"[ \t]*(?:%[\w.$-]+[ \t]*,[ \t]*)*", self.text[line : span.start]) is not None
+        assigned = results and re.match(r"(?:[ \t]*,[ \t]*%[\w.$-]+)*[ \t]*=(?!=)", after) is not None
+        parameter = re.match(r"\s*:", after) is not None and re.search(r"[(,]\s*\Z", before) is not None
+        bound = re.search(r"\bscf\.for\s+\Z", before) is not None or (
+            re.match(r"\s*=", after) and re.search(r"[(,]\s*\Z", before)
+        )
+        return bool(assigned or parameter or bound)
+
+    def rename(self, offset: int, name: str) -> list[Fix]:
+        """The edits that give the name at `offset` another; none where there is no name, or `name` cannot be one."""
+        spans = self.uses(offset)
+        if not spans:
+            return []
+        mark = self.text[spans[0].start]
+        plain = name.strip().strip('"').removeprefix(mark)
+        if not re.fullmatch(r"[^\"\\\n]+" if mark == '"' else r"[A-Za-z_]\w*|[0-9]+", plain):
+            return []
+        return [Fix(span, f'"{plain}"' if mark == '"' else mark + plain) for span in spans]
+
+    # ---- what is known of them
+
+    def hover(self, offset: int) -> Hover | None:
+        """What is known of the word at a place."""
+        at = self.word(offset)
+        if at is None:
+            return None
+        text = self.text[at.start : at.end]
+        if text[0] in '%"' and (value := self._value(at, text.strip('%"'))) is not None:
+            dialect = self.dialect
+            return Hover(at, value, dialect.type_text(value.type) if dialect else str(value.type))
+        op = self._op(text.strip('"'))
+        return None if op is None else Hover(at, op=op)
+
+    def _value(self, at: Span, name: str) -> Value | None:
+        scope = self.block(at.start)
+        for value, span in self._values():
+            if value.name == name and value.type not in (POISON, UNTYPED) and scope.start <= span.start < scope.end:
+                return value
+        return None
+
+    def _values(self) -> Iterator[tuple[Value, Span]]:
+        """The values of the program with the place of what defines them."""
+        program = self.program
+        source = program.source if program is not None else None
+        if program is None or source is None:
+            return
+        for block in program.blocks():
+            header = source.span(block.loc) or Span(0, 0)
+            yield from ((p, header) for p in block.params)
+            for op in block.body:
+                span = source.span(op.loc) or header
+                yield from ((v, span) for v in op.results)
+
+    def _op(self, name: str) -> OpDef | None:
+        dialect = self.dialect
+        if dialect is None:
+            return None
+        ops = dialect.ops
+        short = name.partition(".")[2] if name.partition(".")[0] == dialect.name else name
+        return ops.get(short) or ops.get(name)
+
+    def completions(self, offset: int) -> list[tuple[str, str, str]]:
+        """(text, kind, about) of what may be written at a place: `value`, `op` or `attribute`. An editor filters them by what is
+        written so far."""
+        line = self.text[self.text.rfind("\n", 0, offset) + 1 : offset]
+        dialect = self.dialect
+        if dialect is None:
+            return []
+        if self.is_json or re.search(r"%[\w.$-]*\Z", line):
+            found = {v.name: dialect.type_text(v.type) for v, _ in self._values() if v.name} if self._in_scope(offset) else {}
+            values = [(n if self.is_json else f"%{n}", "value", t) for n, t in found.items()]
+            if not self.is_json:
+                return values
+            return [*values, *((d.short, "op", _first(d)) for d in dialect.ops.values())]
+        prefix = "pto." if dialect.name == "pto" else ""
+        op = next((d for w in reversed(re.findall(r"[\w.]+", line)) if (d := self._op(w)) is not None), None)
+        if op is not None and re.search(r"[)\]\s{]\s*\w*\Z", line) and "(" in line + "(":
+            names = [*(a.name for a in op.attrs if a.name != SEGMENTS), *op.regions]
+            return [(name, "attribute", op.short) for name in names]
+        return [(prefix + d.short, "op", _first(d)) for d in dialect.ops.values()]
+
+    def _in_scope(self, offset: int) -> bool:
+        return self.program is not None and offset <= len(self.text)
+
+    def hints(self) -> Iterable[tuple[int, str]]:
+        """(place, type) of values whose type is not written."""
+        dialect, program = self.dialect, self.program
+        source = program.source if program is not None else None
+        if dialect is None or program is None or source is None or source.text != self.text:
+            return
+        for block in program.blocks():
+            for op in block.body:
+                span = source.span(op.loc)
+                written = span is not None and not self.is_json and places.find(source, span, result(), op) is not None
+                if span is not None and not written and op.results and op.results[0].type not in (POISON, UNTYPED):
+                    yield span.end, ", ".join(dialect.type_text(v.type) for v in op.results)
+
+    def symbols(self) -> list[tuple[str, Span]]:
+        """The functions and regions of the text with their blocks."""
+        return [
+            (self.text[m.start() : self.text.find("(", m.start())].strip() or "func", self.block(m.start()))
+            for m in _BLOCK.finditer(self.text)
+        ]
+
+    def layout(self) -> str | None:
+        """The text laid out as `ptir fmt` does; None where it cannot be read, or has no layout of its own."""
+        if self.form is None or self.form not in FORMATS:
+            return None
+        lay_out = load_format(self.form).layout
+        return None if lay_out is None else lay_out(Source(self.name, self.text), Diagnostics(Source(self.name, self.text)))
+
+
+def _first(d: OpDef) -> str:
+    return d.doc.strip().partition("\n")[0]

@@ -1,0 +1,361 @@
+"""ONNX in: models made here and the node tests of the package `onnx`, held to NumPy and to ONNX's reference evaluator."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, run_ptir
+
+import ptir_tools as ptir
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.source import Source
+from ptir_tools.dialects import reading
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+ENGINES = ("reference", "numpy", "native")
+F, I64 = 1, 7  # numbers of dtypes
+
+
+def model(
+    nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights: dict[str, Any] | None = None, opset: int = 21
+) -> Any:
+    """A ModelProto; an input is (dtype, extents), or a list of extents of f32."""
+    typed = {k: v if isinstance(v, tuple) else (F, v) for k, v in inputs.items()}
+    given = [helper.make_tensor_value_info(k, dtype, shape) for k, (dtype, shape) in typed.items()]
+    made = [helper.make_tensor_value_info(k, 0, None) for k in outputs]
+    kept = [numpy_helper.from_array(v, k) for k, v in (weights or {}).items()]
+    graph = helper.make_graph(nodes, "g", given, made, kept)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def evaluated(m: Any, feeds: dict[str, Any]) -> list[Any]:
+    """The outputs by ONNX's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    return list(ReferenceEvaluator(m).run(None, feeds))
+
+
+def same(m: Any, feeds: dict[str, Any], rtol: float = 1e-5, **options: Any) -> Any:
+    """The program of a model, after each engine gave what ONNX's evaluator gives."""
+    wanted, program = evaluated(m, feeds), ptir.from_onnx(m, **options)
+    for engine in ENGINES:
+        found = list(
+            ptir.run(program, {k: v for k, v in feeds.items() if k not in options.get("constants", ())}, engine=engine).values()
+        )
+        for x, y in zip(found, wanted, strict=True):
+            assert x.dtype == np.asarray(y).dtype
+            np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-5)
+    return program
+
+
+def noise(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> Any:
+    """A node; operands are divided by blanks, `_` is one that is left out."""
+    return helper.make_node(
+        op, [x if x != "_" else "" for x in inputs.split()], outputs.split(), name=f"n_{outputs.split()[0]}", **attrs
+    )
+
+
+def small() -> Any:
+    """A matrix product, a bias, an activation, and a shape that is computed."""
+    nodes = [
+        node("MatMul", "x w", "h"), node("Add", "h b", "a"), node("Relu", "a", "r"), node("Shape", "r", "s"),
+        node("Gather", "s zero", "n"), node("Unsqueeze", "n axes", "n1"), node("Concat", "n1 tail", "sh", axis=0),
+        node("Reshape", "r sh", "y/out"),
+    ]  # fmt: skip
+    weights = {
+        "w": noise(4, 8), "b": noise(8), "zero": np.array(0), "axes": np.array([0]), "tail": np.array([2, -1]),
+    }  # fmt: skip
+    return model(nodes, {"x": ["N", 4]}, ["y/out"], weights)
+
+
+def test_a_model_runs_from_its_file_and_symbols_are_its_dynamic_axes(tmp_path: Path) -> None:
+    path = tmp_path / "program"  # recognized by content
+    onnx.save(small(), path)
+    program = ptir.read(path)
+    assert [str(p.type) for p in program.main.params] == ["tensor<f32, ?Nx4>"]
+    assert "shape" not in {op.defn.short for op in program.main.body} and program.format == "ptir"
+    same(small(), {"x": noise(3, 4)})
+    info = run_ptir("info", str(path))
+    assert info.status == 0 and "output  y/out  tensor<f32, ?Nx2x4>" in info.text and "symbols   N" in info.text
+    ran = run_ptir("run", str(path), "--random", "0", "--bind", "N=2", "--compare", "reference")
+    assert ran.status == 0 and ran.text.startswith("y/out: tensor<f32, 2x2x4>")
+    for command in (
+        ("verify",),
+        ("opt",),
+        ("plan", "--bind", "N=2"),
+        ("graph",),
+        ("stats",),
+        ("hash",),
+        ("verify", "--split-input"),
+    ):
+        assert run_ptir(command[0], str(path), *command[1:]).status == 0
+    written = run_ptir("translate", str(path), "--to", "ptir", "--weights", str(tmp_path / "w.safetensors"))
+    assert "dense<@w.safetensors:w>" in written.text and 'return %y_out as "y/out"' in written.text
+
+
+def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path) -> None:
+    nodes = [
+        node("NonZero", "x", "a"), node("Relu", "a", "b"), node("SequenceConstruct", "x x", "c"), node("Relu", "x", "y"),
+        node("Unique", "b", "d"), node("Frobnicate", "x", "e"),
+    ]  # fmt: skip
+    (tmp_path / "m.onnx").write_bytes(model(nodes, {"x": [2, 3]}, ["y", "d", "e"]).SerializeToString())
+    ran = run_ptir("verify", str(tmp_path / "m.onnx"), "--diagnostics", "short")
+    lines = ran.err.splitlines()
+    assert ran.status == 1
+    assert [line.partition("UnsupportedOnnx]: ")[2].split(" (node")[0] for line in lines] == [
+        "NonZero: the extent of the result depends on data",
+        "SequenceConstruct: PTIR has no sequences and optionals",
+        "Unique: the extent of the result depends on data",
+        "there is no operator Frobnicate in operator set 21",
+    ]
+    assert "(node `n_a`)" in ran.err and "m.onnx:2:1" in ran.err
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.STRING, TensorProto.UINT2, TensorProto.FLOAT8E4M3FNUZ])
+def test_types_that_ptir_has_not_are_refused(dtype: int) -> None:
+    with pytest.raises(ptir.Rejected, match="PTIR has no"):
+        ptir.from_onnx(model([node("Identity", "x", "y")], {"x": (dtype, [2])}, ["y"]))
+
+
+def test_what_decides_a_type_must_be_known(tmp_path: Path) -> None:
+    m = model([node("Reshape", "x s", "y")], {"x": [2, 6], "s": (I64, [2])}, ["y"])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(m.SerializeToString())
+    ran = run_ptir("verify", str(path))
+    assert ran.status == 1 and "OnnxNeedsConstant" in ran.err and "--set NAME=" in ran.err
+    ran = run_ptir("info", str(path), "--set", "s=[3,4]")
+    assert ran.status == 0 and "tensor<f32, 3x4>" in ran.text and "  input   s" not in ran.text
+    for bad in ("s=[3]", "s=three"):
+        assert run_ptir("info", str(path), "--set", bad).status == 2
+    same(m, {"x": noise(2, 6), "s": np.array([4, 3])}, constants={"s": [4, 3]})
+
+
+def test_external_data_is_read_from_the_folder_of_the_model_only(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    m = model([node("MatMul", "x w", "y")], {"x": [2, 64]}, ["y"], {"w": noise(64, 64)})
+    wanted = evaluated(m, {"x": noise(2, 64)})[0]
+    onnx.save(m, path, save_as_external_data=True, location="w.bin", size_threshold=16)
+    found = ptir.run(ptir.from_onnx(path), [noise(2, 64)])["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    (tmp_path / "w.bin").write_bytes(b"short")
+    with pytest.raises(ptir.Rejected, match="cannot be read from"):
+        ptir.read(path)
+    text = path.read_bytes().replace(b"w.bin", b"../ww")
+    path.write_bytes(text)
+    with pytest.raises(ptir.Rejected, match="outside of the model's folder"):
+        ptir.read(path)
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    data = small().SerializeToString()
+    for n in range(20, len(data), 37):
+        (tmp_path / "m.onnx").write_bytes(data[:n])
+        ran = run_ptir("verify", str(tmp_path / "m.onnx"))
+        assert ran.status == 1 and ran.err.startswith("error[")
+    assert "InvalidModel" in run_ptir("verify", "--from", "onnx", str(ROOT / "README.md")).err
+    for command in ("fmt", "fix"):
+        (tmp_path / "m.onnx").write_bytes(data)
+        assert run_ptir(command, str(tmp_path / "m.onnx")).status == 2
+
+
+def test_without_the_package_the_message_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(small().SerializeToString())
+    code = "import sys; sys.modules['onnx'] = None; sys.argv = ['ptir', 'verify', 'm.onnx']\n"
+    code += "from ptir_tools.__main__ import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert ran.returncode == 2 and "this is ONNX: pip install '.[onnx]'" in ran.stderr
+
+
+CONVOLUTIONS = {
+    "plain": ([1, 3, 9, 8], [5, 3, 3, 3], {"pads": [1, 1, 1, 1]}),
+    "strided": ([2, 4, 9, 8], [6, 4, 3, 2], {"strides": [2, 3], "dilations": [2, 1], "pads": [1, 0, 2, 1]}),
+    "grouped": ([1, 6, 5, 5], [4, 3, 3, 3], {"group": 2}),
+    "depthwise": ([1, 4, 6, 6], [4, 1, 3, 3], {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "multiplied": ([1, 2, 6, 6], [6, 1, 3, 3], {"group": 2, "auto_pad": "SAME_LOWER"}),
+    "line": ([2, 3, 10], [4, 3, 4], {"auto_pad": "VALID"}),
+    "cube": ([1, 2, 4, 5, 4], [3, 2, 2, 2, 2], {}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_one_product_whatever_the_groups(name: str) -> None:
+    x, w, attrs = CONVOLUTIONS[name]
+    m = model([node("Conv", "x w b", "y", **attrs)], {"x": x}, ["y"], {"w": noise(*w), "b": noise(w[0])})
+    program = same(m, {"x": noise(*x)})
+    assert sum(op.defn.short == "dot_general" for op in program.main.body) == 1
+    assert len(program.main.body) < 20
+
+
+def _body(nodes: list[Any], inputs: dict[str, Any], outputs: list[tuple[str, int, list[int]]]) -> Any:
+    given = [helper.make_tensor_value_info(k, *v) for k, v in inputs.items()]
+    return helper.make_graph(nodes, "body", given, [helper.make_tensor_value_info(*o) for o in outputs])
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_if_chooses_when_the_program_runs(flag: bool) -> None:
+    yes = _body([node("Mul", "x w", "t")], {}, [("t", F, [3])])
+    no = _body([node("Sub", "x x2", "e")], {}, [("e", F, [3])])
+    nodes = [node("Neg", "x", "x2"), node("If", "p", "y", then_branch=yes, else_branch=no)]
+    m = model(nodes, {"p": (9, []), "x": [3]}, ["y"], {"w": noise(3)})
+    assert len(same(m, {"p": np.array(flag), "x": noise(3)}).regions) == 2
+
+
+def test_a_loop_that_data_end_is_a_while() -> None:
+    body = _body(
+        [node("Add", "v step", "v_out"), node("ReduceSum", "v_out", "total", keepdims=0), node("Less", "total limit", "on")],
+        {"i": (I64, []), "c": (9, []), "v": (F, [2])},
+        [("on", 9, []), ("v_out", F, [2])],
+    )
+    m = model([node("Loop", "_ go v0", "y", body=body)], {"go": (9, []), "v0": [2], "limit": [], "step": [2]}, ["y"])
+    feeds = {"go": np.array(True), "v0": np.zeros(2, np.float32), "limit": np.float32(7), "step": np.ones(2, np.float32)}
+    program = same(m, feeds)
+    assert [op.defn.short for op in program.main.body if op.regions] == ["while"]
+
+
+def test_a_loop_of_known_steps_is_a_scan_with_what_it_sees_outside() -> None:
+    body = _body(
+        [node("Mul", "v s", "v_out"), node("Identity", "v_out", "out"), node("Identity", "c", "c_out")],
+        {"i": (I64, []), "c": (9, []), "v": (F, [2])},
+        [("c_out", 9, []), ("v_out", F, [2]), ("out", F, [2])],
+    )
+    weights = {"m": np.array(5), "go": np.array(True)}
+    m = model([node("Loop", "m go v0", "y all", body=body)], {"v0": [2], "s": [2]}, ["y", "all"], weights)
+    program = same(m, {"v0": noise(2), "s": noise(2)})
+    assert [op.defn.short for op in program.main.body if op.regions] == ["scan"]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_networks_keep_to_the_lengths_of_their_sequences(kind: str) -> None:
+    """Against a loop over each sequence by itself, in float64."""
+    gates, hidden = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind], 4
+    x, w, r, b = noise(5, 2, 3), noise(2, gates * hidden, 3), noise(2, gates * hidden, hidden), noise(2, 2 * gates * hidden)
+    more = " y_c" if kind == "LSTM" else ""
+    whole = model(
+        [node(kind, "x w r b lengths", f"y y_h{more}", hidden_size=hidden, direction="bidirectional")],
+        {"x": [5, 2, 3], "lengths": (TensorProto.INT32, [2])}, ["y", "y_h"], {"w": w, "r": r, "b": b},
+    )  # fmt: skip
+    lengths = np.array([5, 3], np.int32)
+    found = ptir.run(ptir.from_onnx(whole), {"x": x, "lengths": lengths}, engine="numpy")
+    for k, n in enumerate(lengths):
+        one = model(
+            [node(kind, "x w r b", "y y_h", hidden_size=hidden, direction="bidirectional")],
+            {"x": [int(n), 1, 3]}, ["y", "y_h"], {"w": w, "r": r, "b": b}, opset=14,
+        )  # fmt: skip
+        y, y_h = evaluated(one, {"x": x[:n, k : k + 1]})
+        np.testing.assert_allclose(found["y"][:n, :, k], y[:, :, 0], rtol=1e-4, atol=1e-5)
+        assert not found["y"][n:, :, k].any()
+        np.testing.assert_allclose(found["y_h"][:, k], y_h[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_casts_of_integers_wrap_and_of_floats_to_fp8_saturate() -> None:
+    wide = np.array([0, 1, -1, 127, 128, -129, 255, 256, 300, -(2**31), 2**31 - 1], np.int64)
+    for target in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64):
+        number = helper.np_dtype_to_tensor_dtype(np.dtype(target))
+        m = model([node("Cast", "x", "y", to=number)], {"x": (I64, [11])}, ["y"])
+        np.testing.assert_array_equal(ptir.run(ptir.from_onnx(m), [wide])["y"], wide.astype(target))
+    m = model([node("Cast", "x", "y", to=TensorProto.FLOAT8E4M3FN)], {"x": [4]}, ["y"])
+    values = np.array([1000, -np.inf, np.nan, 3.3], np.float32)
+    found = ptir.run(ptir.from_onnx(m), [values])["y"].astype(np.float32)
+    np.testing.assert_array_equal(found, np.array([448, -448, np.nan, 3.25], np.float32))
+
+
+@pytest.mark.parametrize(
+    "span", [(-1, -100, -1), (5, 1, -2), (0, 100, 3), (-3, 100, 1), (4, 2, 1), (-100, 3, 2), (100, -100, -3)], ids=str
+)
+def test_slices_are_numpys(span: tuple[int, int, int]) -> None:
+    start, end, step = span
+    weights = {"s": np.array([start]), "e": np.array([end]), "a": np.array([1]), "k": np.array([step])}
+    m = model([node("Slice", "x s e a k", "y")], {"x": [2, 7]}, ["y"], weights)
+    last = None if step < 0 and end < -7 else end
+    np.testing.assert_array_equal(ptir.run(ptir.from_onnx(m), [noise(2, 7)])["y"], noise(2, 7)[:, start:last:step])
+
+
+def test_functions_of_the_model_are_expanded() -> None:
+    nodes = [helper.make_node("Mul", ["a", "b"], ["t"]), helper.make_node("Softmax", ["t"], ["c"])]
+    nodes[1].attribute.add(name="axis", ref_attr_name="along", type=2)
+    scaled = helper.make_function("mine", "Scaled", ["a", "b"], ["c"], nodes, [helper.make_opsetid("", 21)], ["along"])
+    call = helper.make_node("Scaled", ["x", "w"], ["y"], domain="mine", along=0)
+    m = model([call], {"x": [3, 4]}, ["y"], {"w": noise(3, 4)})
+    m.functions.append(scaled)
+    m.opset_import.append(helper.make_opsetid("mine", 1))
+    e = np.exp((noise(3, 4) * noise(3, 4)).astype(np.float64))
+    found = ptir.run(ptir.from_onnx(m), [noise(3, 4)])["y"]
+    np.testing.assert_allclose(found, e / e.sum(0), rtol=1e-5)
+
+
+def test_quantized_operators() -> None:
+    scale, zero = np.float32(0.05), np.array(3, np.uint8)
+    weights = {"s": scale, "z": zero, "ws": np.linspace(0.01, 0.05, 5, dtype=np.float32), "wz": np.zeros(5, np.int8)}
+    weights |= {
+        "w": np.random.default_rng(0).integers(-127, 128, (8, 5)).astype(np.int8),
+        "ys": np.float32(0.2),
+        "yz": np.array(9, np.uint8),
+    }
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "w ws wz", "wd", axis=1), node("MatMul", "d wd", "y"),
+    ]  # fmt: skip
+    same(model(nodes, {"x": [4, 8]}, ["y", "q"], weights), {"x": noise(4, 8)})
+
+
+@pytest.mark.slow
+def test_a_share_of_the_node_tests() -> None:
+    """Every sixth; `python -m tests.suites onnx` runs all."""
+    from tests.suites import onnx_nodes
+
+    with warnings.catch_warnings(action="ignore"):
+        report = onnx_nodes.run(every=6, native=3)
+    assert not report.wrong and not report.errors
+    assert len(report.right) > 0.87 * (len(report.right) + len(report.refused))
+
+
+def test_malformed_nodes_give_diagnostics() -> None:
+    """Operands and attributes taken away, doubled and changed: a diagnostic, or a program that verifies."""
+    rng = random.Random(0)
+    m = model(
+        [
+            node("Conv", "x w", "c", kernel_shape=[3, 3]), node("Reshape", "c sh", "r"), node("Softmax", "r", "s", axis=1),
+            node("Gemm", "s g", "y", transB=1), node("Split", "y", "a b", num_outputs=2), node("Concat", "a b", "z", axis=0),
+        ],
+        {"x": [1, 2, 5, 5]}, ["z"], {"w": noise(4, 2, 3, 3), "sh": np.array([4, 9]), "g": noise(6, 9)},
+    )  # fmt: skip
+    values: list[Any] = [-1, 0, 7, 10**6, [1, 2], [0, -1], "x", 0.5]
+    for _ in range(300):
+        broken = onnx.ModelProto.FromString(m.SerializeToString())
+        chosen = rng.choice(broken.graph.node)
+        what = rng.randrange(5)
+        if what == 0 and chosen.input:
+            del chosen.input[rng.randrange(len(chosen.input))]
+        elif what == 1:
+            chosen.input.append(rng.choice(["x", "w", "nothing", ""]))
+        elif what == 2 and chosen.attribute:
+            a = rng.choice(chosen.attribute)
+            a.CopyFrom(helper.make_attribute(a.name, rng.choice(values)))
+        elif what == 3:
+            chosen.op_type = rng.choice(
+                ["Loop", "If", "LSTM", "Resize", "Attention", "Pad", "Scan", "Einsum", "Cast", "Constant"]
+            )
+        else:
+            dims = broken.graph.input[0].type.tensor_type.shape.dim
+            dims[rng.randrange(len(dims))].dim_param = "N"
+        diagnostics = Diagnostics()
+        program = reading.read(Source("m.onnx", "", data=broken.SerializeToString()), diagnostics, Options())
+        assert program is not None or diagnostics.errors
+        assert all(d.code for d in diagnostics)

@@ -1,0 +1,75 @@
+"""Extension ops in gpt.rs's dump and JSON, what reading their calls refuses, and what their laws fold."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+import ptir_tools as ptir
+from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.gptrs.carried import carries
+
+PROGRAM = """func @f(%x: tensor<f32, 3x4>, %i: tensor<si32, 3x4>) -> (tensor<f32, 3x4>, tensor<ui32, 3x4>, tensor<f32, 4>, tensor<si64, 3>) {
+  %a = sin(%x) -> tensor<f32, 3x4>
+  %b = bitcast(%x) dtype[ui32] -> tensor<ui32, 3x4>
+  %c = reduce_prod(%x) axes[0] accum_dtype[f64] -> tensor<f32, 4>
+  %s = sort(%x, %i) axis[1] descending[true] -> (tensor<f32, 3x4>, tensor<si32, 3x4>)
+  %d = argmin(%s[1]) axis[1] output_dtype[si64] -> tensor<si64, 3>
+  return %a, %b, %c, %d
+}
+"""
+
+
+@pytest.mark.parametrize("form", ["ptir-dump", "ptir-json"])
+def test_they_travel_as_custom_calls_and_come_back(form: str) -> None:
+    program = ptir.read(PROGRAM)
+    text = ptir.write(program, form)
+    for op in ("sin", "bitcast", "reduce_prod", "sort", "argmin"):
+        assert f"ptir.{op}.v1" in text
+    again = ptir.read(text)
+    assert [op.name for op in again.main.body] == [op.name for op in program.main.body]
+    assert [op.attrs for op in again.main.body] == [op.attrs for op in program.main.body]
+    assert ptir.write(again, form) == text
+
+
+def test_every_extension_can_be_carried() -> None:
+    """What gpt.rs has no kind for: all that docs/ptir.md calls an extension."""
+    extensions = {d.short for d in DIALECT.ops.values() if "Extension." in d.doc}
+    assert extensions == {d.short for d in DIALECT.ops.values() if carries(d)} and len(extensions) >= 50
+
+
+FAULTS = {
+    "has no attribute": {"axis": {"kind": "I64", "value": 1}, "what": {"kind": "I64", "value": 1}},
+    "needs the attribute axis": {},
+    "axis is F64, I64 is wanted": {"axis": {"kind": "F64", "value": 1.0}},
+    "which is no dtype": {"axis": {"kind": "I64", "value": 1}, "output_dtype": {"kind": "String", "value": "f33"}},
+}
+
+
+@pytest.mark.parametrize("said", FAULTS)
+def test_a_call_that_is_no_such_op_is_refused(said: str) -> None:
+    raw = json.loads(ptir.write(ptir.read(PROGRAM), "ptir-json"))
+    call = next(i["op"]["CustomCall"] for i in raw["functions"][0]["body"] if "argmin" in str(i["op"]))
+    call["attrs"] = FAULTS[said]
+    with pytest.raises(ptir.Rejected, match=said) as refused:
+        ptir.read(json.dumps(raw))
+    assert {d.code for d in refused.value.diagnostics} == {"InvalidAttributeValue"}
+
+
+def test_calls_of_other_targets_stay_calls() -> None:
+    text = PROGRAM.replace("sin(%x)", 'custom_call(%x) target["ptir.nosuchop.v1"]')
+    again = ptir.read(ptir.write(ptir.read(text), "ptir-json"))
+    assert again.main.body[0].name == "ptir.custom_call"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="jax is installed")
+def test_without_jax_the_line_that_installs_it_is_shown() -> None:
+    program, x = ptir.read(PROGRAM), np.ones((3, 4), np.float32)
+    for use in (lambda: ptir.run(program, [x, x.astype(np.int32)], engine="xla"), lambda: ptir.to_jax(program)):
+        with pytest.raises(ptir.UsageError, match=r"pip install 'ptir-tools\[xla\]'"):
+            use()
+    with pytest.raises(ptir.UsageError, match="needs JAX"):
+        ptir.write(program, "stablehlo")

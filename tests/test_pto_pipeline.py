@@ -1,0 +1,189 @@
+"""Software pipelines: the same numbers in every order and for every number of iterations, order that is legal, loads ahead."""
+
+import numpy as np
+import pytest
+from pto_programs import good, module, printed, run
+
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.engines.options import ORDERS
+from ptir_tools.passes import PassContext, run_pipeline
+
+M, T, COLUMN = "pto.memref<512x32xf32>", "tile<32x32xf32>", "tile<32x1xf32>"
+PARAMETERS = f"%a: {M}, %b: {M}, %out: {M}, %n: index"
+WHOLE = "pto-infer-tile-info,pto-software-pipeline{{depth={}}},pto-canonicalize,pto-bufferize,pto-canonicalize,pto-insert-events"
+
+
+def added(upper, lower="%c0"):
+    """`out = a + b`, 32 rows in each iteration."""
+    return module(
+        PARAMETERS,
+        "%c32 = pto.constant 32 : index",
+        f"%u = pto.constant {upper} : index" if upper != "%n" else "%u = pto.addi %n, %c0 : index",
+        f"%l = pto.constant {lower} : index" if lower != "%c0" else "%l = pto.constant 0 : index",
+        "scf.for %i = %l to %u step %c32 {",
+        f"  %x = pto.tile.load %a[%i, 0] : {M}, {T}",
+        f"  %y = pto.tile.load %b[%i, 0] : {M}, {T}",
+        f"  %z = pto.tile.add %x, %y : {T}",
+        f"  pto.tile.store %z, %out[%i, 0] : {M}, {T}",
+        "}",
+        target="a3",
+    )
+
+
+def summed():
+    """The sums of rows of `a`, block by block added up in what the loop carries; a branch in the loop."""
+    return module(
+        f"{PARAMETERS}, %p: i1",
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        "%k = pto.constant 0.5 : f32",
+        f"%s0 = pto.tile.load %b[0, 0] : {M}, {T}",
+        f"%s = scf.for %i = %c0 to %n step %c1 iter_args(%t = %s0) -> ({T}) {{",
+        "  %at = pto.muli %i, %c32 : index",
+        f"  %v = pto.memref.subview %a[%at, %c0] [32, 32] [1, 1] : {M} to pto.memref<32x32xf32, strided<[32, 1], offset: ?>>",
+        f"  %x = pto.tile.load %v[0, 0] : pto.memref<32x32xf32, strided<[32, 1], offset: ?>>, {T}",
+        f"  %h = scf.if %p -> ({T}) {{",
+        f"    %d = pto.tile.muls %x, %k : {T}, f32",
+        f"    scf.yield %d : {T}",
+        "  } else {",
+        f"    %e = pto.tile.neg %x : {T}",
+        f"    scf.yield %e : {T}",
+        "  }",
+        f"  %w = pto.tile.add %t, %h : {T}",
+        f"  scf.yield %w : {T}",
+        "}",
+        f"pto.tile.store %s, %out[0, 0] : {M}, {T}",
+        target="a3",
+    )
+
+
+def piped(source, depth, pipeline=WHOLE):
+    program = good(source)
+    context = PassContext(diagnostics=Diagnostics(program.source))
+    run_pipeline(program, pipeline.format(depth), context)
+    assert not [d for d in context.diagnostics if d.code != "UnwaitedEvent"]
+    return program, context
+
+
+def inputs(**more):
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(-9, 9, (512, 32)).astype(np.float32) for _ in range(2))
+    return {"a": a, "b": b, "out": np.zeros((512, 32), np.float32)} | more
+
+
+def agree(source, program, given):
+    want = run(source, given)["out"]
+    text = printed(program)
+    good(text)
+    for order in ORDERS:
+        assert run(text, given, order=order, seed=3)["out"].tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 5, 7, 12])
+def test_a_known_number_of_iterations(trips, depth):
+    source = added(32 * trips)
+    agree(source, piped(source, depth)[0], inputs(n=np.int64(0)))
+
+
+@pytest.mark.parametrize("depth", [2, 4])
+def test_a_number_of_iterations_that_is_not_known(depth):
+    source = added("%n")
+    program, _ = piped(source, depth)
+    for n in (-5, 0, 1, 32, 33, 64, 96, 200, 512):
+        agree(source, program, inputs(n=np.int64(n)))
+
+
+def test_a_loop_that_does_not_begin_at_0():
+    source = added(320, lower="64")
+    agree(source, piped(source, 2)[0], inputs(n=np.int64(0)))
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_what_the_loop_carries_goes_through_all_parts(depth):
+    program, _ = piped(summed(), depth)
+    for n, p in ((0, True), (1, False), (2, True), (3, False), (6, True), (7, False)):
+        agree(summed(), program, inputs(n=np.int64(n), p=np.bool_(p)))
+
+
+def loop_of(program):
+    """The steady state: the loop that carries events."""
+    loops = [op for op in program.main.ops() if op.defn.short == "scf.for"]
+    (found,) = [op for op in loops if any("event" in str(v.type) for v in op.results)]
+    return found
+
+
+def test_the_loads_of_the_next_iterations_are_under_way():
+    loop = loop_of(piped(added("%n"), 2)[0])
+    body = loop.regions[0]
+    loads = [op for op in body.body if op.defn.short == "tile.load"]
+    assert len(loads) == 4 and len(loop.results) == 8
+    events = {op.results[-1] for op in loads}
+    assert events <= set(body.results)
+    syncs = [op for op in body.body if op.defn.short == "sync"]
+    assert not any(events & set(op.operands) for op in syncs)
+    adds = [op for op in body.body if op.defn.short == "tile.add"]
+    assert all(set(op.operands) & set(body.params) for op in adds) and not any(events & set(op.operands) for op in adds)
+
+
+def test_every_wait_of_the_steady_state_is_needed():
+    loop = loop_of(piped(added(512), 2)[0])
+    lines = [op for op in loop.regions[0].body if any("event" in str(x.type) for x in op.operands)]
+    program, _ = piped(added(512), 2)
+    text = printed(program).split("\n")
+    start = next(k for k, line in enumerate(text) if "iter_args" in line)
+    broken = 0
+    for k in range(start, len(text)):
+        if "yield" in text[k]:
+            break
+        if " wait(" in text[k] and "pto.sync" not in text[k]:
+            head, _, rest = text[k].partition(" wait(")
+            again = [*text[:k], head + rest[rest.index(")") + 1 :], *text[k + 1 :]]
+            with pytest.raises(AssertionError):
+                good("\n".join(again))
+            broken += 1
+    assert broken >= 6 and lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"pto.tile.store %x, %a[%i, 0] : {M}, {T}",  # what is loaded is written
+        "pto.sync.op #pto.op<ALL>",  # nothing else is computed
+    ],
+)
+def test_loops_that_stay(line):
+    source = module(
+        PARAMETERS,
+        "%c32 = pto.constant 32 : index",
+        "scf.for %i = %c0 to %n step %c32 {",
+        f"  %x = pto.tile.load %a[%i, 0] : {M}, {T}",
+        f"  {line}",
+        "}",
+    )
+    before = printed(good(source))
+    assert printed(piped(source, 2, "pto-software-pipeline{{depth={}}}")[0]) == before
+
+
+def test_slots_that_do_not_fit_leave_the_loop_as_it_is():
+    wide = "tile<160x128xf32>"
+    m = "pto.memref<1280x128xf32>"
+    source = module(
+        f"%a: {m}, %out: {m}, %n: index",
+        "%c128 = pto.constant 160 : index",
+        "scf.for %i = %c0 to %n step %c128 {",
+        f"  %x = pto.tile.load %a[%i, 0] : {m}, {wide}",
+        f"  %y = pto.tile.exp %x : {wide}",
+        f"  %z = pto.tile.recip %y : {wide}",
+        f"  pto.tile.store %z, %out[%i, 0] : {m}, {wide}",
+        "}",
+        target="a3",
+    )
+    before = printed(good(source))
+    assert printed(piped(source, 2, "pto-software-pipeline{{depth={}}}")[0]) == before
+
+
+@pytest.mark.parametrize("depth", [0, 1, 9])
+def test_a_depth_that_there_is_not(depth):
+    with pytest.raises(UsageError):
+        piped(added(64), depth)
