@@ -5,7 +5,7 @@ A text that it refuses is given to Lark, which says what is wrong (`grammars.rep
 
 from __future__ import annotations
 
-import _sre
+import _sre  # type: ignore[import-not-found]
 import re
 import sys
 from collections.abc import Callable, Mapping
