@@ -124,7 +124,8 @@ PROVOKING: dict[tuple[str, str], tuple[str, ...]] = {
 WITHOUT = {
     "any": {
         "BrokenRule", "IOError", "InternalError", "Interrupted", "InvalidEncoding", "InvalidPlan", "OrderKept", "PluginError",
-        "ReferenceEngine", "UsageError", "InvalidModel", "OnnxNeedsConstant", "UnsupportedOnnx",
+        "ReferenceEngine", "UsageError",
+        "InvalidModel", "OnnxNeedsConstant", "UnsupportedOnnx", "UnsupportedStableHLO",  # of formats that are extras
     },
     "mind": {"E1001", "E5001"},
     "pto": {"TileMoved", "TileOverwritten", "UnboundSymbol", "UndefinedElement", "Unproved"},
