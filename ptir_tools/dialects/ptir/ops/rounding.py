@@ -9,10 +9,9 @@ from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.facts import Algebra, Asks, InPlace, divisor, signed
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, of_float, of_ordered, of_signed_real
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 STEPS = Algebra(monotone="increasing", idempotent=True)
 ODD_STEPS = Algebra(parity="odd", monotone="increasing", idempotent=True)
