@@ -12,7 +12,19 @@ import pytest
 import ptir_tools as ptir
 from tests.suites.jax import CASES, X, Y, difference
 
-QUICK = ("matmul", "attention", "sort", "at_multiply", "rope", "integers", "convolution", "max_pool_grad", "scan", "normal", "fft")
+QUICK = [
+    "matmul",
+    "attention",
+    "sort",
+    "at_multiply",
+    "rope",
+    "integers",
+    "convolution",
+    "max_pool_grad",
+    "scan",
+    "normal",
+    "fft",
+]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CASES])

@@ -176,6 +176,7 @@ def test_mind_reaches_pto_through_ptir():
 # What cannot be said
 
 F = "tensor<f32, 4x8>"
+WIDE = "tensor<f32, 4x16>"
 LOST = "%c = constant() value[dense<?>] -> tensor<f32, 4>"
 TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
 
@@ -184,7 +185,7 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
     "parameters, result, lines, says",
     [
         (f"%x: {F}", F, ["%i = top_k(%x) k[2] -> (tensor<f32, 4x2>, tensor<si32, 4x2>)", f"%y = neg(%x) -> {F}"], None),
-        (f"%x: {F}", "tensor<f32, 4x16>", ["%y = concat(%x, %x) axis[1] -> tensor<f32, 4x16>"], "no tile op does what concat does"),
+        (f"%x: {F}", WIDE, ["%y = concat(%x, %x) axis[1] -> tensor<f32, 4x16>"], "no tile op does what concat does"),
         ("%x: tensor<f64, 4x8>", "tensor<f64, 4x8>", ["%y = neg(%x) -> tensor<f64, 4x8>"], "no elements of f64"),
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], "not numbers"),
         ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], "a mask has no memory"),

@@ -12,6 +12,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import NumericType
 
 if TYPE_CHECKING:
     import jax.numpy as jnp
@@ -77,4 +78,6 @@ def read(known: dict[Value, Any], x: Operand) -> Data:
 
 def dtype_of(op: Op, operand: int = 0) -> Any:
     """The dtype of a tensor operand."""
-    return operand_type(op.operands[operand]).dtype  # type: ignore[union-attr]
+    t = operand_type(op.operands[operand])
+    assert isinstance(t, NumericType)
+    return t.dtype

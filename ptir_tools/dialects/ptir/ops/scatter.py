@@ -225,11 +225,14 @@ def least_scattered(op: Op, shape: Shape) -> tuple[int, ...]:
     return (min((n for d in op.attr("scatter_dims_to_operand_dims") if isinstance(n := shape[d], int)), default=1),)
 
 
+_windows_unknown = indices_unknown(lambda op, shape: 0)
+
+
 @op(
     "ptir.scatter_add",
     infer=scatter_added,
     check=scatter_add_in_range,
-    fails=indices_unknown(lambda op, shape: 0),
+    fails=_windows_unknown,
     fold=without_updates,
     traits=PURE,
     error=errors.linear(data=(0, 2)),
@@ -333,7 +336,7 @@ def scatter_in_range(op: Op) -> None:
 
 def may_leave(op: Op) -> bool:
     """Whether a window may be outside, and is not dropped."""
-    return not op.attr("drop") and indices_unknown(op)
+    return not op.attr("drop") and _windows_unknown(op)
 
 
 @op(
