@@ -21,7 +21,7 @@ from zlib import crc32
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
-from ptir_tools.grammars.parser import Parser
+from ptir_tools.grammars.parser import Parser, expression
 
 if TYPE_CHECKING:
     import lark
@@ -95,7 +95,8 @@ def parser(name: str, actions: Any) -> Parser:
 @cache
 def lines(name: str) -> re.Pattern[str]:
     """What takes a statement in one of the usual forms of the grammar whole; `lastgroup` says which."""
-    return re.compile(_table(name)["lines"])
+    table = _table(name)
+    return expression(table["lines"], table.get("compiled", {}))
 
 
 @cache
@@ -189,8 +190,9 @@ def write_tables() -> None:
     for file_name in sorted(os.listdir(HERE)):
         name, _, suffix = file_name.rpartition(".")
         if suffix == "lark":
+            content = tables(name)
             with open(_path(name, "tables"), "wb") as file:
-                file.write(tables(name))
+                file.write(content)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ last one only where the statement does not go on.
 from __future__ import annotations
 
 import re
+import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from ptir_tools.grammars.parser import VERSION
 
 if TYPE_CHECKING:
     import lark
@@ -60,7 +63,20 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
         "rules": rules,
     }
     found["lines"] = _Lines(found, made, text).pattern()
+    found["compiled"] = {pattern: saved(pattern) for pattern in (found["lines"], *found["lexers"])}
     return found
+
+
+def saved(pattern: str) -> tuple[Any, ...]:
+    """What `parser.expression` makes the regular expression of without compiling it, in this version of Python."""
+    parsed = sre.parse(pattern)
+    code = sre_compiler._code(parsed, 0)
+    state = parsed.state
+    names: list[str | None] = [None] * state.groups
+    for name, number in state.groupdict.items():
+        names[number] = name
+    flags = int(sre_compiler.compile(pattern).flags)
+    return (VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names))
 
 
 def _rule(rule: Any) -> tuple[str, int, str, list[tuple[int, bool]] | None, bool]:

@@ -5,8 +5,10 @@ A text that it refuses is given to Lark, which says what is wrong (`grammars.rep
 
 from __future__ import annotations
 
+import _sre  # type: ignore[import-not-found]
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -50,6 +52,18 @@ def located(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+VERSION = (*sys.version_info[:3], sys.implementation.name)  # in which what is compiled means the same
+
+
+def expression(pattern: str, compiled: Mapping[str, Any]) -> re.Pattern[str]:
+    """A regular expression, as the build step compiled it, or compiled now."""
+    version, *made = compiled.get(pattern) or ((),)
+    if version != VERSION:
+        return re.compile(pattern)
+    found: re.Pattern[str] = _sre.compile(pattern, *made)
+    return found
+
+
 class Parser:
     """The table of a grammar with the actions of its rules: methods of the rules' names, called bottom up with the children.
 
@@ -61,6 +75,7 @@ class Parser:
         self.name, self.actions = name, actions
         self.starts: dict[str, tuple[int, int]] = table["starts"]
         self.sources: list[str] = table["lexers"]
+        self.compiled: dict[str, Any] = table.get("compiled", {})
         self.words: list[dict[str, dict[str, str]]] = table["words"]
         self.lexers: list[Callable[[str, int], Any] | None] = [None] * len(self.sources)
         self.dropped = frozenset(table["dropped"])
@@ -73,7 +88,7 @@ class Parser:
 
     def lexer(self, index: int) -> Callable[[str, int], Any]:
         """The tokens that may come in a state, compiled when the state is first met."""
-        found = self.lexers[index] = re.compile(self.sources[index]).match
+        found = self.lexers[index] = expression(self.sources[index], self.compiled).match
         return found
 
     def parse(self, text: str, start: str, *, keep: bool = False) -> Any:

@@ -20,7 +20,7 @@ from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, I1, SI8,
 from ptir_tools.core.ir import Literal, Program, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.ops.scalars import natural_zero
-from ptir_tools.dialects.ptir.rewrites import algebra, logic, movement
+from ptir_tools.dialects.ptir.rewrites import algebra, extensions, logic, movement
 from ptir_tools.rewrite.patterns import named
 from ptir_tools.rewrite.rules import left_side, unmarked
 
@@ -48,7 +48,7 @@ class Left:
 def lefts() -> list[Left]:
     """The left side of every rule that is written as text."""
     found = []
-    for module in (algebra, logic, movement):
+    for module in (algebra, extensions, logic, movement):
         for text in texts(module.RULES).values():
             left, _, right = text.strip("`").partition(" => ")
             found.append(Left(left_side(left), right.partition(" if ")[2]))

@@ -14,6 +14,7 @@ from ptir_tools.cli.explain import EXPLAIN, all_codes
 from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Code
 from ptir_tools.core.opdef import OPS
+from ptir_tools.dialects.tiny.codes import NOTES
 
 Ptir = Callable[..., Ran]
 EXP = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = exp(%x) -> tensor<f32, 2>\n  return %y\n}\n"
@@ -109,3 +110,37 @@ def test_every_code_is_explained() -> None:
     known = {c.code for _, c in all_codes()}
     found = {c for room in ("ptir_tools", "passes", "grammars") for p in (ROOT / room).rglob("*.py") for c in said(p)}
     assert len(found) > 80 and found <= known, found - known
+
+
+# Commands that provoke what `ptir verify -v` does not.
+PROVOKING: dict[tuple[str, str], tuple[str, ...]] = {
+    ("mind", "ValuesRenumbered"): ("translate", "--to", "mind-json", "-v"),
+    ("pto", "IntegerDivideByZero"): ("run", "--random", "0"),
+    ("pto", "TargetOverridden"): ("verify", "--target", "a5"),
+    ("tiny", "UnboundSymbol"): ("run", "--random", "0"),
+    **{("tiny", c.code): ("verify", "-v") for c in NOTES},
+}
+# What is not about the text of one program, or cannot be shown in a text.
+WITHOUT = {
+    "any": {
+        "BrokenRule", "IOError", "InternalError", "Interrupted", "InvalidEncoding", "InvalidPlan", "OrderKept", "PluginError",
+        "ReferenceEngine", "UsageError",
+        "InvalidModel", "OnnxNeedsConstant", "UnsupportedOnnx", "UnsupportedStableHLO",  # of formats that are extras
+    },
+    "mind": {"E1001", "E5001"},
+    "pto": {"TileMoved", "TileOverwritten", "UnboundSymbol", "UndefinedElement", "Unproved"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "name"), PROVOKING, ids=lambda x: str(x))
+def test_a_wrong_and_a_right_program_of_what_verify_alone_does_not_say(owner: str, name: str) -> None:
+    code = next(c for o, c in all_codes() if (o, c.code) == (owner, name))
+    for text, provoked in ((code.wrong, True), (code.right, False)):
+        ran = run_ptir(*PROVOKING[owner, name], "--diagnostics", "json", "-", stdin=text.encode())
+        assert (f'"code": "{name}"' in ran.err) == provoked, ran.err
+        assert provoked or ran.status == 0
+
+
+def test_every_code_has_a_wrong_and_a_right_program() -> None:
+    missing = {(o, c.code) for o, c in all_codes() if not (c.wrong and c.right)}
+    assert missing <= {(o, name) for o, names in WITHOUT.items() for name in names}

@@ -7,8 +7,9 @@ import lark
 import pytest
 from lark.exceptions import UnexpectedInput
 
+from ptir_tools import grammars
 from ptir_tools.grammars import building
-from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, expression
 
 WORDS = """
 items: _item*
@@ -111,3 +112,11 @@ def test_what_is_whole_before_an_error_is_kept_only_if_asked_for() -> None:
     with pytest.raises(Refused):
         parser.parse("a = b $", "items", keep=True)  # it could go on: what it is cannot be told
     assert len(actions.seen) == 1
+
+
+@pytest.mark.parametrize("name", ["ptir", "ptir_dump", "mind", "pto"])
+def test_an_expression_that_the_build_compiled_is_the_one_of_its_text(name):
+    table = building.table(grammars._build(name), grammars.grammar_text(name))
+    for text, made in table["compiled"].items():
+        assert expression(text, {text: made}) == re.compile(text)
+        assert expression(text, {text: (("another version",), *made[1:])}) == re.compile(text)

@@ -52,7 +52,9 @@ def test_samples(path) -> None:
     assert codes(path.read_text()) == ([expected] if expected else [])
 
 
-@pytest.mark.parametrize("entry", [c for c in DIALECT.explain() if c.wrong], ids=lambda c: c.code)
+@pytest.mark.parametrize(
+    "entry", [c for c in DIALECT.explain() if c.wrong and c.code != "ValuesRenumbered"], ids=lambda c: c.code
+)
 def test_every_code_is_provoked_by_its_wrong_program_alone(entry) -> None:
     assert codes(entry.right) == []
     if entry.code.startswith("E5"):

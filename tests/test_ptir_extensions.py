@@ -12,7 +12,8 @@ import ptir_tools as ptir
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.gptrs.carried import carries
 
-PROGRAM = """func @f(%x: tensor<f32, 3x4>, %i: tensor<si32, 3x4>) -> (tensor<f32, 3x4>, tensor<ui32, 3x4>, tensor<f32, 4>, tensor<si64, 3>) {
+PROGRAM = """func @f(%x: tensor<f32, 3x4>, %i: tensor<si32, 3x4>) ->
+    (tensor<f32, 3x4>, tensor<ui32, 3x4>, tensor<f32, 4>, tensor<si64, 3>) {
   %a = sin(%x) -> tensor<f32, 3x4>
   %b = bitcast(%x) dtype[ui32] -> tensor<ui32, 3x4>
   %c = reduce_prod(%x) axes[0] accum_dtype[f64] -> tensor<f32, 4>

@@ -183,8 +183,8 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
 @pytest.mark.parametrize(
     "parameters, result, lines, says",
     [
-        (f"%x: {F}", F, ["%i = argmax(%x) axis[1] -> tensor<si32, 4>", f"%y = neg(%x) -> {F}"], None),
-        (f"%x: {F}", "tensor<si32, 4>", ["%y = argmax(%x) axis[1] -> tensor<si32, 4>"], "no tile op does what argmax does"),
+        (f"%x: {F}", F, ["%i = top_k(%x) k[2] -> (tensor<f32, 4x2>, tensor<si32, 4x2>)", f"%y = neg(%x) -> {F}"], None),
+        (f"%x: {F}", "tensor<f32, 4x16>", ["%y = concat(%x, %x) axis[1] -> tensor<f32, 4x16>"], "no tile op does what concat does"),
         ("%x: tensor<f64, 4x8>", "tensor<f64, 4x8>", ["%y = neg(%x) -> tensor<f64, 4x8>"], "no elements of f64"),
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], "not numbers"),
         ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], "a mask has no memory"),
@@ -208,8 +208,8 @@ def test_refusals(parameters, result, lines, says):
 
 
 def test_every_offending_op_is_told_at_once():
-    lines = ("%a = argmax(%x) axis[1] -> tensor<si32, 4>", "%b = argmax(%x) axis[0] -> tensor<si32, 8>")
-    before = function(f"%x: {F}", "tensor<si32, 4>, tensor<si32, 8>", *lines, returns="%a, %b")
+    lines = ("%a = concat(%x, %x) axis[1] -> tensor<f32, 4x16>", "%b = concat(%x, %x) axis[0] -> tensor<f32, 8x8>")
+    before = function(f"%x: {F}", "tensor<f32, 4x16>, tensor<f32, 8x8>", *lines, returns="%a, %b")
     found = Diagnostics(before.source)
     assert translate(before, "pto", found, Options()) is None
     assert [d.where[1] for d in found] == [2, 3]
@@ -302,3 +302,18 @@ def test_the_time_grows_with_the_length():
     seconds(2)
     short, long = seconds(100), seconds(400)
     assert long < 8 * short and long < 400 * 5 * 2e-3
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize(
+    ("axis", "shape", "out"),
+    [(0, "1x4", "4"), (1, "40x70", "40"), (0, "40x70", "70"), (2, "3x20x9", "3x20"), (1, "3x20x9", "3x9"), (1, "5x1", "5")],
+)
+def test_where_the_extreme_is(axis, shape, out, name, t, target):
+    lines = [f"%i = {name}(%x) axis[{axis}] -> tensor<si32, {out}>"]
+    before = function(f"%x: tensor<{t}, {shape}>", f"tensor<si32, {out}>", *lines, returns="%i")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))

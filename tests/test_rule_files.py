@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.rewrites import algebra, logic, movement
+from ptir_tools.dialects.ptir.rewrites import algebra, extensions, logic, movement
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.rewrite import rule_files
 from ptir_tools.rewrite.rule_pattern import RulePattern
@@ -42,7 +42,7 @@ def test_a_second_start_compiles_nothing(made: list[str], tmp_path: Path) -> Non
     assert len(list((tmp_path / "files").iterdir())) == 1
 
 
-@pytest.mark.parametrize("module", [algebra, logic, movement])
+@pytest.mark.parametrize("module", [algebra, extensions, logic, movement])
 def test_rows_of_the_lists_survive_their_files(made: list[str], module: Any) -> None:
     assert listed(module.RULES) == listed(module.RULES) and len(made) == 1
 

@@ -31,7 +31,7 @@ def test_planted_programs_keep_their_numbers(start: int, mode: Floats) -> None:
 
 def test_random_programs_fire_every_rule() -> None:
     fired: Counter[str] = Counter()
-    programs = [*map(grow, range(150)), *map(loops, range(30)), *map(planted_programs.grow, range(1600))]
+    programs = [*map(grow, range(150)), *map(loops, range(30)), *map(planted_programs.grow, range(2600))]
     for k, program in enumerate(programs):
         context = PassContext(floats=Floats.STRICT if k % 4 == 0 else Floats.DEFAULT if k % 4 == 1 else Floats.FAST)
         run_pipeline(program, "canonicalize", context)

@@ -893,6 +893,61 @@ def test_fourier_transforms_of_real_numbers() -> None:
     check(function(body, x, results=f"{mlir(z)}, {mlir(x)}"), [x], [z, x], 1e-9)
 
 
+# Quantized values and random numbers
+
+
+def test_quantized_values_stand_for_numbers() -> None:
+    x, y = np.array([1.0, 2.04, -9.0], np.float32), np.array([3.0, 4.0, 100.0], np.float32)
+    a, b, c = (
+        "!quant.uniform<i8:f32, 0.1:-30>",
+        "!quant.uniform<i8:f32, 0.5:-20>",
+        "!quant.uniform<u8<0:200>:f32:0, {0.25:10, 0.5, 1.0:7}>",
+    )
+    body = (
+        f"  %0 = stablehlo.uniform_quantize %a : (tensor<3xf32>) -> tensor<3x{a}>\n"
+        f"  %1 = stablehlo.uniform_quantize %b : (tensor<3xf32>) -> tensor<3x{b}>\n"
+        f"  %2 = stablehlo.add %0, %1 : (tensor<3x{a}>, tensor<3x{b}>) -> tensor<3x{b}>\n"
+        f"  %3 = stablehlo.bitcast_convert %2 : (tensor<3x{b}>) -> tensor<3xi8>\n"
+        f"  %4 = stablehlo.uniform_quantize %2 : (tensor<3x{b}>) -> tensor<3x{c}>\n"
+        f"  %5 = stablehlo.bitcast_convert %4 : (tensor<3x{c}>) -> tensor<3xui8>\n"
+        f"  %6 = stablehlo.uniform_dequantize %4 : (tensor<3x{c}>) -> tensor<3xf32>\n"
+        "  return %3, %5, %6 : tensor<3xi8>, tensor<3xui8>, tensor<3xf32>"
+    )
+    text = function(body, x, y, results="tensor<3xi8>, tensor<3xui8>, tensor<3xf32>")
+    numbers = [1.0 + 3.0, 2.0 + 4.0, -9.0 + 73.5]  # 2.04 is 2.0 in steps of 0.1, 100 is the largest, (127 + 20) / 2
+    steps = [round(n / 0.5 - 20) for n in numbers]
+    others = [round(n / s + z) for n, s, z in zip(numbers, (0.25, 0.5, 1.0), (10, 0, 7), strict=True)]
+    wanted = [(q - z) * s for q, s, z in zip(others, (0.25, 0.5, 1.0), (10, 0, 7), strict=True)]
+    check(text, [x, y], [np.array(steps, np.int8), np.array(others, np.uint8), np.array(wanted, np.float32)])
+
+
+def test_products_of_quantized_values_are_exact() -> None:
+    p, q = whole(4, 300, low=-128, high=128, dtype=np.int8), whole(300, 3, low=-128, high=128, seed=1, dtype=np.int8)
+    a, b, c = "!quant.uniform<i8:f32, 0.003:-5>", "!quant.uniform<i8:f32, 0.02:3>", "!quant.uniform<i32:f32, 0.00006>"
+    body = (
+        f"  %0 = stablehlo.bitcast_convert %a : (tensor<4x300xi8>) -> tensor<4x300x{a}>\n"
+        f"  %1 = stablehlo.bitcast_convert %b : (tensor<300x3xi8>) -> tensor<300x3x{b}>\n"
+        f"  %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0] : (tensor<4x300x{a}>, "
+        f"tensor<300x3x{b}>) -> tensor<4x3x{c}>\n"
+        f"  %3 = stablehlo.bitcast_convert %2 : (tensor<4x3x{c}>) -> tensor<4x3xi32>\n  return %3 : tensor<4x3xi32>"
+    )
+    wanted = (p.astype(np.int32) + 5) @ (q.astype(np.int32) - 3)
+    check(function(body, p, q, results="tensor<4x3xi32>"), [p, q], [wanted])
+
+
+@pytest.mark.parametrize(("kind", "mean", "deviation"), [("UNIFORM", 3.0, 2 / 12**0.5), ("NORMAL", 2.0, 4.0)])
+def test_random_numbers_have_their_distribution(kind: str, mean: float, deviation: float) -> None:
+    body = (
+        "  %a = stablehlo.constant dense<2.0> : tensor<f32>\n  %b = stablehlo.constant dense<4.0> : tensor<f32>\n"
+        "  %s = stablehlo.constant dense<[100, 100]> : tensor<2xi64>\n"
+        f"  %0 = stablehlo.rng %a, %b, %s, distribution = {kind} : (tensor<f32>, tensor<f32>, tensor<2xi64>) -> "
+        f"tensor<100x100xf32>\n"
+        "  return %0 : tensor<100x100xf32>"
+    )
+    found = compute(function(body, results="tensor<100x100xf32>"))[0]
+    assert abs(found.mean() - mean) < 0.1 and abs(found.std() - deviation) < 0.1
+
+
 # What is wrong or cannot be expressed
 
 

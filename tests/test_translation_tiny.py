@@ -127,6 +127,7 @@ PTIR_TO_TINY: list[Row] = [
     ("Y", "clamp", ptir("clamp(%x, %y, %z)", F, F, F, F), ptir("clamp(%x, %y, %z)", *["f64, 2"] * 4)),
     *(("C", f"{op} of si8", ptir(f"{op}(%x, %y)", f"{d}, 5", "si8, 5", "si8, 5"), None)
       for op, d in (("maximum", "si8"), ("compare_lt", "i1"))),
+    ("C", "reduce_min of si4 over nothing", ptir("reduce_min(%x) axes[1]", "si4, 2", "si4, 2x0"), None),
     ("N", "add of si8", None, ptir("add(%x, %y)", *["si8, 5"] * 3)),
     *(("C", f"cast {a} to {b}", ptir("cast(%x)", f"{b}, 7", f"{a}, 7"), None)
       for a, b in (("f32", "si8"), ("si32", "ui8"), ("si8", "ui8"), ("ui8", "f32"), ("si8", "si32"), ("si4", "si16"))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,14 +61,15 @@ class Text:
 
     def offset(self, at: types.Position) -> int:
         """The code point at a position; one behind the end of a line is the end of the line."""
-        if at.line >= len(self.lines):
+        number: int = at.line
+        if number >= len(self.lines):
             return len(self.document.text)
-        units, line = 0, self.lines[at.line]
+        units, line = 0, self.lines[number]
         for i, char in enumerate(line):
             if units >= at.character:
-                return self.starts[at.line] + i
+                return self.starts[number] + i
             units += 1 + (ord(char) > 0xFFFF)
-        return self.starts[at.line] + len(line)
+        return self.starts[number] + len(line)
 
     def position(self, offset: int) -> types.Position:
         """The position of a code point."""
@@ -116,21 +117,17 @@ def serve(session: Session) -> server.LanguageServer:
         found = [text.diagnostic(d, uri) for d in document.found]
         made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, opened.version))
 
-    @made.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def _opened(params: types.DidOpenTextDocumentParams) -> None:
         changed(params.text_document.uri)
 
-    @made.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def _changed(params: types.DidChangeTextDocumentParams) -> None:
         changed(params.text_document.uri)
 
-    @made.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def _closed(params: types.DidCloseTextDocumentParams) -> None:
         uri = params.text_document.uri
         documents.pop(uri, None)
         made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    @made.feature(types.TEXT_DOCUMENT_HOVER)
     def _hover(params: types.HoverParams) -> types.Hover | None:
         text = text_of(params.text_document.uri)
         found = text.document.hover(text.offset(params.position))
@@ -143,13 +140,11 @@ def serve(session: Session) -> server.LanguageServer:
             shown = f"```\n{ops.signature(found.op)}\n```\n\n{ops.manual(found.op)}"
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(found.span))
 
-    @made.feature(types.TEXT_DOCUMENT_DEFINITION)
     def _definition(params: types.DefinitionParams) -> types.Location | None:
         text = text_of(params.text_document.uri)
         span = text.document.definition(text.offset(params.position))
         return None if span is None else types.Location(params.text_document.uri, text.range(span))
 
-    @made.feature(types.TEXT_DOCUMENT_REFERENCES)
     def _references(params: types.ReferenceParams) -> list[types.Location]:
         text = text_of(params.text_document.uri)
         offset = text.offset(params.position)
@@ -158,20 +153,17 @@ def serve(session: Session) -> server.LanguageServer:
             types.Location(params.text_document.uri, text.range(span)) for span in text.document.uses(offset) if span != defined
         ]
 
-    @made.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def _prepare(params: types.PrepareRenameParams) -> types.Range | None:
         text = text_of(params.text_document.uri)
         offset = text.offset(params.position)
         at = text.document.word(offset)
         return text.range(at) if at is not None and text.document.uses(offset) else None
 
-    @made.feature(types.TEXT_DOCUMENT_RENAME)
     def _rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
         text = text_of(params.text_document.uri)
         fixes = text.document.rename(text.offset(params.position), params.new_name)
         return types.WorkspaceEdit({params.text_document.uri: text.edits(fixes)}) if fixes else None
 
-    @made.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["%", ".", '"']))
     def _completion(params: types.CompletionParams) -> types.CompletionList:
         text = text_of(params.text_document.uri)
         kinds = {
@@ -182,13 +174,11 @@ def serve(session: Session) -> server.LanguageServer:
         found = text.document.completions(text.offset(params.position))
         return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in found])
 
-    @made.feature(types.TEXT_DOCUMENT_FORMATTING)
     def _formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
         text = text_of(params.text_document.uri)
         after, before = text.document.layout(), text.document.text
         return [] if after is None or after == before else [types.TextEdit(text.range(Span(0, len(before))), after)]
 
-    @made.feature(types.TEXT_DOCUMENT_CODE_ACTION)
     def _actions(params: types.CodeActionParams) -> list[types.CodeAction]:
         uri = params.text_document.uri
         text = text_of(uri)
@@ -202,13 +192,11 @@ def serve(session: Session) -> server.LanguageServer:
             made_of.append(types.CodeAction(title, types.CodeActionKind.QuickFix, [text.diagnostic(d, uri)], edit=edit))
         return made_of
 
-    @made.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def _hints(params: types.InlayHintParams) -> list[types.InlayHint]:
         text = text_of(params.text_document.uri)
         kind = types.InlayHintKind.Type
         return [types.InlayHint(text.position(at), f": {t}", kind, padding_left=True) for at, t in text.document.hints()]
 
-    @made.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def _symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         text = text_of(params.text_document.uri)
         kind = types.SymbolKind.Function
@@ -217,4 +205,21 @@ def serve(session: Session) -> server.LanguageServer:
             for name, span in text.document.symbols()
         ]
 
+    answers: list[tuple[Callable[..., Any], str, Any]] = [
+        (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
+        (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
+        (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),
+        (_hover, types.TEXT_DOCUMENT_HOVER, None),
+        (_definition, types.TEXT_DOCUMENT_DEFINITION, None),
+        (_references, types.TEXT_DOCUMENT_REFERENCES, None),
+        (_prepare, types.TEXT_DOCUMENT_PREPARE_RENAME, None),
+        (_rename, types.TEXT_DOCUMENT_RENAME, None),
+        (_completion, types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["%", ".", '"'])),
+        (_formatting, types.TEXT_DOCUMENT_FORMATTING, None),
+        (_actions, types.TEXT_DOCUMENT_CODE_ACTION, None),
+        (_hints, types.TEXT_DOCUMENT_INLAY_HINT, None),
+        (_symbols, types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, None),
+    ]
+    for answer, method, about in answers:
+        made.feature(method, about)(answer)
     return made

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import random
+else:
+    random = lazy("random")
 
 T = TypeVar("T")
 

@@ -157,6 +157,7 @@ class FormatEntry:
     begins: str | Callable[[str, int], bool] = ""
     json_keys: tuple[str, ...] = ()
     binary: Callable[[bytes], bool] | None = None
+    imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     directive: str = ""  # regular expression: what begins like a comment and is none
     comments_found: bool = False  # a translation takes its comments along
     lines_before: Callable[[Function], int] | None = None  # lines before the first op's, where a translation puts comments

@@ -38,6 +38,16 @@ def late(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
+class Later:
+    """The functions of a module, which is imported when one of them is first called."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return late(self._module, name)
+
+
 def value(module: str, name: str) -> Callable[[], Any]:
     """What gives the attribute `name` of `module`, which is imported when it is first called."""
     target = lazy(module)

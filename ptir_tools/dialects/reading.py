@@ -131,7 +131,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     program = reader(source, diagnostics, options)
     if program is not None:
         program.source = source
-        program.format = form if load_format(form).write is not None else program.dialect.formats[0].name
+        program.format = program.dialect.formats[0].name if FORMATS[form].imported else form
         if form == "ptir-dump":
             _supply(program, source, diagnostics, options)
         check_types(program, options.limits)

@@ -197,7 +197,9 @@ class Document:
             if not self.is_json:
                 return values
             return [*values, *((d.short, "op", _first(d)) for d in dialect.ops.values())]
-        prefix = "pto." if dialect.name == "pto" else ""
+        mark = f"{dialect.name}."
+        qualified = any(w.removeprefix(mark) in dialect.ops for w in re.findall(rf"\b{re.escape(mark)}[\w.]+", self.text))
+        prefix = mark if qualified else ""  # as the text spells its ops
         op = next((d for w in reversed(re.findall(r"[\w.]+", line)) if (d := self._op(w)) is not None), None)
         if op is not None and re.search(r"[)\]\s{]\s*\w*\Z", line) and "(" in line + "(":
             names = [*(a.name for a in op.attrs if a.name != SEGMENTS), *op.regions]

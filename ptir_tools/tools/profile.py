@@ -142,7 +142,7 @@ class Profile:
             "wall_s": whole,
             "median_run_s": percentile(sorted(self.runs), 50),
             "steps": steps,
-            "other_s": max(whole - sum(s["seconds"] for s in steps), 0.0),
+            "other_s": max(whole - sum(sum(s.seconds) for s in self.steps()), 0.0),
         }
 
     def chrome_trace(self) -> str:

@@ -8,23 +8,26 @@ from typing import Any
 from ptir_tools.core.opdef import SEGMENTS
 from ptir_tools.dialects import load_dialect
 
-# Format, the dialect whose ops it has, and its own words.
+# Format: its own words, the beginnings of its types, and what may be before the name of an op.
 FORMATS = {
-    "ptir": ("program|func|region|return|hint|as", "tensor|tuple|dense"),
-    "pto": ("module|func\\.func|return|to|wait|iter_args|step|else|do", "tile|memref|vector|index|strided"),
-    "mind": ("outputs|inputs", "tensor|Tensor"),
+    "ptir": ("program|func|region|return|hint|as", "tensor|tuple|dense", ""),
+    "pto": (
+        "module|func\\.func|return|to|wait|iter_args|step|else|do",
+        "tile|memref|vector|index|strided",
+        "(?:pto\\.|arith\\.)?",
+    ),
+    "mind": ("outputs|inputs", "tensor|Tensor", ""),
 }
 _DTYPES = r"(?:bf16|cf(?:32|64)|fp8_e\dm\d|f8\w+|[suif]{1,2}(?:1|4|8|16|32|64)|index)"
 
 
 def grammar(form: str) -> dict[str, Any]:
     """The grammar of `ptir`, `pto` or `mind`."""
-    words, types = FORMATS[form]
+    words, types, prefix = FORMATS[form]
     dialect = load_dialect(form)
     ops = "|".join(sorted(map(re.escape, dialect.ops), key=lambda name: (-len(name), name)))
     attributes = {a.name for d in dialect.ops.values() for a in d.attrs if a.name != SEGMENTS}
     attributes |= {r for d in dialect.ops.values() for r in d.regions}
-    prefix = "(?:pto\\.|arith\\.)?" if form == "pto" else ""
     mark = re.escape(dialect.formats[0].comment)
 
     def rule(name: str, pattern: str) -> dict[str, str]:

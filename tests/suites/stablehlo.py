@@ -48,7 +48,8 @@ class Checking(reading.Reader):
     def _custom_call(self, site: Site, *operands: Any) -> Any:
         name = str(site.value("callee", "")).removeprefix("@check.").replace("eq_approx", "expect_close")
         if name in ("eq", "expect_eq"):
-            return self._check("equal", *operands)
+            self._check("equal", *operands)
+            return [site.full(True, site.type)] if site.statement.results else []
         if name in ("expect_almost_eq", "expect_close"):
             return self._check("near", *operands)
         return HANDLERS["stablehlo.custom_call"].handler(site, *operands)

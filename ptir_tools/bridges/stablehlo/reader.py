@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from ptir_tools.bridges.stablehlo import ops as ops  # declared before a program is read
+from ptir_tools.bridges.stablehlo import ops as ops
+from ptir_tools.bridges.stablehlo import quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
-from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Tuple, refused, type_of
+from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tuple, refused, type_of
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Function, Program, collector_paused
@@ -129,6 +130,8 @@ class Reader:
             raise refused("a token is a parameter")
         if isinstance(t, Tuple):
             return tuple(self.parameter(p, e, block) for e in t.elements)
+        if isinstance(t, Quantized):
+            return quantized.Value(self.parameter(p, t.storage, block), t)
         shape = [self.fresh() if d is UNKNOWN else d for d in t.shape]
         assert p.name is not None
         return Tensor(block, block.builder.param(t.with_shape(shape), p.name[1:].replace("-", "_")))
@@ -185,6 +188,10 @@ class Reader:
             )
         site = Site(scope, s, entry.spelled)
         operands = [self.operand(token, scope) for token in site.names]
+        types = [type_of(str(t)) for t in s.returned or s.given or []]
+        if any(isinstance(x, (quantized.Value, Quantized)) for x in (*operands, *types)):
+            count = sum(n for _, n in s.results)
+            return quantized.perform(site, entry.handler, operands, types if len(types) == count else types[-1:] * count)
         count, most = len(operands), entry.most
         if count < entry.least or (most is not None and count > most):
             wanted = f"{entry.least}" if most == entry.least else f"{entry.least} or more" if most is None else f"up to {most}"
@@ -294,6 +301,8 @@ def flattened(values: Sequence[Any]) -> list[Tensor]:
             found += flattened(x)
         elif isinstance(x, Tensor):
             found.append(x)
+        elif isinstance(x, quantized.Value):
+            found.append(x.storage)
     return found
 
 

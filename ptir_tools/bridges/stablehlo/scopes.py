@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, Parameter
 from ptir_tools.bridges.stablehlo.table import known
-from ptir_tools.bridges.stablehlo.types import refused, type_of
+from ptir_tools.bridges.stablehlo.types import Quantized, refused, type_of
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Region, Value
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.dialects.ptir.builder.build import Block as Target
@@ -34,6 +35,7 @@ class Scope:
         self.reader, self.block, self.outer = reader, block, outer
         self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
         self.lifts = lift is not None
+        self.expressed: DType | None = None  # of the numbers that quantized values stand for, where it is not their own
         self.values: dict[str, list[Any]] = {}
 
     def define(self, token: Token | None, name: str, values: Sequence[Any]) -> None:
@@ -70,6 +72,8 @@ class Scope:
     def type(self, text: str) -> Any:
         """The type spelled `text`, where scalars have the shape of `lift`."""
         t = type_of(str(text))
+        if isinstance(t, Quantized):
+            t = t.storage.with_dtype(self.expressed or t.expressed)
         return t.with_shape(self.lift) if self.lift and isinstance(t, TensorType) and not t.shape else t
 
     # Regions

@@ -269,7 +269,7 @@ class _Actions:
         return Product([x for x in items if isinstance(x, list)])
 
 
-_Actions.list = _Actions.values  # a rule that Python's own word is the name of
+setattr(_Actions, "list", _Actions.values)  # noqa: B010  # a rule that Python's own word is the name of
 
 
 @cache

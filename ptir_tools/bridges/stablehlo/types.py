@@ -45,6 +45,11 @@ DTYPES: dict[str, DType] = {name: dtype for dtype, name in SPELLING.items()} | {
     "index": SI64, "si4": SI4, "si8": SI8, "si16": SI16, "si32": SI32, "si64": SI64,
 }  # fmt: skip
 _TENSOR = re.compile(r"tensor<\s*((?:(?:\d+|\?)\s*x\s*)*)(.+?)\s*>\Z", re.DOTALL)
+_STEP = r"-?\d[\d.eE+-]*(?::-?\d+)?"
+_QUANTIZED = re.compile(
+    r"!quant\.uniform<(?P<storage>[iu]\d+)(?:<(?P<low>-?\d+):(?P<high>-?\d+)>)?:(?P<expressed>\w+)(?::(?P<axis>\d+))?,\s*"
+    rf"(?P<steps>{_STEP}|\{{\s*{_STEP}(?:\s*,\s*{_STEP})*\s*\}})>\s*\Z"
+)
 _ENCODING = re.compile(r"\s*,\s*(?:#|\{|\").*\Z", re.DOTALL)
 
 
@@ -60,6 +65,19 @@ class Tuple:
     elements: tuple[Any, ...]
 
 
+@dataclass(slots=True, frozen=True)
+class Quantized:
+    """The type of a tensor of quantized values: `(q - zero_point) * scale` for the tensor, or for each index of `axis`."""
+
+    storage: TensorType
+    expressed: DType
+    axis: int | None
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    low: int
+    high: int
+
+
 TOKEN = Token()
 
 
@@ -69,7 +87,7 @@ def refused(reason: str, help: str | None = None) -> Violation:
 
 
 @cache
-def type_of(text: str) -> TensorType | Token | Tuple:
+def type_of(text: str) -> TensorType | Token | Tuple | Quantized:
     """The type spelled `text`; an extent `?` is UNKNOWN. Raises Violation for one that PTIR has not."""
     if text in ("!stablehlo.token", "!mhlo.token"):
         return TOKEN
@@ -78,10 +96,23 @@ def type_of(text: str) -> TensorType | Token | Tuple:
     if (m := _TENSOR.match(text)) is None:
         return tensor(dtype_of(text))
     element = _ENCODING.sub("", m[2]) if not m[2].startswith("!") else m[2]
+    quantized = _QUANTIZED.match(element)
     shape: list[Dim] = []
     for part in m[1].replace(" ", "").split("x")[:-1]:
         shape.append(UNKNOWN if part == "?" else integer(part))
-    return tensor(dtype_of(element.strip()), shape)
+    return tensor(dtype_of(element.strip()), shape) if quantized is None else _quantized(quantized, shape)
+
+
+def _quantized(m: re.Match[str], shape: list[Dim]) -> Quantized:
+    dtype, expressed = dtype_of(m["storage"].replace("u", "ui")), dtype_of(m["expressed"])
+    steps = [step.strip().partition(":") for step in m["steps"].strip(" {}").split(",")]
+    axis = int(m["axis"]) if m["axis"] else None
+    fits = len(steps) == 1 if axis is None else axis < len(shape) and shape[axis] == len(steps)
+    if not fits or not dtype.is_integer or not expressed.is_float or "{" in m["steps"][1:]:
+        raise refused(f"the quantized type {m[0]}")
+    bounds = (integer(m["low"]), integer(m["high"])) if m["low"] else (dtype.min, dtype.max)
+    scales, zero_points = tuple(float(s) for s, _, _ in steps), tuple(integer(z or "0") for _, _, z in steps)
+    return Quantized(tensor(dtype, shape), expressed, axis, scales, zero_points, *bounds)
 
 
 def dtype_of(text: str) -> DType:

@@ -104,7 +104,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         if isinstance(x, Literal):
             self.require_fit(x.type)
             return self.constant(x, name=self.fresh.between("output"))
-        require(x.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")  # type: ignore[attr-defined]
+        require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         v = self.value(self.read(x))
         assert isinstance(x, Value) and isinstance(v.type, TensorType)
         name = self.name_of(x)

@@ -29,6 +29,7 @@ from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
+POSITIONS = ("argmax", "argmin")  # reduce one axis, to where the extreme is
 PRODUCT = "dot_general"
 COUNT = "iota"  # made where it is read, as constants are
 
@@ -143,8 +144,8 @@ class Shapes:
 def _result(op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dict[Op, tuple[Dims, Dims, Dims]]) -> Dims:
     short, t = op.defn.short, op.result.type
     assert isinstance(t, TensorType)
-    if short in REDUCTIONS:
-        axes = {a % len(dims[0]) for a in op.attr("axes")}
+    if short in REDUCTIONS + POSITIONS:
+        axes = {a % len(dims[0]) for a in reduced_axes(op)}
         reduced[op] = tuple(dims[0][a] for a in sorted(axes))
         keeps = op.attr("keepdims")
         return tuple(() if d in axes else dim for d, dim in enumerate(dims[0]) if keeps or d not in axes)
@@ -164,6 +165,11 @@ def _result(op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dic
         if other is not first and len(other) == t.rank:
             aligned(first, other)
     return first
+
+
+def reduced_axes(op: Op) -> tuple[int, ...]:
+    """The axes that a reduction, or an index of an extreme, goes over."""
+    return (op.attr("axis"),) if op.defn.short in POSITIONS else tuple(op.attr("axes"))
 
 
 def element(t: Type) -> DType:

@@ -8,11 +8,12 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_pto.axes import VIEWS
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
+from ptir_tools.convert.ptir_to_pto.kernel import reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.memory import reshaped
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import F32, I1, SI8, DType
+from ptir_tools.core.dtypes import F32, I1, SI8, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
@@ -128,6 +129,25 @@ def reduction(short: str) -> TileRule:
     return rule
 
 
+def position(short: str) -> TileRule:
+    """The index of the first largest or smallest element of rows or columns."""
+
+    def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
+        to = _dtype(op.result)
+        dims = emit.shapes.reads[op, 0].dims
+        lost = {a for d in reduced_axes(op) for a in dims[d % len(dims)]}
+        if not lost:  # an extent of 1: the index is 0
+            kind = common_kind(emit, op, x)
+            zero = emit.constant(Literal(tensor(to, ()), bytes(to.size)))
+            return emit.make("expands", kind, to, zero, valid=emit.existing(kind))
+        require(len(lost) == 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes of tiles")
+        side, kind = ("row", COLUMN) if emit.layout.column in lost else ("col", ROW)
+        made = emit.make(f"{side}{short}", kind, SI32, emit.spread(x).value)
+        return made if to is SI32 else BlockValue(kind, emit.converted(made.value, to))
+
+    return rule
+
+
 def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
     """Rows of integers reduced as columns."""
     rows, columns = emit.blocks.rows, emit.blocks.columns
@@ -166,6 +186,8 @@ RULES: dict[str, Rule] = {
     "reduce_sum": reduction("sum"),
     "reduce_max": reduction("max"),
     "reduce_min": reduction("min"),
+    "argmax": position("argmax"),
+    "argmin": position("argmin"),
     "dot_general": dot_general,
     **dict.fromkeys(VIEWS, copy),
 }

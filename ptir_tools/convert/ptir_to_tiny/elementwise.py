@@ -87,6 +87,7 @@ def above(emit: TinyEmit, x: Value, y: Value) -> Value:
 
 
 def negated(emit: TinyEmit, x: Value) -> Value:
+    """Not x."""
     return emit.cast(emit("SUB", immediate(1, SI32), emit.cast(x, SI32)), I1)
 
 

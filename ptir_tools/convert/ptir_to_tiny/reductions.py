@@ -13,6 +13,7 @@ from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 
@@ -35,7 +36,9 @@ def _reduce(kind: str) -> Rule:
         source = tensor_type(v)
         axes = tuple(a % source.rank for a in op.attr("axes"))
         accum = accumulator(op, source.dtype)
-        return emit.settled(emit("REDUCE", v, op=kind, axes=axes, dtype=accum))
+        own = tensor_type(op.operands[0]).dtype
+        start = {"init": neutral(kind, own)} if own in CARRIED and kind != "SUM" else {}  # over nothing, that of its own range
+        return emit.settled(emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start))
 
     return rule
 

@@ -212,7 +212,11 @@ _REMARKS = (
     ),
     Code(
         "ValuesRenumbered",
-        "Records have integer value ids: a module with named values is numbered from 0 when it is written as `mind-json`.",
+        "Records have integer value ids: a module with named values is numbered from 0 when it is written as `mind-json`.\n\n"
+        "The examples are for `ptir translate --to mind-json -v`.",
+        "%a = Input {name=x} : tensor<f32[2]>\noutputs: %a\n",
+        "%0 = Input {name=x} : tensor<f32[2]>\noutputs: %0\n",
+        "mind",
     ),
 )
 

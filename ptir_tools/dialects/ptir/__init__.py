@@ -34,13 +34,18 @@ DIALECT = Dialect(
         ),
         FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
         FormatEntry(
-            "onnx", "ptir_tools.bridges.onnx.format", suffix=".onnx", binary=late("ptir_tools.dialects.foreign", "is_onnx")
+            "onnx",
+            "ptir_tools.bridges.onnx.format",
+            suffix=".onnx",
+            binary=late("ptir_tools.dialects.foreign", "is_onnx"),
+            imported=True,
         ),
         FormatEntry(
             "stablehlo",
             "ptir_tools.bridges.stablehlo.reader",
             suffix=".mlir",
             begins=late("ptir_tools.dialects.foreign", "is_stablehlo"),
+            imported=True,
         ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),

@@ -54,6 +54,12 @@ def _two_tiles(second: int) -> str:
     return _program(_LOAD, first, _LOAD.replace("%t", "%u"), second_bind, "%v = pto.tile.add %t, %u : tile<32x32xf32>")
 
 
+_FOR_TARGET = 'module attributes {{pto.target = "{}"}} {{\n  func.func @f() {{\n    return\n  }}\n}}\n'.format
+_DIVIDED = (
+    "func.func @f() {{\n  %c1 = pto.constant 1 : index\n  %c = pto.constant {} : index\n"
+    "  %q = pto.divsi %c1, %c : index\n  return\n}}\n"
+).format
+
 CODES: tuple[Code, ...] = (
     _code("ParseError", "The text is not PTO IR.", _program(_LOAD, "%u = pto.tile.add %t, %t tile<32x32xf32>"), _GOOD),
     _code("UndefinedValue", "A name is used that nothing defines, or before it is defined.", _program(_STORE, _LOAD), _GOOD),
@@ -207,10 +213,22 @@ CODES: tuple[Code, ...] = (
     ),
     Code("TileMoved", "What a loop carries, or a branch gives, would lie in two places, and `pto-bufferize` makes no copies."),
     Code("TileOverwritten", "A tile is read after another was written over its bytes, or lies where the op works. At run time."),
-    Code("TargetOverridden", "The command line names another target than the module. A warning."),
+    Code(
+        "TargetOverridden",
+        "The command line names another target than the module. A warning.\n\nThe examples are for `ptir verify --target a5`.",
+        _FOR_TARGET("a3"),
+        _FOR_TARGET("a5"),
+        "pto",
+    ),
     Code(
         "UndefinedElement", "A store or reduction reads an element that is not defined. At run time; `--undef` chooses otherwise."
     ),
-    Code("IntegerDivideByZero", "An integer division by zero, at run time."),
+    Code(
+        "IntegerDivideByZero",
+        "An integer division by zero, at run time.\n\nThe examples are for `ptir run --random 0`.",
+        _DIVIDED(0),
+        _DIVIDED(2),
+        "pto",
+    ),
     Code("UnboundSymbol", "A tile with a `?` extent cannot be run."),
 )

@@ -23,6 +23,11 @@ def _code(code: str, meaning: str, wrong: str = "", right: str = "") -> Code:
     return Code(code, meaning, wrong, right, "tiny")
 
 
+def _expanded(name: str) -> str:
+    return _node("EXPAND", '"result_shape":[3, 4]', f'"{name}"', "e")
+
+
+_ROW_MAX = _node("REDUCE", '"op":"MAX", "axes":[1], "dtype":"fp32"', id="s")
 _PAIR = _node("ADD", src='"x", "w"')
 _GOOD = _graph(_other(), _PAIR)
 _FIVE = '{"id":"v", "uop":"INPUT", "arg":{"tensor_id":"V", "dtype":"fp32", "shape":[2, 2, 2, 2, 2]}}'
@@ -168,23 +173,62 @@ ERRORS = (
     _code(
         "UnboundSymbol",
         "Running, planning and some translations need a number for every symbol: from --bind, dims, the shapes of the inputs, "
-        "or what RESHAPE and EXPAND determine.",
+        "or what RESHAPE and EXPAND determine.\n\nThe examples are for `ptir run --random 0`.",
+        _graph(_node("PAD", '"pad":[["p", 0], [0, 0]]')),
+        _graph(_node("PAD", '"pad":[["p", 0], [0, 0]]'), rest=', "dims":{"p":1}'),
     ),
 )
 
 NOTES = (
-    _code("UnknownKey", "Warning: a key of the graph other than uops, outputs and dims means nothing and is dropped."),
-    _code("JsonComment", "Note: JSON has no comments. They are read, and kept by fmt alone."),
-    _code("PoolMacro", "Note: POOL is not in the vocabulary; it is read as the VIEW with its index map."),
-    _code("ImplicitCast", "Note: an fp16 or bf16 operand next to an fp32 one is cast to fp32."),
-    _code("ImplicitExpand", "Note: an operand is expanded to the shape of the other, aligned from the right."),
-    _code("ReducedAxisAlignment", "Note: an operand gets back, with extent 1, the axes that its REDUCE removed."),
+    _code(
+        "UnknownKey",
+        "Warning: a key of the graph other than uops, outputs and dims means nothing and is dropped.",
+        _graph(_node("NEG"), rest=', "output":["y"]'),
+        _graph(_node("NEG"), rest=', "outputs":["y"]'),
+    ),
+    _code(
+        "JsonComment",
+        "Note: JSON has no comments. They are read, and kept by fmt alone.",
+        "// the opposite\n" + _graph(_node("NEG")),
+        _graph(_node("NEG")),
+    ),
+    _code(
+        "PoolMacro",
+        "Note: POOL is not in the vocabulary; it is read as the VIEW with its index map.",
+        _graph(_node("POOL", '"kernel":[2]')),
+        _graph(_node("VIEW", '"result_shape":[3, 3, 2], "index_map":{"map":["i0", "i1+i2"]}')),
+    ),
+    _code(
+        "ImplicitCast",
+        "Note: an fp16 or bf16 operand next to an fp32 one is cast to fp32.",
+        _graph(_other("fp16"), _PAIR),
+        _graph(_other("fp16"), _node("CAST", '"to":"fp32"', '"w"', "c"), _node("ADD", src='"x", "c"')),
+    ),
+    _code(
+        "ImplicitExpand",
+        "Note: an operand is expanded to the shape of the other, aligned from the right.",
+        _graph(_other(shape="[1, 4]"), _PAIR),
+        _GOOD,
+    ),
+    _code(
+        "ReducedAxisAlignment",
+        "Note: an operand gets back, with extent 1, the axes that its REDUCE removed.",
+        _graph(_ROW_MAX, _node("SUB", src='"x", "s"')),
+        _graph(_ROW_MAX, _node("RESHAPE", '"result_shape":[3, 1]', '"s"', "c"), _expanded("c"), _node("SUB", src='"x", "e"')),
+    ),
     _code(
         "SuspiciousReshape",
         "Note: a RESHAPE whose result has the symbols of its source in another order scrambles the elements; PERMUTE "
         "exchanges axes.",
+        _graph(_other(shape='["M", "N"]'), _node("RESHAPE", '"result_shape":["N", "M"]', '"w"')),
+        _graph(_other(shape='["M", "N"]'), _node("PERMUTE", '"perm":[1, 0]', '"w"')),
     ),
-    _code("InferredSymbol", "Note: a symbol's value follows from a RESHAPE or an EXPAND."),
+    _code(
+        "InferredSymbol",
+        "Note: a symbol's value follows from a RESHAPE or an EXPAND.",
+        _graph(_node("RESHAPE", '"result_shape":[2, "N"]')),
+        _graph(_node("RESHAPE", '"result_shape":[2, 6]')),
+    ),
 )
 
 EXPLAIN = (*ERRORS, *NOTES)

@@ -135,9 +135,13 @@ def packed(op: Op, right: Array, depth: int, shop: Workshop, steps: list[Step]) 
     def fill(out: Array) -> None:
         kernels().pack(out, right.astype(np.float32, copy=False).reshape(depth, width))
 
-    if is_constant(op.operands[1]):
+    def made() -> Array:
         out = np.empty(floats, np.float32)
-        return shop.kept((op, "packed"), lambda: (fill(out), out)[1])
+        fill(out)
+        return out
+
+    if is_constant(op.operands[1]):
+        return shop.kept((op, "packed"), made)
     out = shop.scratch((floats,), F32)
     steps.append((fill, (out,)))
     return out

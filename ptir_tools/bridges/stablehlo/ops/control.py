@@ -152,5 +152,12 @@ _DEVICES = (
 )  # fmt: skip
 refuses("PTIR programs run on one device", *(f"stablehlo.{name}" for name in _DEVICES), "interpreter.run_parallel")
 refuses("PTIR programs read and write nothing but their inputs and outputs", "stablehlo.infeed", "stablehlo.outfeed")
-refuses("PTIR has no quantized types", "stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
+
+
+@handles("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
+def between_floats(site: Site, x: Tensor) -> Tensor:
+    """Of numbers that are not quantized, themselves; `quantized` does the rest."""
+    return x
+
+
 refuses("the extents of its result depend on data", "stablehlo.set_dimension_size")

@@ -437,6 +437,18 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
     return site.op("select", site.op("compare_ne", x, x), infinite, found)
 
 
+@handles("stablehlo.rng", distribution="rng_distribution")
+def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
+    """Independent numbers: uniform from `a` to `b`, or normal of mean `a` and standard deviation `b`."""
+    t, kind = site.type, site.word("rng_distribution")
+    require(kind in ("UNIFORM", "NORMAL"), "InvalidAttributeValue", f"`rng_distribution` is {kind}")
+    if not t.dtype.is_float:
+        raise refused("random integers")
+    drawn = site.op(f"rng_{kind.lower()}", shape=site.known(t.shape), dtype=t.dtype)
+    first, factor = (site.broadcast(x, t.shape, []) for x in (a, site.op("sub", b, a) if kind == "UNIFORM" else b))
+    return site.op("add", site.op("mul", drawn, factor), first)
+
+
 @handles("stablehlo.optimization_barrier", values=True)
 def optimization_barrier(site: Site, *operands: Any) -> list[Any]:
     """What it is given."""

@@ -8,10 +8,9 @@ from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.facts import indices
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, always, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.types import type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.mind.drawing")
 
 
 def indexed(input: TensorType, *, indices: tuple[int, ...]) -> TensorType:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs, errors
 from ptir_tools.core.diagnostics import Violation, operand, require
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, rounded, same_dtype
 from ptir_tools.dialects.mind.types import type_text
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.mind.drawing")
 
 Pairs = tuple[tuple[int, int], tuple[int, int]]
 Padding = str | Pairs  # "Valid", "Same", or ((top, bottom), (left, right))

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs, errors
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.mind import drawing
 from ptir_tools.dialects.mind.ops.common import Result, distinct, exact, in_range, rounded
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.mind.drawing")
 
 
 def normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, attribute
-from ptir_tools.core.places import find
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
@@ -21,6 +21,11 @@ from ptir_tools.dialects.mind.text.attributes import (
 )
 from ptir_tools.dialects.mind.text.statements import Instruction
 from ptir_tools.dialects.mind.types import DTYPES
+
+if TYPE_CHECKING:
+    from ptir_tools.core import places
+else:
+    places = lazy("ptir_tools.core.places")
 
 CODES = DIALECT.codes
 
@@ -75,7 +80,7 @@ def fill(
         except Violation as violation:
             at = str(violation.at) if violation.at in given else key
             line = _line(diagnostics.source, given[at][1])
-            place = None if line is None or diagnostics.source is None else find(diagnostics.source, line, attribute(at))
+            place = None if line is None or diagnostics.source is None else places.find(diagnostics.source, line, attribute(at))
             diagnostics.error(violation.code, violation.message, place or given[at][1])
     return tuple(filled) if len(filled) == len(wanted) else None
 

@@ -123,9 +123,10 @@ def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
 def _missing(error: Any, start: int) -> Fix | None:
     """The closing bracket that the grammar waits for where a type ends."""
     token, accepted = getattr(error, "token", None), getattr(error, "accepts", None) or ()
-    closes = token is not None and token.type == "MORETHAN" and "RSQB" in accepted
-    at = start + (token.start_pos or 0) if closes else 0
-    return Fix(Span(at, at), "]") if closes else None
+    if token is None or token.type != "MORETHAN" or "RSQB" not in accepted:
+        return None
+    at = start + (token.start_pos or 0)
+    return Fix(Span(at, at), "]")
 
 
 def _depth(code: str) -> int:

@@ -49,6 +49,7 @@ def unsigned(x: Array, dtype: DType) -> Array:
     infer=of_bits,
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
+    family="elementwise_binary",
     error=errors.discrete,
     algebra=Algebra(idempotent=True, identity=-1, absorbing=0),
     inplace=InPlace("ufunc", "bitwise_and"),
@@ -67,6 +68,7 @@ def bitwise_and(x: Array, y: Array, *, result: Result) -> Array:
     infer=of_bits,
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
+    family="elementwise_binary",
     error=errors.discrete,
     algebra=Algebra(idempotent=True, identity=0, absorbing=-1),
     inplace=InPlace("ufunc", "bitwise_or"),
@@ -84,6 +86,7 @@ def bitwise_or(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.bitwise_xor",
     infer=of_bits,
     traits=MAP | COMMUTES,
+    family="elementwise_binary",
     error=errors.discrete,
     algebra=Algebra(identity=0),
     inplace=InPlace("ufunc", "bitwise_xor"),
@@ -101,6 +104,7 @@ def bitwise_xor(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.bitwise_not",
     infer=of_bits,
     traits=MAP,
+    family="elementwise_unary",
     error=errors.discrete,
     algebra=Algebra(involution=True),
     inplace=InPlace("ufunc", "invert"),
@@ -129,7 +133,7 @@ def _signed_shifted_right(x: Array, y: Array, dtype: DType) -> Array:
     return np.asarray(value >> np.minimum(unsigned(y, dtype), np.uint64(dtype.bits - 1)).astype(np.int64))
 
 
-@op("ptir.shift_left", infer=of_integers, traits=MAP, error=errors.discrete)
+@op("ptir.shift_left", infer=of_integers, traits=MAP, family="elementwise_binary", error=errors.discrete)
 def shift_left(x: Array, y: Array, *, result: Result) -> Array:
     """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension.
 
@@ -138,7 +142,7 @@ def shift_left(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, lambda a, b: _shifted_left(a, b, result.dtype), x, y)
 
 
-@op("ptir.shift_right_logical", infer=of_integers, traits=MAP, error=errors.discrete)
+@op("ptir.shift_right_logical", infer=of_integers, traits=MAP, family="elementwise_binary", error=errors.discrete)
 def shift_right_logical(x: Array, y: Array, *, result: Result) -> Array:
     """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension.
 
@@ -147,7 +151,7 @@ def shift_right_logical(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, lambda a, b: _shifted_right(a, b, result.dtype), x, y)
 
 
-@op("ptir.shift_right_arithmetic", infer=of_integers, traits=MAP, error=errors.discrete)
+@op("ptir.shift_right_arithmetic", infer=of_integers, traits=MAP, family="elementwise_binary", error=errors.discrete)
 def shift_right_arithmetic(x: Array, y: Array, *, result: Result) -> Array:
     """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension.
 
@@ -157,7 +161,7 @@ def shift_right_arithmetic(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, lambda a, b: _signed_shifted_right(a, b, result.dtype), x, y)
 
 
-@op("ptir.popcount", infer=of_integers, traits=MAP, error=errors.discrete)
+@op("ptir.popcount", infer=of_integers, traits=MAP, family="elementwise_unary", error=errors.discrete)
 def popcount(x: Array, *, result: Result) -> Array:
     """How many bits of each element are set, in its own dtype. Extension.
 
@@ -176,7 +180,7 @@ def _zeros_above(x: Array, bits: int) -> Array:
     return np.asarray(found - (rest != 0))
 
 
-@op("ptir.count_leading_zeros", infer=of_integers, traits=MAP, error=errors.discrete)
+@op("ptir.count_leading_zeros", infer=of_integers, traits=MAP, family="elementwise_unary", error=errors.discrete)
 def count_leading_zeros(x: Array, *, result: Result) -> Array:
     """How many bits are above the highest one that is set; the width for 0. Extension.
 

@@ -14,11 +14,10 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.facts import Branch, InPlace, Loop
 from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.ir import Region as Block
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import PURE, always, op, operand_type
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Context, Region
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 MISMATCH = "RegionSignatureMismatch"
 

@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
-from ptir_tools.core.lazy import late, lazy
+from ptir_tools.core.lazy import Later, late, lazy
 from ptir_tools.core.opdef import CALLS, PURE, always, op
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Attrs, Result
 else:
     targets = lazy("ptir_tools.dialects.ptir.kernels.targets")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
 

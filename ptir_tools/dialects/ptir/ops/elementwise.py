@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.facts import Algebra, Asks, InPlace, Kernel, divisor, signed
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 MAP = PURE | ELEMENTWISE
 

@@ -11,10 +11,9 @@ from ptir_tools.core.diagnostics import Place, Violation, operand, require
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.facts import Asks, Extents, InPlace, Strides, View, indices, moved
 from ptir_tools.core.ir import Literal, Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Shape, TensorType, tensor
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 def bounded(indices: Array, extent: int, code: str) -> Array:

@@ -9,10 +9,9 @@ from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import F64
 from ptir_tools.core.facts import Asked, Asks, InPlace, Need, moved
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.scalars import Scalar
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 # The default of `pad_value`: zero of the operand's own kind.
 ZERO_PAD: Scalar = Derived(  # type: ignore[assignment]

@@ -9,10 +9,9 @@ from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.diagnostics import Violation, operand
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace, Kernel
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import (
     NUMERIC,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 Axes = tuple[int, ...]
 

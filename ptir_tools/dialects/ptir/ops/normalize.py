@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import errors
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.facts import InPlace
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, agree, attribute, axis_of, rule, same_dtype, want
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 @rule

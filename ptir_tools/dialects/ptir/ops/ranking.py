@@ -9,10 +9,9 @@ from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.indexing import bounded
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import Result, SegmentKind
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 @rule

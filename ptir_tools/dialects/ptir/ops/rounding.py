@@ -9,10 +9,9 @@ from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.facts import Algebra, Asks, InPlace, divisor, signed
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, of_float, of_ordered, of_signed_real
@@ -28,11 +27,13 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+drawing = Later("ptir_tools.dialects.ptir.drawing")
+
 STEPS = Algebra(monotone="increasing", idempotent=True)
 ODD_STEPS = Algebra(parity="odd", monotone="increasing", idempotent=True)
 
 
-@op("ptir.floor", infer=of_float, traits=MAP, algebra=STEPS, inplace=InPlace("float-ufunc", "floor"))
+@op("ptir.floor", infer=of_float, traits=MAP, family="elementwise_unary", algebra=STEPS, inplace=InPlace("float-ufunc", "floor"))
 def floor(x: Array, *, result: Result) -> Array:
     """The largest whole number that is not above `x`. Extension.
 
@@ -41,7 +42,7 @@ def floor(x: Array, *, result: Result) -> Array:
     return compute(result, np.floor, x)
 
 
-@op("ptir.ceil", infer=of_float, traits=MAP, algebra=STEPS, inplace=InPlace("float-ufunc", "ceil"))
+@op("ptir.ceil", infer=of_float, traits=MAP, family="elementwise_unary", algebra=STEPS, inplace=InPlace("float-ufunc", "ceil"))
 def ceil(x: Array, *, result: Result) -> Array:
     """The smallest whole number that is not below `x`. Extension.
 
@@ -50,7 +51,14 @@ def ceil(x: Array, *, result: Result) -> Array:
     return compute(result, np.ceil, x)
 
 
-@op("ptir.round_even", infer=of_float, traits=MAP, algebra=ODD_STEPS, inplace=InPlace("float-ufunc", "rint"))
+@op(
+    "ptir.round_even",
+    infer=of_float,
+    traits=MAP,
+    family="elementwise_unary",
+    algebra=ODD_STEPS,
+    inplace=InPlace("float-ufunc", "rint"),
+)
 def round_even(x: Array, *, result: Result) -> Array:
     """The nearest whole number, of two the even one. Extension.
 
@@ -64,7 +72,7 @@ def _away(x: Array) -> Array:
     return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
 
 
-@op("ptir.round_away", infer=of_float, traits=MAP, algebra=ODD_STEPS)
+@op("ptir.round_away", infer=of_float, traits=MAP, family="elementwise_unary", algebra=ODD_STEPS)
 def round_away(x: Array, *, result: Result) -> Array:
     """The nearest whole number, of two the one farther from 0. Extension.
 
@@ -77,7 +85,7 @@ def _sign(x: Array) -> Array:
     return np.where(x == 0, x, np.sign(x))
 
 
-@op("ptir.sign", infer=of_signed_real, traits=MAP, algebra=ODD_STEPS, asks=Asks(passed=signed))
+@op("ptir.sign", infer=of_signed_real, traits=MAP, family="elementwise_unary", algebra=ODD_STEPS, asks=Asks(passed=signed))
 def sign(x: Array, *, result: Result) -> Array:
     """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension.
 
@@ -133,6 +141,7 @@ def _floored(x: Array, y: Array) -> Array:
     "ptir.rem",
     infer=of_ordered,
     traits=MAP,
+    family="elementwise_binary",
     check=nonzero_divisor,
     fails=divisor_unknown,
     error=errors.unless(another_quotient, errors.pointwise(exact=True)),
@@ -153,6 +162,7 @@ def rem(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.mod",
     infer=of_ordered,
     traits=MAP,
+    family="elementwise_binary",
     check=nonzero_divisor,
     fails=divisor_unknown,
     error=errors.unless(another_quotient, errors.pointwise(ulp=1)),
@@ -181,7 +191,7 @@ def _floats(bits: Array, like: Array) -> Array:
     return np.asarray(bits).astype(f"u{like.dtype.itemsize}").view(like.dtype)
 
 
-@op("ptir.nextafter", infer=of_float_pair, traits=MAP, error=errors.discrete)
+@op("ptir.nextafter", infer=of_float_pair, traits=MAP, family="elementwise_binary", error=errors.discrete)
 def nextafter(x: Array, y: Array) -> Array:
     """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension.
 

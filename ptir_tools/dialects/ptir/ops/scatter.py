@@ -10,10 +10,9 @@ from ptir_tools.core import arrays, errors
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.facts import InPlace, indices
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unknown, indices_within, within
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import ScatterKind, UpdateKind
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 D = TypeVar("D", int, Dim)
 

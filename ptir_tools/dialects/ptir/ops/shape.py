@@ -10,11 +10,10 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.facts import Asks, Extents, Kernel, Strides, View, same
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, REPEATS, op, operand_type
 from ptir_tools.core.strides import restrided
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
 from ptir_tools.rewrite.vocabulary import axes, compose, made_by, of_same_type, tensor_type
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.kinds import NewShape, Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 @rule

@@ -12,10 +12,9 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import InPlace
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
-from ptir_tools.dialects.ptir import drawing
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.ops.scalars import Scalar
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]

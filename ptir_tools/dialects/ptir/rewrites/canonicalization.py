@@ -5,6 +5,7 @@ from ptir_tools.dialects.ptir.rewrites.axes import AXES
 from ptir_tools.dialects.ptir.rewrites.choices import CHOICES
 from ptir_tools.dialects.ptir.rewrites.control import CONTROL
 from ptir_tools.dialects.ptir.rewrites.dots import DOTS
+from ptir_tools.dialects.ptir.rewrites.extensions import EXTENSIONS
 from ptir_tools.dialects.ptir.rewrites.indexing import INDEXING
 from ptir_tools.dialects.ptir.rewrites.joins import JOINS
 from ptir_tools.dialects.ptir.rewrites.logic import LOGIC
@@ -16,7 +17,22 @@ from ptir_tools.dialects.ptir.rewrites.uniform import UNIFORM
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet, PatternSet
 from ptir_tools.rewrite.patterns import named
 
-_ALL = (*AXES, *UNIFORM, *ALGEBRA, *LOGIC, *CHOICES, *MOVEMENT, *MOTION, *JOINS, *INDEXING, *REDUCTIONS, *DOTS, *CONTROL, *LOOPS)
+_ALL = (
+    *AXES,
+    *UNIFORM,
+    *ALGEBRA,
+    *EXTENSIONS,
+    *LOGIC,
+    *CHOICES,
+    *MOVEMENT,
+    *MOTION,
+    *JOINS,
+    *INDEXING,
+    *REDUCTIONS,
+    *DOTS,
+    *CONTROL,
+    *LOOPS,
+)
 
 
 def populate_canonicalization(patterns: PatternSet, *ops: str) -> PatternSet:

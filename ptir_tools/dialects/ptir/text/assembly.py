@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, did_you_mean, key, near_names, nearest
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, result_names
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import OpDef, operand_type
-from ptir_tools.core.places import word
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
@@ -24,6 +24,11 @@ from ptir_tools.dialects.ptir.text.attributes import convert
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.filling import Filling, Given
 from ptir_tools.dialects.ptir.text.literals import read_payload
+
+if TYPE_CHECKING:
+    from ptir_tools.core import places
+else:
+    places = lazy("ptir_tools.core.places")
 
 CODES = DIALECT.codes
 SPEC_VERSION = "ptir.v0.4"
@@ -221,8 +226,8 @@ class Assembly:
     def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
         """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
         whole = self.source.span(header)
-        second = word(self.source, whole, f"%{name}") if whole else None
-        first = word(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
+        second = places.word(self.source, whole, f"%{name}") if whole else None
+        first = places.word(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
         return second or header, first or header
 
     def poison(self, name: str, at: Loc) -> None:
@@ -253,7 +258,7 @@ class Assembly:
         if span is not None and (later := self.later(name, span.end)) is not None:
             message, help, instead = f"%{name} is used before it is defined", "move its definition up", None
             labels = [(later, "defined here")]
-        shown = word(self.source, span, sigil + name) if span is not None else None
+        shown = places.word(self.source, span, sigil + name) if span is not None else None
         self.error(CODES.undefined, message, shown or span, labels=labels, help=help, instead=instead)
 
     def later(self, name: str, after: int) -> Span | None:

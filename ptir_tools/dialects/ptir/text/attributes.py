@@ -174,8 +174,8 @@ def _enumerated(attr: Attr, values: list[Any]) -> str:
     known = ENUMERATIONS[attr.kind]
     value = _single(attr, values, f"one of {', '.join(known)}")
     if value not in known:
-        meant = _KINDS_MEANT.get(str(value), "")
-        meant = meant if meant in known else nearest(str(value), known)
+        other = _KINDS_MEANT.get(str(value))
+        meant = other if other in known else nearest(str(value), known)
         message = f"`{attr.name}` is one of {', '.join(known)}"
         raise Violation("InvalidAttributeValue", message, at=place(attr.name), instead=meant)
     return str(value)

@@ -56,8 +56,9 @@ def fill_placeholders(source: Source, diagnostics: Diagnostics, options: Options
         if m[1] and m[1] not in values:
             meant = nearest(m[1], values)
             help, instead = f"give it with --set {m[1]}=VALUE", f"{{{{{meant}}}}}"
-            found, whole = (None, instead) if meant else (help, None), Span(*m.span())
-            diagnostics.error("UnfilledPlaceholder", f"nothing is given for {m[0]}", whole, help=found[0], instead=found[1])
+            found = (None, instead) if meant else (help, None)
+            message, at = f"nothing is given for {m[0]}", Span(*m.span())
+            diagnostics.error("UnfilledPlaceholder", message, at, help=found[0], instead=found[1])
             whole = False
     if whole:
         source.text = _PLACEHOLDER.sub(lambda m: values[m[1]] if m[1] else m[0], source.text)

@@ -11,11 +11,11 @@ from ptir_tools.core.diagnostics import Violation, attribute, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import Asks, moved
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
-from ptir_tools.dialects.tiny import drawing, immediates
 from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.tiny.ops.rules import Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.tiny.drawing")
 
 
 def reshaped(x: TensorType, *, result_shape: Shape) -> TensorType:

@@ -11,11 +11,11 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.facts import Asks, same
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.dialects.tiny import drawing, immediates
 from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.expressions import Poly, Quotient
 from ptir_tools.dialects.tiny.ops.rules import Map, Scalar, shape_text, type_text
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ptir_tools.dialects.tiny.ops.rules import Result
 else:
     np = lazy("numpy")
+
+drawing = Later("ptir_tools.dialects.tiny.drawing")
 
 ENUMERATED = 1 << 22  # so many points are looked at one by one where intervals leave a doubt
 

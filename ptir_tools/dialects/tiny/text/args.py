@@ -25,7 +25,8 @@ _MEANT = {
     "f32": "fp32", "float32": "fp32", "float": "fp32", "f16": "fp16", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
     "int32": "i32", "int": "i32", "si32": "i32", "i1": "bool", "boolean": "bool",
 }  # fmt: skip
-LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims": "axes", "padding": "pad", "keepdim": "axes"}
+LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims": "axes", "padding": "pad", "keepdim": "axes",
+          "dtype": "to", "to_dtype": "to"}  # fmt: skip
 
 
 def read_args(defn: OpDef, given: dict[str, Any], limits: Limits) -> dict[str, Any]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
 from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dialect import Format, Options
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import OpDef
-from ptir_tools.core.places import find
+from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.dialects import jsonc
@@ -28,6 +28,11 @@ from ptir_tools.dialects.tiny.legalize import as_bound
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.text.args import AXIS, is_integer, read_args, read_dtype, read_shape, write_args
 from ptir_tools.dialects.tiny.text.fmt import format_text
+
+if TYPE_CHECKING:
+    from ptir_tools.core import places
+else:
+    places = lazy("ptir_tools.core.places")
 
 __all__ = ["FORMAT", "format_text"]
 
@@ -113,7 +118,7 @@ class _Reader:
     def piece(self, loc: Loc, key: str) -> Span | None:
         """The value of a key of the node at `loc`."""
         whole = self.source.span(loc)
-        return None if whole is None else find(self.source, whole, attribute(key))
+        return None if whole is None else places.find(self.source, whole, attribute(key))
 
     # Nodes as listed
 
@@ -243,7 +248,7 @@ class _Reader:
             if violation.code != "AccDtypeMissing":
                 raise
             self.reject(node, violation)
-        types = tuple(x.type for x in operands)
+        types = tuple(map(operand_type, operands))
         guessed = [SPELLED[t.dtype] for t in types if isinstance(t, TensorType) and t.dtype in SPELLED][:1] or ["fp32"]
         attrs = defn.fill(
             read_args(defn, {k: x for k, x in node.arg.items() if k != "acc_dtype"} | {"dtype": guessed[0]}, self.limits)

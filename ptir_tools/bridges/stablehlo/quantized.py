@@ -1,0 +1,82 @@
+"""Quantized values: integers that stand for numbers. An op on them is the op on the numbers, its result quantized again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.stablehlo.table import Site, Tensor
+from ptir_tools.bridges.stablehlo.types import Quantized, refused
+from ptir_tools.core.dtypes import F64, DType
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot", "stablehlo.reduce")  # whose sums are exact
+
+
+@dataclass(slots=True)
+class Value:
+    """A quantized tensor: its integers, and what they stand for."""
+
+    storage: Tensor
+    type: Quantized
+
+
+def _laid(site: Site, numbers: Sequence[float], q: Quantized, dtype: DType) -> Tensor:
+    """A number per tensor, or per index of an axis, in the shape of the tensor."""
+    shape = q.storage.shape
+    if q.axis is None:
+        return site.full(numbers[0], q.storage.with_dtype(dtype))
+    return site.broadcast(site.array(np.asarray(numbers, np.float64), dtype), shape, [q.axis])
+
+
+def dequantize(site: Site, x: Value, dtype: DType) -> Tensor:
+    """The numbers: `(q - zero_point) * scale`."""
+    q = x.storage.cast(dtype) - _laid(site, x.type.zero_points, x.type, dtype)
+    return q * _laid(site, x.type.scales, x.type, dtype)
+
+
+def quantize(site: Site, x: Tensor, q: Quantized) -> Value:
+    """The nearest steps of numbers, ties to even, within the range of the storage."""
+    dtype = x.dtype
+    scaled = x / _laid(site, q.scales, q, dtype) + _laid(site, q.zero_points, q, dtype)
+    low, high = (site.full(bound, scaled.tensor_type) for bound in (q.low, q.high))
+    return Value(site.op("round_even", scaled.clamp(low, high)).cast(q.storage.dtype), q)
+
+
+def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    """The results of an op with quantized operands or results of the declared `types`. Raises Violation."""
+    name = site.name
+    if name == "stablehlo.constant":
+        (q,) = types
+        return [Value(site.op("constant", value=site.literal("value", q.storage)), q)]
+    if name == "stablehlo.bitcast_convert":
+        (x,), (t,) = operands, types
+        storage = x.storage if isinstance(x, Value) else x
+        wanted = t.storage if isinstance(t, Quantized) else t
+        if storage.type is not wanted:
+            raise refused("bits of quantized values as another dtype")
+        return [Value(storage, t) if isinstance(t, Quantized) else storage]
+    dtype = F64 if name in CONTRACTIONS else None
+    given = [dequantize(site, x, dtype or x.type.expressed) if isinstance(x, Value) else x for x in operands]
+    if name in ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"):
+        found: Any = given
+    else:
+        site.scope.expressed = dtype
+        try:
+            found = handler(site, *given)
+        finally:
+            site.scope.expressed = None
+    results = list(found) if isinstance(found, (list, tuple)) else [found]
+    made: list[Any] = []
+    for x, t in zip(results, types, strict=True):
+        if isinstance(t, Quantized):
+            made.append(quantize(site, x, t))
+        else:
+            made.append(x.cast(t.dtype) if isinstance(x, Tensor) and x.dtype is not t.dtype else x)
+    return made
