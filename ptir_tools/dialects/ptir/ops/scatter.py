@@ -330,9 +330,12 @@ def scatter_in_range(op: Op) -> None:
         scatter_add_in_range(op)
 
 
+_unknown = indices_unknown(lambda op, shape: 0)
+
+
 def may_leave(op: Op) -> bool:
     """Whether a window may be outside, and is not dropped."""
-    return not op.attr("drop") and indices_unknown(op)
+    return not op.attr("drop") and _unknown(op)
 
 
 @op(
