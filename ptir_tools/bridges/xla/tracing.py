@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import NumericType
+from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
     import jax.numpy as jnp
@@ -76,8 +77,8 @@ def read(known: dict[Value, Any], x: Operand) -> Data:
     return known[x]
 
 
-def dtype_of(op: Op, operand: int = 0) -> Any:
+def dtype_of(op: Op, operand: int = 0) -> DType:
     """The dtype of a tensor operand."""
     t = operand_type(op.operands[operand])
-    assert isinstance(t, NumericType)
+    assert isinstance(t, TensorType)
     return t.dtype
