@@ -387,8 +387,9 @@ class _Kernel:
                     continue
 
 
-def generate(choices: Choices, *, size: int = 12) -> Program:
-    """A kernel of about `size` steps at most, which verifies without a target."""
+def generate(choices: Choices, *, size: int = 12, faults: bool = False) -> Program:
+    """A kernel of about `size` steps at most, which verifies without a target. Whether a run of it may end in an error is not
+    chosen: what it loads decides that, whatever `faults` asks for."""
     function = Function("kernel")
     kernel = _Kernel(choices, function, function)
     kernel.asynchronous = choices.number(0, 4) > 0
