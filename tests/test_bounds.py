@@ -8,12 +8,13 @@ from math import inf, isinf
 import numpy as np
 import pytest
 from conftest import run_ptir
+from engine_programs import FAST
 from translations import generated, parse, prove, reread
 
 from ptir_tools.core import errors
 from ptir_tools.core.opdef import OPS
 from ptir_tools.dialects import load_dialect
-from ptir_tools.engines import compare
+from ptir_tools.engines import compare, run
 from ptir_tools.engines.options import RunOptions
 
 # The divisor x - y + z is small where terms cancel, and then has the error of two roundings of about 1.
@@ -198,3 +199,32 @@ def test_every_op_has_an_error_rule(dialect: str) -> None:
     ops = [d for d in OPS.values() if d.name.startswith(f"{dialect}.")]
     assert len(ops) > 15
     assert [d.name for d in ops if not d.regions and errors.rule_of(d) is errors.unknown] == []
+
+
+def test_a_sum_that_may_overflow_in_another_order_is_not_compared() -> None:
+    """2 * largest - 1.5 * largest: finite when the products meet in time, infinite when not."""
+    text = """func @f(%x: tensor<f64, 2>, %y: tensor<f64, 2>) -> tensor<f64> {
+  %d = dot_general(%x, %y) contract[0] -> tensor<f64>
+  return %d
+}
+""".replace("contract[0]", "contract_lhs[0] contract_rhs[0]")
+    given = [np.array([1.5, -1.4]), np.array([1e308, 1e308])]
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    (found,), (tolerance,) = outputs.values(), tolerances.values()
+    assert np.isfinite(found) and np.isposinf(tolerance.absolute)
+
+
+def test_parts_of_a_complex_result_that_is_not_finite_are_not_compared() -> None:
+    """1 / 0 of complex numbers is NaN in one part or both, and what is computed of it anything."""
+    text = """func @f(%x: tensor<cf32, 2>) -> tensor<cf32, 2> {
+  %r = reciprocal(%x) -> tensor<cf32, 2>
+  %t = tanh(%r) -> tensor<cf32, 2>
+  return %t
+}
+"""
+    program, given = parse(text, "ptir"), [np.array([0, 2], np.complex64)]
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
+    for engine in FAST:
+        assert compare.compare(outputs, run(program, given, RunOptions(engine=engine)), tolerances) == []
+    (tolerance,) = tolerances.values()
+    assert np.isposinf(tolerance.absolute[0]) and tolerance.absolute[1] < 1e-5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -266,6 +267,28 @@ def agreed(ir: str, seeds: Iterable[int]) -> None:
             for engine in ENGINES:
                 got = run(program, inputs, RunOptions(bindings=sizes, engine=engine))
                 assert compare.compare(expected, got, tolerances) == [], (seed, engine)
+
+
+@pytest.mark.parametrize("ir", IRS)
+def test_time_grows_with_the_size_alone(ir: str) -> None:
+    """Ten times the ops take about ten times the work: counted in calls, which no other process slows."""
+
+    def calls(size: int) -> int:
+        count = 0
+
+        def tally(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(tally)
+        try:
+            made(ir, 3, size=size)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    made(ir, 3, size=300)
+    assert calls(3000) < 25 * calls(300)
 
 
 def test_a_new_op_is_generated_from_its_declaration() -> None:

@@ -141,7 +141,16 @@ def errors_of(step: Step) -> list[Error]:
             found = rule_of(step.op.defn)(step)
     except Violation:  # an index, a divisor that is not there
         return unknown(step)
+    if not step.op.defn.traits & (MOVEMENT | CONSTANT):
+        found = [_parts(r, e) for r, e in zip(step.results, found, strict=True)]
     return [e if e is EXACT or np.any(e) else EXACT for e in found]
+
+
+def _parts(result: Array, error: Error) -> Error:
+    """`error`, infinite where a complex result is not finite: which of its parts is NaN and which is infinite is not defined."""
+    if result.dtype.kind != "c" or (finite := np.isfinite(result)).all():
+        return error
+    return np.where(finite, 0.0 if error is EXACT else error, np.inf)
 
 
 def exact(step: Step) -> list[Error]:
@@ -336,14 +345,16 @@ def _accumulated(step: Step, error: Array, total: Array) -> Array:
     dtype = step.dtypes[0]
     wide = arrays.widen(step.results[0])
     narrowed = max((unit(dtype) - unit(leaf_dtypes(operand_type(x))[0]) for x in step.op.operands[:1]), default=0.0)
-    error = error + 2 * max(narrowed, 0.0) * total  # a source that is cast before it is summed
+    if narrowed > 0:
+        error = error + 2 * narrowed * total  # a source that is cast before it is summed
     error = error * (2 if dtype.is_complex or fine(dtype) < ACCUMULATED else 1)  # in f64 the reference rounds as often
     rounding = (ROUNDING * unit(dtype) + 2 * step.accumulator) * np.abs(wide)
     error = np.where(np.isfinite(wide), error + rounding, 0) + 2 * smallest(dtype)
     near = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
     undecided = near & ~np.isnan(wide)
     partly = ~np.isfinite(wide) & ~np.isfinite(total)  # an operand is infinite or NaN, and so is the result
-    return np.where(undecided & ~partly, np.inf, error)
+    overflows = np.isfinite(wide) & ~np.isfinite(total)  # in another order of summation
+    return np.where((undecided & ~partly) | overflows, np.inf, error)
 
 
 def products(terms: Callable[[Step], int]) -> Rule:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 TRIES = 6  # drafts of one op before another op is taken
 ELEMENTS = 1024  # no value has more
+REACH = 256  # so many values, the last ones, an op may read
 
 
 @dataclass(slots=True)
@@ -41,7 +42,8 @@ Generate = Callable[["Growing", OpDef], Draft | None]
 
 
 class Growing:
-    """A block in the making. `values` are the operands that further ops may read, elements of tuples among them."""
+    """A block in the making. `values` are the operands that further ops may read, the last REACH, elements of tuples among
+    them."""
 
     def __init__(self, choices: Choices, program: Program, b: Builder, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
         self.choices = choices
@@ -130,6 +132,7 @@ class Growing:
     def grow(self, steps: int) -> None:
         """Append about so many ops, each of any kind."""
         for _ in range(steps):
+            del self.values[:-REACH]
             self.step(self.one(self.ops))
 
     def step(self, defn: OpDef) -> Op | None:

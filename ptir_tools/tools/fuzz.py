@@ -217,7 +217,7 @@ def probes(ir: str, seed: int) -> Iterator[str]:
     """The probes of a case."""
     draw = random.Random(f"{ir} {seed}")
     yield "verify"
-    yield from (f"write {f.name}" for f in DIALECTS[ir].formats)
+    yield from (f"write {f.name}" for f in DIALECTS[ir].formats if not f.imported)
     yield "fmt"
     yield "oracle"
     yield from (f"run {way}" for way in (run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else run_options.OWN[1:]))

@@ -297,6 +297,7 @@ def called(g: Growing, defn: OpDef) -> Draft | None:
 # ---- regions
 
 MOST = 3  # regions around an op
+AGAIN = 32  # regions, the last ones, that a branch may run again
 
 
 def _carried(g: Growing, low: int) -> list[Operand]:
@@ -314,7 +315,7 @@ def branched(g: Growing, defn: OpDef) -> Draft | None:
     if g.depth >= MOST:
         return None
     flag = g.of_type(tensor(I1))
-    known = [r for r in g.finished if all(g.has(p.type) for p in r.params)]
+    known = [r for r in g.finished[-AGAIN:] if all(g.has(p.type) for p in r.params)]
     if known and g.chance(1, 4):
         first = g.one(known)
         wanted = [p.type for p in first.params]

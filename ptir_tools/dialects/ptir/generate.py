@@ -68,6 +68,8 @@ class Growing(core.Growing):
         self.block = block
         self.symbols = False
         self.finished: list[Region] = []  # the regions that can be run again
+        self._known: set[Sym] = set()  # the symbols of the first `_seen` parameters and ops
+        self._seen = 0, 0
 
     @property
     def params(self) -> list[Value]:
@@ -140,8 +142,11 @@ class Growing(core.Growing):
 
     def known(self) -> set[Sym]:
         """The symbols that the block has so far."""
-        values = [*self.params, *(v for op in self.block.body for v in op.results)]
-        return {s for v in values for s in mentioned(v.type)}
+        params, ops = self._seen
+        for v in (*self.params[params:], *(v for op in self.block.body[ops:] for v in op.results)):
+            self._known.update(mentioned(v.type))
+        self._seen = len(self.params), len(self.block.body)
+        return self._known
 
     def settle(self, inferred: tuple[Type, ...]) -> tuple[Type, ...] | None:
         """Extents that a rule leaves open get symbols of their own, in functions; a region has no place for them."""

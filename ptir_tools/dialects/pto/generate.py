@@ -14,7 +14,7 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.choices import Choices, Seeded
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, SEGMENTS, OpDef, create
@@ -387,9 +387,16 @@ class _Kernel:
                     continue
 
 
-def generate(choices: Choices, *, size: int = 12, faults: bool = False) -> Program:
-    """A kernel of about `size` steps at most, which verifies without a target. Whether a run of it may end in an error is not
-    chosen: what it loads decides that, whatever `faults` asks for."""
+def generate(
+    choices: Choices, *, size: int = 12, only: Sequence[str] = (), symbols: bool = False, faults: bool = False
+) -> Program:
+    """A kernel of about `size` steps at most, which verifies without a target.
+
+    `symbols` and `faults` change nothing: every extent is a number, and what a kernel loads decides whether its run ends in an
+    error. Raises UsageError for `only`: a kernel needs ops of many kinds to bring its tiles where an op wants them.
+    """
+    if only:
+        raise UsageError("--only is not for pto: what a kernel computes takes loads, moves and waits")
     function = Function("kernel")
     kernel = _Kernel(choices, function, function)
     kernel.asynchronous = choices.number(0, 4) > 0

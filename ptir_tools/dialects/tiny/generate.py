@@ -105,7 +105,9 @@ class Growing(core.Growing):
         return made
 
     def shorten(self, op: Op) -> None:
-        """Put a smaller or narrower value in the place of an operand, if the normalizer mends it."""
+        """Put a smaller or narrower value in the place of an operand, if the normalizer mends it; in up to REACH ops."""
+        if len(self.b.block.body) > core.REACH:
+            return
         i = self.number(0, len(op.operands) - 1)
         x, before = op.operands[i], op.operands
         if not isinstance(x, Value):

@@ -1,0 +1,1 @@
+# RUN: ptir gen --ir pto --seed 3 | ptir verify -q

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir gen --ir pto --seed 3 --only tile.add
