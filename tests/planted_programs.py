@@ -26,7 +26,7 @@ from ptir_tools.rewrite.rules import left_side, unmarked
 
 INTEGERS, REALS = (SI32, SI8, UI8, SI16, SI64), (F32, BF16, F16, F64, FP8_E4M3)
 LEAVES = (ast.Name, ast.Constant, ast.UnaryOp)
-DTYPES = (*INTEGERS, *REALS, CF32, CF32, CF32, I1)
+DTYPES = (*INTEGERS, *REALS, *(CF32,) * 6, I1)
 
 
 @dataclass(slots=True)

@@ -74,3 +74,15 @@ def test_without_jax_the_line_that_installs_it_is_shown() -> None:
             use()
     with pytest.raises(ptir.UsageError, match="needs JAX"):
         ptir.write(program, "stablehlo")
+
+
+def test_a_scatter_that_drops_cannot_fail() -> None:
+    """One that does not is kept, as what may end a run in an error."""
+    for drop, kept in (("true", False), ("false", True)):
+        program = ptir.read(f"""func @f(%x: tensor<f32, 4>, %i: tensor<si32, 2>, %u: tensor<f32, 2>) -> tensor<f32, 4> {{
+  %y = scatter(%x, %i, %u) inserted_window_dims[0] scatter_dims_to_operand_dims[0] reduce[mul] drop[{drop}] -> tensor<f32, 4>
+  return %y
+}}
+""")
+        (op,) = program.main.body
+        assert op.defn.fails is not None and op.defn.fails(op) is kept
