@@ -14,9 +14,9 @@ from ptir_tools.dialects import FORMATS, OWNERS, reading
 from ptir_tools.dialects.sniff import sniff
 
 ROOT = Path(__file__).parent.parent.parent
-READABLE = tuple(f.name for f in FORMATS.values() if f.readable)
-_GRAMMARS = {"ptir": "ptir", "ptir-dump": "ptir_dump", "ptir-json": "json", "pto": "pto", "mind": "mind", "tiny": "json"}
-_SUFFIXES = (".ptir", ".ir", ".json", ".pto")
+_GRAMMARS = {"ptir-dump": "ptir_dump", "ptir-json": "json", "tiny": "json"} | {x: x for x in ("ptir", "pto", "mind", "stablehlo")}
+READABLE = tuple(f.name for f in FORMATS.values() if f.name in _GRAMMARS)
+_SUFFIXES = (".ptir", ".ir", ".json", ".pto", ".mlir")
 _LARGEST = 8_000  # bytes of a program that is mutated: more cost time and find no more
 _TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[%@^?#!]?[A-Za-z_][\w.]*|-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|->|\s+|.', re.DOTALL)
 _WORD = re.compile(r'"((?:[^"\\]|\\.)+)"')
