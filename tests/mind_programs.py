@@ -18,6 +18,7 @@ from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.mind.text.format import FORMAT
+from ptir_tools.engines.inputs import random_inputs
 
 SAMPLES = sorted((Path(__file__).parent.parent / "testdata" / "mind").glob("*.ir"))
 
@@ -66,8 +67,12 @@ def array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], high: 
 
 
 def inputs_of(program: Program, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    return [array(rng, p.type.dtype, p.type.static_shape) for p in program.main.params]
+    """Ordinary numbers; indices that the program can take."""
+    rng, params = np.random.default_rng(seed), program.main.params
+    fitting = dict(zip(params, random_inputs(program, seed).values(), strict=True))
+    indices = {x for op in program.main.body if op.defn.short == "Gather" for x in op.operands[1:]}
+    drawn = {p: array(rng, p.type.dtype, p.type.static_shape) for p in params}
+    return [fitting[p] if p in indices else drawn[p] for p in params]
 
 
 def random_program(seed: int, length: int = 20) -> Program:

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from conftest import Ran, run_ptir
 
+from ptir_tools import convert
+from ptir_tools.core.ir import Program
+from ptir_tools.core.opdef import OPS
 from ptir_tools.engines import compare
 
 REPEAT = "see it again: ptir "
-RECIPROCAL = """func @f(%x: tensor<f32, 2x3>) -> tensor<f32, 2x3> {
-  %y = reciprocal(%x) -> tensor<f32, 2x3>
+SUM = """func @f(%x: tensor<f32, 2x3>) -> tensor<f32, 2x3> {
+  %n = exp(%x) -> tensor<f32, 2x3>
+  %y = add(%x, %n) -> tensor<f32, 2x3>
   return %y
 }
 """
@@ -43,8 +47,18 @@ def repeated(failed: Ran) -> tuple[Ran, Ran]:
     return first, second
 
 
-def test_a_divergence_across_irs(tmp_path: Path) -> None:
-    before, after = repeated(run_ptir("translate", "--to", "mind", "--lossy", "--check", stdin=RECIPROCAL.encode()))
+def test_a_divergence_across_irs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what becomes an Add is a Sub."""
+    translate = convert.translate
+
+    def wrong(*arguments: Any, **named: Any) -> Program | None:
+        made = translate(*arguments, **named)
+        for op in made.main.body if made else ():
+            op.defn = OPS["mind.Sub"] if op.name == "mind.Add" else op.defn
+        return made
+
+    monkeypatch.setattr(convert, "translate", wrong)
+    before, after = repeated(run_ptir("translate", "--to", "mind", "--check", stdin=SUM.encode()))
     assert before.status == 0, before.err
     assert after.status == 1 and "error[OutputMismatch]" in after.err, after.err
 

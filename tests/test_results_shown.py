@@ -53,7 +53,7 @@ PTO = """module {
     [
         ("ptir", TEXT, "ResultTypeMismatch", 3, "%x"),
         ("ptir", ELEMENT, "ResultTypeMismatch", 3, "%y[1]"),
-        ("ptir", COUNT, "ResultTypeMismatch", 2, "return %x, %x"),
+        ("ptir", COUNT, "ResultTypeMismatch", 2, "%x, %x"),
         ("ptir-dump", DUMP, "ResultTypeMismatch", 6, "%0"),
         ("ptir-json", json.dumps(JSON), "ResultTypeMismatch", 1, "[0, 0]"),
         ("pto", PTO, "TypeMismatch", 4, "%c"),

@@ -85,7 +85,14 @@ def _sign(x: Array) -> Array:
     return np.where(x == 0, x, np.sign(x))
 
 
-@op("ptir.sign", infer=of_signed_real, traits=MAP, family="elementwise_unary", algebra=ODD_STEPS, asks=Asks(passed=signed))
+@op(
+    "ptir.sign",
+    infer=of_signed_real,
+    traits=MAP,
+    family="elementwise_unary",
+    algebra=Algebra(monotone="increasing", idempotent=True),  # not odd: the least integer has no negative
+    asks=Asks(passed=signed),
+)
 def sign(x: Array, *, result: Result) -> Array:
     """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension.
 
