@@ -37,6 +37,8 @@ def test_xla_gives_what_every_engine_gives(row: Row, dtype: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize(("row", "dtype"), [(r, d) for r, d in MATRIX if d != "fp8_e5m2" or r.op not in PAYLOADS], ids=str)
 def test_xla_on_every_shape(row: Row, dtype: str) -> None:
+    """A campaign: some functions of XLA (sinh and cosh of large operands, log1p, atanh) are further off than the bounds allow."""
     hold(list(cases(row, dtype)), engines=("xla",))
