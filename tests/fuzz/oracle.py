@@ -11,11 +11,11 @@ from ptir_tools.core import arrays
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.engines import RunOptions, run
 
-from oracles import movement_by_hand  # isort: skip  (declares its meanings)
+from oracles import extension_by_hand, movement_by_hand  # isort: skip  (they declare their meanings)
 from oracles.by_hand import MEANING  # isort: skip
 from oracles.check import check  # isort: skip
 
-assert movement_by_hand
+assert extension_by_hand and movement_by_hand
 _CONTROL = ("cond", "while", "scan")  # held to by the tests of control flow
 Run = Callable[[Program, Mapping[str, Any], RunOptions], Mapping[str, Any]]
 
@@ -55,7 +55,7 @@ def _meaning(op: Op, operands: list[Any]) -> Any:
     attrs = {k: str(v) if type(v).__name__ == "DType" else v for k, v in attrs.items()}
     if op.defn.short in ("reduce_sum", "reduce_max", "reduce_min"):
         attrs["name"] = op.defn.short
-    if op.defn.short == "concat":
+    if op.defn.short in ("concat", "sort"):
         operands = [operands]
     with np.errstate(all="ignore"):
         return MEANING[op.defn.short](*operands, **attrs)
