@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from ptir_tools.core.ir import NOBODY, Op, Program, Region, Value
+from ptir_tools.core.ir import NO_USERS, Op, Program, Region, Value
 from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, WAITS, create
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
@@ -277,7 +277,7 @@ def _carried(c: _Carry, names: Iterator[str]) -> tuple[Value, Value]:
     """Let a loop carry one event more; its names in the loop and after it."""
     t, body = event(opcodes(c.again)[0]), c.op.regions[0]
     inside, after = Value(t, next(names)), Value(t, next(names), c.op)
-    inside.users = after.users = NOBODY
+    inside.users = after.users = NO_USERS
     body.params.append(inside)
     body.result_types.append(t)
     c.op.results = (*c.op.results, after)

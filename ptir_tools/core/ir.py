@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ptir_tools.core.opdef import OpDef
 
 
-NOBODY: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
+NO_USERS: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,7 @@ class Value:
     type: Type
     name: str = ""
     op: Op | None = None
-    users: list[Op | Region] = field(default=NOBODY, init=False)
+    users: list[Op | Region] = field(default=NO_USERS, init=False)
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"

@@ -1,6 +1,6 @@
-"""What a file is that is in none of our formats: the one place that recognizes the content of others.
+"""The content of other projects' files: what is in no format that is read here, and which of it is ONNX or StableHLO, which are.
 
-A reader for one of these formats registers a `FormatEntry` of the name in `Foreign.format`; the content is foreign no longer.
+A format that gets a reader loses its row in `FOREIGN`; its `FormatEntry` recognizes it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptir_tools.dialects import FORMATS
-
 
 class Foreign(NamedTuple):
     """Content of a format that has no reader here: how people call it, whether a file is in it, and what to do about it.
 
-    `begins` gets the first bytes of the file, at most `FIRST_BYTES`, and the size of the whole. `format` is the name of the
-    entry in `FORMATS` that reads it where one is registered; such content is then no longer foreign.
+    `begins` gets the first bytes of the file, at most `FIRST_BYTES`, and the size of the whole.
     """
 
     name: str
     begins: Callable[[bytes, int], bool]
     help: str
-    format: str = ""
 
 
 FIRST_BYTES = 1 << 14
@@ -157,7 +153,6 @@ FOREIGN: list[Foreign] = [
 
 
 def foreign(data: bytes) -> Foreign | None:
-    """What `data`, the content of a file, is when it is in a format of others that no registered format reads."""
+    """What `data`, the content of a file, is when it is in a format that nothing here reads."""
     first, size = data[:FIRST_BYTES], len(data)
-    found = next((f for f in FOREIGN if f.begins(first, size)), None)
-    return None if found is None or found.format in FORMATS else found
+    return next((f for f in FOREIGN if f.begins(first, size)), None)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import NOBODY, Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import NO_USERS, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.opdef import MEASURES, MOVEMENT, is_legal, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.verify import names_extents
@@ -224,10 +224,10 @@ def _read(by: Mapping[Value, Value], x: Operand) -> Operand:
 def _forget_users(block: Region) -> None:
     """Forget what a rewriter before said of what `block`, and the blocks nested in it that capture values, define."""
     for v in block.params:
-        v.users = NOBODY
+        v.users = NO_USERS
     for op in block.body:
         for v in op.results:
-            v.users = NOBODY
+            v.users = NO_USERS
         for r in op.regions:
             if not r.isolated:
                 _forget_users(r)

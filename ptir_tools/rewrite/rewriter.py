@@ -15,7 +15,7 @@ from typing import Any
 from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import NOBODY, Element, Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import NO_USERS, Element, Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import OPS, OpDef, create, may_fail, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.rewrite.hints import HintTable
@@ -382,7 +382,7 @@ class Rewriter(Inspector):
         op.loc = op.loc or loc
         self.order.insert(op, block, before)
         for v in op.results:
-            v.users = NOBODY
+            v.users = NO_USERS
         self.uses_of.add(op, op.operands)
         for r in op.regions:
             if not r.isolated:

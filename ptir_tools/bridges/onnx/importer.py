@@ -28,7 +28,6 @@ else:
     np = lazy("numpy")
     onnx = lazy("onnx")
 
-INSTALL = "this is ONNX: pip install '.[onnx]'"
 _OTHER = re.compile(r"[^\w.$]")
 _POISON = object()  # the value of what was refused: those who read it say nothing
 _DOMAINS = {"ai.onnx": ""}  # two names of the default domain

@@ -1,4 +1,4 @@
-"""Quantized values: integers that stand for numbers. An op on them is the op on the numbers, its result quantized again."""
+"""Quantized values: integers that represent numbers. An op on them is the op on the numbers, its result quantized again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot
 
 @dataclass(slots=True)
 class Value:
-    """A quantized tensor: its integers, and what they stand for."""
+    """A quantized tensor: its integers, and what they represent."""
 
     storage: Tensor
     type: Quantized

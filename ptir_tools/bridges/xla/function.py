@@ -34,7 +34,7 @@ def require_jax(what: str) -> None:
 
 
 def without_calls(program: Program) -> Program:
-    """`program`, or a copy of it in which the custom calls that this toolkit knows are the ops that they stand for."""
+    """`program`, or a copy of it in which the custom calls that this toolkit knows are the ops that define them."""
     if not any(op.defn.traits & CALLS for b in program.blocks() for op in b.body):
         return program
     smaller = clone(program)

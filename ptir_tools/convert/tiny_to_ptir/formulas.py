@@ -1,4 +1,4 @@
-"""Tiny to PTIR: the formulas that stand for functions which Tiny has not are these functions again.
+"""Tiny to PTIR: the formulas of functions that Tiny does not have become these functions again.
 
 The formula of a function is what `ptir_to_tiny` makes of it, so that there is no second place where it is written.
 """
