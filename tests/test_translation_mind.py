@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from legality_rows import CHOICES, COND, NOWHERE, SCAN, SUM, F, Row, check_row, ids, mind, ptir
 from translations import parse, text, translated
 
+from ptir_tools import api
 from ptir_tools.core.diagnostics import Severity
 
 X4 = "f32[2, 5, 6, 3]"
@@ -186,3 +190,19 @@ def test_results_keep_their_names(target: str) -> None:
     )
     there = translated(before, target)
     assert there.program is not None and [v.name for v in there.program.main.results] == ["z", "y", "x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("op", "meaning"),
+    [("reciprocal(%x)", lambda x, y: 1 / x), ("rsqrt(%x)", lambda x, y: 1 / np.sqrt(x)), ("div(%x, %y)", lambda x, y: x / y)],
+)
+def test_quotients_and_roots_are_within_three_units(op: str, meaning: Any) -> None:
+    """Of the last place, held to float64: what docs/translation.md says of the lossy rows."""
+    n, rng = 20_000, np.random.default_rng(5)
+    x, y = ((rng.uniform(1, 2, n) * 2.0 ** rng.integers(-60, 60, n)).astype(np.float32) for _ in "xy")
+    t = f"tensor<f32, {n}>"
+    source = f"func @f(%x: {t}, %y: {t}) -> ({t}, {t}) {{\n  %r = {op} -> {t}\n  %k = add(%x, %y) -> {t}\n  return %r, %k\n}}\n"
+    there = api.translate(api.read(source), "mind", lossy=True)
+    found = next(iter(api.run(there, [x, y]).values())).astype(np.float64)
+    want = meaning(x.astype(np.float64), y.astype(np.float64))
+    assert np.max(np.abs(found - want) / np.spacing(np.abs(want).astype(np.float32))) <= 3
