@@ -14,8 +14,8 @@ from test_rules import read, write
 from ptir_tools.core.evaluate import Context, run_block, streams
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.symbols import specialize, symbols
+from ptir_tools.core.types import flatten
 from ptir_tools.engines.compare import check
-from ptir_tools.engines.signature import flatten
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 _CASE = re.compile(r"^// case ([^\n]+)\n(.*?)// after\n", re.MULTILINE | re.DOTALL)

@@ -1,9 +1,9 @@
 """Types are values: equal types are the same object, so `is` compares them. Build them with the functions below."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ptir_tools.core.dtypes import DType
 
@@ -225,6 +225,20 @@ def leaves(t: Type) -> tuple[Type, ...]:
     if isinstance(t, TupleType):
         return tuple(leaf for e in t.elements for leaf in leaves(e))
     return (t,)
+
+
+def flatten(data: Any) -> Iterator[Any]:
+    """The leaves of a value: an array alone, a tuple's elements in order."""
+    if isinstance(data, tuple):
+        for e in data:
+            yield from flatten(e)
+    else:
+        yield data
+
+
+def nest(t: Type, given: Iterator[Any]) -> Any:
+    """The value of type `t` made of the next of its leaves."""
+    return tuple(nest(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
 
 
 def is_memory(t: Type) -> bool:

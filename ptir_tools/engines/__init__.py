@@ -12,6 +12,7 @@ from ptir_tools.core.dialect import Executable
 from ptir_tools.core.evaluate import Context, streams
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.memory import require_memory
@@ -67,11 +68,11 @@ def execute(
     context.diagnostics = diagnostics
     context.start()
     leaves = iter(given)
-    arguments = [ports.nest(p.type, leaves) for p in static.main.params]
+    arguments = [nest(p.type, leaves) for p in static.main.params]
     with np.errstate(all="ignore"), rejecting(diagnostics, context, static.dialect.codes.run_time):
         results = executable(arguments, context)
     names = [p.name for p in ports.results(static)]
-    return dict(zip(names, map(np.asarray, ports.flatten(results)), strict=True))
+    return dict(zip(names, map(np.asarray, flatten(results)), strict=True))
 
 
 def specialized(program: Program, given: Sequence[Array], options: RunOptions) -> Program:

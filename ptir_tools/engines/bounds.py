@@ -17,10 +17,10 @@ from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import flatten, nest
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.passes import run_pipeline
 
 if TYPE_CHECKING:

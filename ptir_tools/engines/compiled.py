@@ -10,6 +10,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.evaluate import Context, streams
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import rejecting, require_memory, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
@@ -65,7 +66,7 @@ class Compiled:
         context.timer = options.timer
         context.start()
         with np.errstate(all="ignore"), rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
-            found = ports.flatten(self.call(context))
+            found = flatten(self.call(context))
         copied = isinstance(self.executable, Executable) and not self.reuse
         return {name: np.array(a) if copied else np.asarray(a) for name, a in zip(self.names, found, strict=True)}
 
@@ -93,7 +94,7 @@ class Compiled:
         if copied != self.copied:
             self.copied, self.bound = copied, [a.copy() if own else a for a, own in zip(given, copied, strict=True)]
             leaves = iter(self.bound)
-            self.call = self._bound([ports.nest(p.type, leaves) for p in self.static.main.params])
+            self.call = self._bound([nest(p.type, leaves) for p in self.static.main.params])
         for a, b, own in zip(given, self.bound, copied, strict=True):
             if own:
                 np.copyto(b, a)

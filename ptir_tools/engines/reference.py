@@ -9,8 +9,8 @@ from ptir_tools.core.evaluate import Context, Data, run_block
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import MOVEMENT, operand_type
+from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.plan import Plan, plan_block
 from ptir_tools.plan.liveness import leaves
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
@@ -86,20 +86,6 @@ def _leaves(name: str, t: Type) -> Iterator[tuple[str, Type]]:
         return
     for i, e in enumerate(t.elements):
         yield from _leaves(f"{name}.{i}", e)
-
-
-def flatten(data: Any) -> Iterator[Any]:
-    """The leaves of a value: an array alone, a tuple's elements in order."""
-    if isinstance(data, tuple):
-        for e in data:
-            yield from flatten(e)
-    else:
-        yield data
-
-
-def nest(t: Type, leaves: Iterator[Any]) -> Any:
-    """The value of type `t` made of the next leaves."""
-    return tuple(nest(e, leaves) for e in t.elements) if isinstance(t, TupleType) else next(leaves)
 
 
 def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.xla.function import drawn, flattened, nested, require_jax, unknown_ops, without_calls
+from ptir_tools.bridges.xla.function import drawn, require_jax, unknown_ops, without_calls
 from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core.diagnostics import UsageError
@@ -18,6 +18,7 @@ from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
 
@@ -63,7 +64,7 @@ class Executable:
         """The results, one per result of the function, fresh arrays. Raises Violation."""
         with wide():
             random = drawn(self.function, context)
-            given = [list(flattened(tuple(arguments))), list(random.values())]
+            given = [list(flatten(tuple(arguments))), list(random.values())]
             if context.observe is not None:
                 found, failed = self.traced(list(random), context, *given)
             else:
@@ -73,12 +74,12 @@ class Executable:
                 found, failed = self.compiled(*given)
             if not bool(failed):
                 leaves = iter([np.array(x) for x in found])
-                return tuple(nested(operand_type(x), leaves) for x in self.function.results)
+                return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 
     def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[Any], ds: Sequence[Any]) -> tuple[list[Any], Any]:
         """The leaves of the results, and whether the run failed."""
         tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
         given = iter(xs)
-        results = tracing.block(self.function, [nested(p.type, given) for p in self.function.params])
-        return list(flattened(results)), tracing.failed()
+        results = tracing.block(self.function, [nest(p.type, given) for p in self.function.params])
+        return list(flatten(results)), tracing.failed()

@@ -10,8 +10,8 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import WRITES, operand_type
-from ptir_tools.core.types import is_memory
-from ptir_tools.engines.signature import entry, flatten, nest, signature
+from ptir_tools.core.types import flatten, is_memory, nest
+from ptir_tools.engines.signature import entry, signature
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ptir_tools.bridges.xla.function import flattened, leaves, nested, require_jax, unknown_ops, without_calls
+from ptir_tools.bridges.xla.function import require_jax, unknown_ops, without_calls
 from ptir_tools.bridges.xla.table import MEANING, native
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
@@ -14,6 +14,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.types import TensorType, flatten, leaves, nest
 
 if TYPE_CHECKING:
     import jax
@@ -45,11 +46,11 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
     def function(*xs: object) -> tuple[object, ...]:
         given = iter(xs)
-        results = Tracing(MEANING, LIMITS.iterations).block(main, [nested(p.type, given) for p in main.params])
-        return tuple(leaf for r in results for leaf in flattened(r))
+        results = Tracing(MEANING, LIMITS.iterations).block(main, [nest(p.type, given) for p in main.params])
+        return tuple(leaf for r in results for leaf in flatten(r))
 
     function.__name__ = main.name
-    types = [t for p in main.params for t in leaves(p.type)]
+    types = [t for p in main.params for t in leaves(p.type) if isinstance(t, TensorType)]
     with jax.enable_x64(True):
         shapes = [jax.ShapeDtypeStruct(t.static_shape, native(t.dtype)) for t in types]
         yield jax.jit(function, keep_unused=True).lower(*shapes).as_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.xla.table import MEANING
@@ -14,7 +14,7 @@ from ptir_tools.core.ir import Op, Program, Region, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.opdef import CALLS
-from ptir_tools.core.types import TensorType, TupleType, Type
+from ptir_tools.core.types import TensorType, flatten, leaves, nest
 from ptir_tools.passes import PassContext, run_pipeline
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
     ready = without_calls(program)
     for op in unknown_ops(ready):
         raise UsageError(f"{op.defn.short} cannot be said in JAX{' inside a region' if op.defn.is_random else ''}")
-    types = [t for p in ready.main.params for t in leaves(p.type)]
+    types = [t for p in ready.main.params for t in leaves(p.type) if isinstance(t, TensorType)]
     made: dict[tuple[tuple[int, ...], ...], Program] = {}
 
     def function(*xs: Any) -> Any:
@@ -78,8 +78,8 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
         context = Context(seed=seed, streams=streams(static))
         tracing = Tracing(MEANING, LIMITS.iterations, drawn(static.main, context))
         given = iter(xs)
-        results = tracing.block(static.main, [nested(p.type, given) for p in static.main.params])
-        found = [leaf for r in results for leaf in flattened(r)]
+        results = tracing.block(static.main, [nest(p.type, given) for p in static.main.params])
+        found = [leaf for r in results for leaf in flatten(r)]
         return found[0] if len(found) == 1 else tuple(found)
 
     function.__name__ = function.__qualname__ = ready.main.name
@@ -96,27 +96,3 @@ def bound(program: Program, types: list[TensorType], shapes: tuple[tuple[int, ..
             raise UsageError(violation.message) from None
     symbols.specialize(static, numbers)
     return static
-
-
-def leaves(t: Type) -> Iterator[TensorType]:
-    """The tensors of a type, in order."""
-    if isinstance(t, TupleType):
-        for e in t.elements:
-            yield from leaves(e)
-    else:
-        assert isinstance(t, TensorType)
-        yield t
-
-
-def nested(t: Type, given: Iterator[Any]) -> Any:
-    """The next of the arrays, as a tuple where the type is one."""
-    return tuple(nested(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
-
-
-def flattened(x: Any) -> Iterator[Any]:
-    """The arrays of a value."""
-    if isinstance(x, tuple):
-        for y in x:
-            yield from flattened(y)
-    else:
-        yield x

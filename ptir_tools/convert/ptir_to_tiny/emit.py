@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import copysign
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,7 @@ from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, Type, tensor
+from ptir_tools.core.types import TensorType, Type, flatten, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
@@ -88,15 +88,6 @@ HELP = {
 
 # What a PTIR value becomes: a node, a constant, or these for the elements of a tuple.
 Data: TypeAlias = "Operand | tuple[Data, ...]"
-
-
-def flatten(data: Data) -> Iterator[Operand]:
-    """What the leaves of a value became."""
-    if isinstance(data, tuple):
-        for part in data:
-            yield from flatten(part)
-    else:
-        yield data
 
 
 class TinyEmit(Emit[Data]):

@@ -9,6 +9,7 @@ from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Program, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import (
     control,
     draws,
@@ -27,7 +28,6 @@ from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
-from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.plan import BlockPlan, Plan, plan_block
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.types import flatten
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop
-from ptir_tools.engines.signature import flatten
 
 if TYPE_CHECKING:
     import numpy as np

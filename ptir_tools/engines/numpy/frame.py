@@ -16,10 +16,9 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.core.strides import dense_strides
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.engines.numpy.movement import looked_at
 from ptir_tools.engines.numpy.steps import Running, Step, Target
-from ptir_tools.engines.signature import flatten, nest
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
 from ptir_tools.plan.record import ALIGN

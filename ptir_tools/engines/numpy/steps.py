@@ -12,8 +12,7 @@ from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType
-from ptir_tools.engines.signature import flatten
+from ptir_tools.core.types import TensorType, flatten
 
 if TYPE_CHECKING:
     import numpy as np
