@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import click
 
+from ptir_tools.cli.opt import Pipeline, pipeline_option
 from ptir_tools.cli.options import file_argument, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
-from ptir_tools.tools.graph import dot
+from ptir_tools.core import symbols
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.ir import Program, clone
+from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.plan import Plan, plan
+from ptir_tools.tools import graph
 
 
 @subcommand(
     file_argument,
     output_option,
-    click.option("--to", type=click.Choice(["dot"]), default="dot", help="Its language (dot)."),
+    pipeline_option,
+    click.option("--to", type=click.Choice(["dot", "svg", "html"]), default="dot", help="Its form (dot)."),
 )
-def command(session: Session, file: str, output: str | None, to: str) -> None:
-    """Draw the dataflow of a program: a node per op, an edge per use, a box per function or region.
+def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str) -> None:
+    """Draw the dataflow of a program: a node per op, an edge per use, a box per function, region or repeated run of ops.
+
+    html is one page that needs no network: search, zoom, boxes that collapse, statements and costs on hover, the plan of
+    memory where every extent is a number (--bind gives symbols one), and with -p a slider through the passes.
 
     \b
     Examples:
       ptir graph model.ptir | dot -Tsvg > model.svg
+      ptir graph model.ptir --to svg -o model.svg
+      ptir graph model.ptir --bind N=8 --to html -p canonicalize,cse,dce -o model.html
     """
     program, _ = session.load(file)
-    write_text(output, [dot(program)])
+    if pipeline is not None and to != "html":
+        raise UsageError("-p goes with --to html, which shows every pass: `ptir opt -p … | ptir graph` draws the last")
+    if session.bindings:
+        symbols.specialize(program, session.bindings)
+    write_text(output, _drawn(session, program, pipeline, to))
+
+
+def _drawn(session: Session, program: Program, pipeline: str | None, to: str) -> Iterator[str]:
+    if to == "dot":
+        yield from graph.dot(graph.draw(program))
+        return
+    if to == "svg":
+        yield from graph.svg(graph.draw(program))
+        return
+    stages = graph.Stages(program)
+    found = _planned(program)
+    if pipeline is not None:
+        context = PassContext(limits=session.options.limits, hooks=[stages])
+        run_pipeline(program, Pipeline.asked(session, pipeline).of(program), context)
+        session.reporter.settle(context.diagnostics)
+    name = program.source.name if program.source is not None else program.entry
+    yield from graph.page(os.path.basename(name), stages.stages, found)
+
+
+def _planned(program: Program) -> Plan | None:
+    """The plan of the program as it was read; None where an extent is not known."""
+    try:
+        copy = clone(program)
+        symbols.specialize(copy, program.attrs.get("dims", {}))
+        return plan(copy, method="greedy")
+    except Violation:
+        return None

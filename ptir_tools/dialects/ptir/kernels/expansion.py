@@ -9,9 +9,13 @@ from collections.abc import Callable
 from math import inf, pi, prod, sqrt
 from typing import Any
 
+from ptir_tools.core import costs
+from ptir_tools.core.costs import Cost
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, values_of
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.rewrites import helpers
@@ -62,6 +66,19 @@ def expand(op: Op, rw: Rewriter) -> None:
     call = Call(op, rw)
     rw.replace_all_uses(op.result, call.cast(EXPANSIONS[op.attr("target")](call), call.result))
     rw.erase(op)
+
+
+def cost(op: Op) -> Cost:
+    """The arithmetic of the ops that the custom call `op` stands for; 0 where they are not known."""
+    if not expandable(op):
+        return 0
+    params = [Value(operand_type(x), f"x{k}") for k, x in enumerate(op.operands)]
+    call = Op(op.defn, tuple(params), op.attrs)
+    call.results = (Value(op.result.type, "y", call),)
+    block = Region(params=params, body=[call], results=[call.result])
+    with Rewriter(block, DIALECT) as rw:
+        expand(call, rw)
+    return sum(map(costs.operations, block.body), start=0)
 
 
 def _shifted(call: Call, x: Operand, axis: int) -> tuple[Value, Value, Value]:

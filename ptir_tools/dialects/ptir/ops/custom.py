@@ -54,6 +54,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     error=errors.through("decompose"),
     generate=drawing.called,
     fails=always,
+    cost=late("ptir_tools.dialects.ptir.kernels.expansion", "cost"),
 )
 def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Any:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.

@@ -1,0 +1,66 @@
+"""A drawing in the language of Graphviz."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node
+
+_SHAPES = {Kind.PARAMETER: "ellipse", Kind.RESULTS: "ellipse"}
+
+
+def dot(drawing: Drawing) -> Iterator[str]:
+    """A node per op, an edge per use, a cluster per function, region and repetition; the statement is the tooltip."""
+    names = {node: f"n{k}" for k, node in enumerate(drawing.nodes())}
+    yield "digraph program {\n"
+    yield "  compound=true;\n  node [shape=box, fontname=monospace];\n"
+    for block in drawing.blocks:
+        yield from _node(block, names, "  ")
+    for edge in drawing.edges:
+        yield _edge(edge, names)
+    yield "}\n"
+
+
+def _node(node: Node, names: dict[Node, str], pad: str) -> Iterator[str]:
+    if not node.inside:
+        shape = f", shape={_SHAPES[node.kind]}" if node.kind in _SHAPES else ""
+        tip = f", tooltip={_quoted(node.text)}" if node.text else ""
+        yield f"{pad}{names[node]} [label={_quoted(label(node))}{shape}{tip}];\n"
+        return
+    yield f"{pad}subgraph cluster_{names[node]} {{\n"
+    yield f"{pad}  label={_quoted(label(node))};\n"
+    for x in node.inside:
+        yield from _node(x, names, pad + "  ")
+    yield f"{pad}}}\n"
+
+
+def _edge(edge: Edge, names: dict[Node, str]) -> str:
+    """An edge; Graphviz has none to a cluster, only to a node inside that ends where the cluster does."""
+    source, target = edge.source, edge.target
+    attrs = []
+    if source.inside:
+        attrs.append(f"ltail=cluster_{names[source]}")
+        source = _leaf(source, last=True)
+    if target.inside:
+        attrs.append(f"lhead=cluster_{names[target]}")
+        target = _leaf(target, last=False)
+    if edge.dotted:
+        attrs.append("style=dotted")
+    attrs.append(f"tooltip={_quoted(edge.label)}")
+    return f"  {names[source]} -> {names[target]} [{', '.join(attrs)}];\n"
+
+
+def _leaf(node: Node, last: bool) -> Node:
+    while node.inside:
+        node = node.inside[-1 if last else 0]
+    return node
+
+
+def label(node: Node) -> str:
+    """What is written in a node: its title and the types of what it makes."""
+    return "\n".join([node.title, *node.types])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

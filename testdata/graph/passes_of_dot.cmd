@@ -1,0 +1,1 @@
+# FAIL[2]: ptir graph testdata/info/program.ptir -p cse

@@ -1,0 +1,1 @@
+# RUN: ptir graph testdata/info/program.ptir --to svg
