@@ -9,7 +9,10 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, V
 
 
 def dot(program: Program) -> str:
-    """The drawing: a node per op, an edge per use, a box per function or region."""
+    """The drawing: a node per op, an edge per use, a box per function or region.
+
+    Where units run side by side, a node names the one that executes it, in its colour, and a wait is a dashed edge.
+    """
     return "".join(f"{line}\n" for line in _Drawing(program).lines())
 
 
@@ -17,6 +20,9 @@ class _Drawing:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.nodes: dict[Value | Op | Region, str] = {}
+        self.pipe = program.dialect.pipe or (lambda op: None)
+        self.signals = program.dialect.signals
+        self.colours: dict[str, int] = {}  # by pipe
 
     def lines(self) -> Iterator[str]:
         yield "digraph program {"
@@ -34,18 +40,27 @@ class _Drawing:
             yield from self.op(op, pad + "  ")
         end = self.name_of_end(block)
         yield f'{pad}  {end} [shape=ellipse, label="results"];'
-        yield from (f"{pad}  {self.source(x)} -> {end};" for x in block.results if not isinstance(x, Literal))
+        yield from (f"{pad}  {self.source(x)} -> {end}{self.edge(x)};" for x in block.results if not isinstance(x, Literal))
         yield f"{pad}}}"
 
     def op(self, op: Op, pad: str) -> Iterator[str]:
         node = self.name(op)
         for v in op.results:
             self.nodes[v] = node
-        yield f"{pad}{node} [label={self.label(op.defn.short, *op.results)}];"
-        yield from (f"{pad}{self.source(x)} -> {node};" for x in op.operands if not isinstance(x, Literal))
+        pipe = self.pipe(op)
+        colour = (
+            f', style=filled, fillcolor="/pastel19/{self.colours.setdefault(pipe, len(self.colours) % 9 + 1)}"' if pipe else ""
+        )
+        title = f"{op.defn.short} [{pipe}]" if pipe else op.defn.short
+        yield f"{pad}{node} [label={self.label(title, *op.results)}{colour}];"
+        yield from (f"{pad}{self.source(x)} -> {node}{self.edge(x)};" for x in op.operands if not isinstance(x, Literal))
         for r in op.regions:
             if not r.isolated:
                 yield from self.box(r, pad)
+
+    def edge(self, x: Operand) -> str:
+        """How the edge of an operand looks: dashed where it is a wait."""
+        return f' [style=dashed, label="%{x.name}"]' if isinstance(x, Value) and self.signals(x.type) else ""
 
     def source(self, x: Operand) -> str:
         return self.nodes[x.value if isinstance(x, Element) else x]  # type: ignore[index]
@@ -57,4 +72,5 @@ class _Drawing:
         return f"{self.nodes[block]}_end"
 
     def label(self, title: str, *values: Value) -> str:
-        return json.dumps("\n".join([title, *(self.program.dialect.type_text(v.type) for v in values)]), ensure_ascii=False)
+        types = [self.program.dialect.type_text(v.type) for v in values if not self.signals(v.type)]
+        return json.dumps("\n".join([title, *types]), ensure_ascii=False)
