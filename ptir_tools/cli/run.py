@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ptir_tools.cli import tables
     from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects.pto import timeline
     from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
     from ptir_tools.tools import compare as outcome
@@ -45,6 +46,7 @@ else:
     np = lazy("numpy")
     outcome = lazy("ptir_tools.tools.compare")
     tables = lazy("ptir_tools.cli.tables")
+    timeline = lazy("ptir_tools.dialects.pto.timeline")
     tracefolder = lazy("ptir_tools.engines.tracefolder")
 
 
@@ -74,6 +76,7 @@ class Flags:
     timing: bool
     timing_to: str | None
     trace: str | None
+    report: bool
     repeat: int
     timeout: float | None
     strict_fp: bool
@@ -153,7 +156,7 @@ _undef = click.Choice(UNDEF)
         click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
         click.option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
         click.option("--timing-to", metavar="FILE", help="Write the same to FILE.json."),
-        click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json."),
+        click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json; of PTO its pipes in modelled cycles."),
         click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
     ),
     *titled(
@@ -161,6 +164,7 @@ _undef = click.Choice(UNDEF)
         target_option,
         click.option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
         click.option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
+        click.option("--report", is_flag=True, help="Show bytes per space, occupancy per pipe, stalls and the critical path."),
         click.option("--no-verify", type=click.Choice(["hazards"]), help="Run what only the hazard check refuses."),
     ),
 )
@@ -253,6 +257,7 @@ class Execution:
             order=f.order,
             undef=f.undef,
             target=f.target,
+            timeline=watch.timeline if watch else None,
             observe=watch.observe if watch and watch.observes else None,
             timer=watch.profile.step if watch and watch.times else None,
             timeout=f.timeout,
@@ -310,7 +315,13 @@ class Watch:
         self.profile = Profile(program)
         self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
         self.observes = bool(flags.check_nan or self.wanted)
-        self.times = bool(flags.timing or flags.timing_to or flags.trace)
+        piped = program.dialect.executor is not None
+        if flags.report and not piped:
+            raise UsageError(
+                "--report is for programs with pipes", help="`ptir run --timing` shows where the time of others goes"
+            )
+        self.timeline = timeline.Timeline() if piped and (flags.report or flags.trace) else None
+        self.times = bool(flags.timing or flags.timing_to or (flags.trace and not piped))
         known = {v.name for block in program.blocks() for op in block.body for v in op.results}
         if unknown := sorted(self.wanted - known):
             raise UsageError(f"no op defines %{unknown[0]}")
@@ -330,14 +341,31 @@ class Watch:
             self.nonfinite.ran(op, results)
 
     def finish(self) -> None:
-        """Write the table and the trace."""
+        """Write the tables and the trace."""
+        source = self.program.source
+        if self.timeline is not None and self.flags.report:
+            found = list(self.timeline.report(source))
+            drawn = [tables.Table(columns, rows, title) for title, columns, rows in found]
+            self.reporter.tabulate(sys.stderr, _listed(found), lambda: drawn)
         if self.flags.timing:
             rows, total = self.profile.rows(), self.profile.per_run()
             self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(COLUMNS, rows, footer=total)])
         if self.flags.trace:
-            write_text(self.flags.trace, [self.profile.chrome_trace()])
+            traced = self.timeline.chrome_trace(source) if self.timeline is not None else self.profile.chrome_trace()
+            write_text(self.flags.trace, [json.dumps(traced), "\n"])
         if self.flags.timing_to:
             write_text(self.flags.timing_to, [json.dumps(self.profile.record(), indent=2), "\n"])
+
+
+def _listed(found: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> Iterator[str]:
+    """Tables as lines, with a blank line between two; numbers are aligned to the right."""
+    for k, (title, columns, rows) in enumerate(found):
+        yield f"\n{title}\n" if k else f"{title}\n"
+        shapes = [
+            f"{'>' if cells[-1][:1].isdigit() else '<'}{max(map(len, cells))}" for cells in zip(columns, *rows, strict=True)
+        ]
+        for row in (columns, *rows):
+            yield f"  {'  '.join(map(format, row, shapes)).rstrip()}\n"
 
 
 def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]:

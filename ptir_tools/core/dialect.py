@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Literal, Program, Value
+from ptir_tools.core.ir import Function, Literal, Op, Program, Value
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.source import Source
@@ -201,6 +201,8 @@ class Dialect:
     constants_outside: bool = False  # constants are inputs, whose values a file next to the program has
     outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
     executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
+    pipe: Callable[[Op], str | None] | None = None  # which of several units, that run side by side, executes an op
+    signals: Callable[[Type], bool] = lambda _: False  # whether values of the type say only that an op is complete
     arenas: Callable[[Program], Iterator[Arena]] | None = None  # its own memory spaces, for the plan
     hash: Hash | None = None
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.pto.timeline import Timeline
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")
@@ -27,6 +30,7 @@ class RunOptions:
     start, end)` is called for every step as it ran, fused ops as one, in the seconds of `time.perf_counter`. `function` None is
     the entry. `order` and `undef` are PTO's: how unawaited ops complete (sequential, adversarial, random) and what storing an
     undefined element does (error, nan, zero, random); `target` is the machine, where None the program's own.
+    `timeline` takes down when each of PTO's ops ran on the modelled machine.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
 
@@ -43,6 +47,7 @@ class RunOptions:
     order: str = "sequential"
     undef: str = "error"
     target: str | None = None
+    timeline: Timeline | None = None
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
     timer: Callable[[Sequence[Op], float, float], None] | None = None
     timeout: float | None = None

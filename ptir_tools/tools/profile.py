@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -145,9 +144,9 @@ class Profile:
             "other_s": max(whole - sum(sum(s.seconds) for s in self.steps()), 0.0),
         }
 
-    def chrome_trace(self) -> str:
-        """The runs as JSON for about://tracing and Perfetto."""
-        return json.dumps({"traceEvents": list(self._events())})
+    def chrome_trace(self) -> dict[str, Any]:
+        """The runs for about://tracing and Perfetto."""
+        return {"traceEvents": list(self._events())}
 
     def _events(self) -> Iterator[dict[str, Any]]:
         zero = min((start for _, start, _, _ in self.spans), default=0.0)

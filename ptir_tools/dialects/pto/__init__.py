@@ -60,5 +60,7 @@ DIALECT = Dialect(
     constants_outside=True,
     outputs=late(f"{_HERE}.executor", "memory"),
     executor=late(f"{_HERE}.executor", "Executable"),
+    pipe=late(f"{_HERE}.pipes", "unit"),
+    signals=late(f"{_HERE}.types", "is_event"),
     arenas=late(f"{_HERE}.capacity", "arenas"),
 )

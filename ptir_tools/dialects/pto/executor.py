@@ -20,6 +20,7 @@ from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.targets import target_of
+from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class RunOptions(Protocol):
     def target(self) -> str | None: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def timeline(self) -> Timeline | None: ...
 
 
 class Executable:
@@ -62,7 +65,9 @@ class Executable:
         """
         chosen = self.options
         target = target_of(self.program, Options(target=chosen.target))
-        machine = Machine(context, self.program, target, chosen.order, chosen.undef, Random(chosen.seed))
+        if chosen.timeline is not None:
+            chosen.timeline.begin(target)
+        machine = Machine(context, self.program, target, chosen.order, chosen.undef, Random(chosen.seed), chosen.timeline)
         context.state = machine
         context.observe = _seen(context.observe)
         try:

@@ -30,6 +30,7 @@ from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
 from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
+from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Machine:
     order: str = "sequential"
     undef: str = "error"
     random: Random = field(default_factory=Random)
+    timeline: Timeline | None = None
     depth: int = 0
     races: set[tuple[Op, Op]] = field(default_factory=set)  # (second, first)
     first: Violation | None = None  # the first race
@@ -113,6 +115,8 @@ class Machine:
 
     def wait(self, events: Sequence[Task]) -> None:
         """Complete the tasks of `events` before anything that follows."""
+        if self.timeline is not None:
+            self.timeline.wait(self.context.op, events)
         for task in sorted(events, key=lambda t: -t.number):
             self.issued = join(self.issued, task.clock)
             self.complete(task)
@@ -156,6 +160,8 @@ class Machine:
     def drain(self, pipe: str | None = None) -> None:
         """Complete everything that was issued, or everything of one pipe, the latest issued first."""
         chosen = [i for i, name in enumerate(PIPES) if pipe in (None, name)]
+        if self.timeline is not None:
+            self.timeline.barrier(PIPES[i] for i in chosen)
         for i in chosen:
             self.issued = join(self.issued, self.last[i])
         while tails := [self.pending[i][-1] for i in chosen if self.pending[i]]:
@@ -218,6 +224,18 @@ class Machine:
             if t.overlaps(start, end):
                 t.lost = by, f"{what} at bytes {start} to {end - 1} of {space.marks.name}"
         space.tiles = [t for t in space.tiles if t.lost is None]
+
+    def note(self, task: Task, synchronous: bool, made: Sequence[Tile], memory: tuple[Array, bool] | None) -> None:
+        """Put an op on the timeline, where there is one."""
+        if self.timeline is None:
+            return
+        op, env = task.op, self.context.env
+        read = [(self._place(x), env[x]) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        written = [(self._place(v), tile) for v, tile in zip(op.results, made, strict=False)]
+        self.timeline.add(op, PIPES[task.pipe], task, task.waits, synchronous, read, written, memory)
+
+    def _place(self, v: Value) -> str:
+        return self.locations[v].loc or "Vec"
 
     def _operands(self, op: Op) -> list[Tile]:
         env = self.context.env
@@ -359,6 +377,7 @@ def issue(
     m = machine(context)
     task = Task(context.op, PIPES.index(pipe_of(context.op)), tuple(wait), action)
     m.access(task, m.start(task, event is not None), made, memory)
+    m.note(task, event is None, made, memory)
     m.submit(task, event is None)
     results = made if event is None else (*made, task)
     return results[0] if len(results) == 1 else results or None

@@ -74,6 +74,11 @@ def pipe_of(op: Op) -> str:
     return pipe_of_name(op.defn.short, opcodes(op)[0] if op.defn.short == "tile.store" else "")
 
 
+def unit(op: Op) -> str | None:
+    """As `pipe_of`; None for what no pipe executes."""
+    return pipe_of(op) if is_tile_op(op.defn) else None
+
+
 @cache
 def pipe_of_opcode(opcode: str) -> str | None:
     """The pipe of the ops with this opcode, or None when there are none."""

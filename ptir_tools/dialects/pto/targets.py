@@ -11,8 +11,25 @@ from ptir_tools.dialects.pto.names import inner
 
 
 @dataclass(slots=True, frozen=True, eq=False)
+class Costs:
+    """How many cycles an op takes in its pipe: those to `start`, and then bytes, or products, at a rate.
+
+    The numbers are round ones, to compare schedules with; none was measured. `start` and `bytes` (per cycle) are by pipe. The
+    matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. An op of V goes over
+    the bytes of its largest tile `passes` times, once where it is not named.
+    """
+
+    start: dict[str, int]
+    bytes: dict[str, int]
+    products: dict[int, int]
+    passes: dict[str, int]
+
+
+@dataclass(slots=True, frozen=True, eq=False)
 class Target:
-    """One target. `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
+    """One target. `costs` are its times.
+
+    `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
     takes there, spelled as PTO does; `products` are the (A, B) element types of matmul; `scratch` are start and size of the bytes
     of Vec that some ops use for themselves (`scratches`), which a tile may have where no such op runs while it is live."""
 
@@ -22,6 +39,7 @@ class Target:
     dtypes: dict[str, frozenset[str]]
     products: frozenset[tuple[str, str]]
     stores: tuple[str, ...]  # locations that a store may read
+    costs: Costs
     scratch: tuple[int, int] | None = None
 
 
@@ -100,6 +118,24 @@ _PRODUCTS = frozenset({("i8", "i8"), ("f16", "f16"), ("f32", "f32"), ("bf16", "b
 _FP8_PRODUCTS = frozenset((a, b) for a in _FP8.split() for b in _FP8.split())
 _KIB = 1024
 
+# How often an op of V goes over its elements, where not once.
+_PASSES: tuple[tuple[str, int], ...] = (
+    ("reshape print", 0),
+    ("sqrt rsqrt recip div divs rem rems fmod fmods exp log sel sels cvt trans", 2),
+    ("rowexpandexpdif colexpandexpdif rowexpanddiv colexpanddiv", 2),
+    ("rowsum rowmax rowmin rowprod rowargmax rowargmin", 2),
+    ("pow pows gatherb concat", 4),
+    ("gather scatter sort32 mrgsort", 8),
+)
+_RATES = {"MTE2": 64, "MTE3": 64, "MTE1": 256, "FIX": 128, "V": 256}
+
+
+def _costs(rates: dict[str, int], products: dict[int, int]) -> Costs:
+    start = {"S": 8, "V": 16, "M": 32, "MTE1": 32, "MTE2": 256, "MTE3": 256, "FIX": 64}
+    passes = {f"tile.{op}": n for ops, n in _PASSES for op in ops.split()}
+    return Costs(start, {"S": 8} | rates, products, passes)
+
+
 # Where sources differ, the smaller number: the vector buffer of a5 is 248 KiB to its planner, 256 KiB in the header.
 A3 = Target(
     "a3",
@@ -118,6 +154,7 @@ A3 = Target(
     _dtypes(wide=False),
     _PRODUCTS,
     ("Vec", "Mat", "Acc"),
+    _costs(_RATES, {1: 8192, 2: 4096, 4: 1024}),
     (184 * _KIB, 8 * _KIB),
 )
 A5 = Target(
@@ -137,6 +174,7 @@ A5 = Target(
     _dtypes(wide=True),
     _PRODUCTS | _FP8_PRODUCTS,
     ("Vec", "Acc"),
+    _costs(_RATES | {"MTE1": 512, "FIX": 256}, {1: 8192, 2: 4096, 4: 1024}),
 )
 TARGETS = {"a3": A3, "a5": A5}
 _ALIASES = {"a2": "a3", "a2a3": "a3"}

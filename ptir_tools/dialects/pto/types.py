@@ -179,3 +179,8 @@ def _memref_text(t: MemRefType) -> str:
         offset = "" if t.offset == 0 else f", offset: {'?' if t.offset is UNKNOWN else t.offset}"
         more += f", strided<{_list(t.strides)}{offset}>"
     return f"pto.memref<{_dims(t.shape)}x{names.DTYPE_TEXT[t.dtype]}{more}>"
+
+
+def is_event(t: Type) -> bool:
+    """Whether values of the type are events."""
+    return isinstance(t, EventType)

@@ -1,8 +1,8 @@
 """Programs as drawings: `dot` for Graphviz, `svg`, and `page`, an HTML page that needs nothing else."""
 
 from ptir_tools.tools.graph.dot import dot
-from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, draw
+from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style, draw
 from ptir_tools.tools.graph.page import Stage, Stages, page
 from ptir_tools.tools.graph.svg import svg
 
-__all__ = ["Drawing", "Edge", "Kind", "Node", "Stage", "Stages", "dot", "draw", "page", "svg"]
+__all__ = ["Drawing", "Edge", "Kind", "Node", "Stage", "Stages", "Style", "dot", "draw", "page", "svg"]

@@ -5,33 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node
+from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
 
 _SHAPES = {Kind.PARAMETER: "ellipse", Kind.RESULTS: "ellipse"}
+_STYLES = {Style.WAIT: "dashed", Style.REGION: "dotted"}
 
 
 def dot(drawing: Drawing) -> Iterator[str]:
-    """A node per op, an edge per use, a cluster per function, region and repetition; the statement is the tooltip."""
+    """A node per op, an edge per use, a cluster per function, region and repetition; the statement is the tooltip.
+
+    Where units run side by side, a node names the one that executes it, in its color; a wait is a dashed edge.
+    """
     names = {node: f"n{k}" for k, node in enumerate(drawing.nodes())}
     yield "digraph program {\n"
     yield "  compound=true;\n  node [shape=box, fontname=monospace];\n"
+    pipes = {p: k % 9 + 1 for k, p in enumerate(dict.fromkeys(n.pipe for n in drawing.nodes() if n.pipe))}
     for block in drawing.blocks:
-        yield from _node(block, names, "  ")
+        yield from _node(block, names, pipes, "  ")
     for edge in drawing.edges:
         yield _edge(edge, names)
     yield "}\n"
 
 
-def _node(node: Node, names: dict[Node, str], pad: str) -> Iterator[str]:
+def _node(node: Node, names: dict[Node, str], pipes: dict[str, int], pad: str) -> Iterator[str]:
     if not node.inside:
         shape = f", shape={_SHAPES[node.kind]}" if node.kind in _SHAPES else ""
+        if node.pipe:
+            shape = f', style=filled, fillcolor="/pastel19/{pipes[node.pipe]}"'
         tip = f", tooltip={_quoted(node.text)}" if node.text else ""
         yield f"{pad}{names[node]} [label={_quoted(label(node))}{shape}{tip}];\n"
         return
     yield f"{pad}subgraph cluster_{names[node]} {{\n"
     yield f"{pad}  label={_quoted(label(node))};\n"
     for x in node.inside:
-        yield from _node(x, names, pad + "  ")
+        yield from _node(x, names, pipes, pad + "  ")
     yield f"{pad}}}\n"
 
 
@@ -45,9 +52,9 @@ def _edge(edge: Edge, names: dict[Node, str]) -> str:
     if target.inside:
         attrs.append(f"lhead=cluster_{names[target]}")
         target = _leaf(target, last=False)
-    if edge.dotted:
-        attrs.append("style=dotted")
-    attrs.append(f"tooltip={_quoted(edge.label)}")
+    if edge.style is not Style.USE:
+        attrs.append(f"style={_STYLES[edge.style]}")
+    attrs.append(f"{'label' if edge.style is Style.WAIT else 'tooltip'}={_quoted(edge.label.partition(':')[0])}")
     return f"  {names[source]} -> {names[target]} [{', '.join(attrs)}];\n"
 
 

@@ -24,18 +24,27 @@ class Kind(StrEnum):
     RESULTS = "results"
 
 
+class Style(StrEnum):
+    """What an edge stands for."""
+
+    USE = "use"
+    WAIT = "wait"
+    REGION = "region"
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """An op, a parameter, the results of a block, or a box with nodes `inside`.
 
-    `text` is the whole statement. `operations` and `bytes` are None where a symbol is in them. `row` and `column` are its place
-    among the nodes of `parent`.
+    `text` is the whole statement. `pipe` is the unit that executes it, where several run side by side. `operations` and `bytes`
+    are None where a symbol is in them. `row` and `column` are its place among the nodes of `parent`.
     """
 
     kind: Kind
     title: str
     types: tuple[str, ...] = ()
     text: str = ""
+    pipe: str = ""
     operations: int | None = None
     bytes: int | None = None
     parent: Node | None = None
@@ -54,12 +63,12 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Edge:
-    """A use of `label`; or, dotted, an op's reference to a region that is drawn apart from it."""
+    """A use of `label`, a wait for an event, or an op's reference to a region that is drawn apart from it."""
 
     source: Node
     target: Node
     label: str = ""
-    dotted: bool = False
+    style: Style = Style.USE
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +93,7 @@ def draw(program: Program) -> Drawing:
 class _Draw:
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.signals = program.dialect.signals
         self.drawing = Drawing()
         self.nodes: dict[Value | Op | Region, Node] = {}
         blocks: list[Region] = [*program.functions, *program.regions]
@@ -118,7 +128,9 @@ class _Draw:
 
     def op(self, op: Op, box: Node) -> None:
         operations, moved = costs.settled(costs.operations(op)), costs.settled(costs.traffic(op))
-        node = Node(Kind.OP, op.defn.short, self.types(*op.results), op_text(op))
+        pipe = self.program.dialect.pipe(op) if self.program.dialect.pipe is not None else None
+        title = f"{op.defn.short} [{pipe}]" if pipe else op.defn.short
+        node = Node(Kind.OP, title, self.types(*(v for v in op.results if not self.signals(v.type))), op_text(op), pipe or "")
         node.operations = operations if isinstance(operations, int) else None
         node.bytes = moved if isinstance(moved, int) else None
         self.nodes[op] = self.add(box, node)
@@ -127,7 +139,7 @@ class _Draw:
         self.uses(op.operands, node)
         for name, r in zip(_names(op), op.regions, strict=True):
             if r.isolated:
-                self.drawing.edges.append(Edge(node, self.nodes[r], f"{name} ^{r.name}", dotted=True))
+                self.drawing.edges.append(Edge(node, self.nodes[r], f"{name} ^{r.name}", Style.REGION))
             else:
                 self.block(r, self.add(node, Node(Kind.REGION, name)) if len(op.regions) > 1 else node)
 
@@ -139,7 +151,8 @@ class _Draw:
     def uses(self, operands: Sequence[Operand], node: Node) -> None:
         for x in operands:
             if isinstance(x, Value):
-                self.drawing.edges.append(Edge(self.nodes[x], node, f"%{x.name}: {self.types(x)[0]}"))
+                style = Style.WAIT if self.signals(x.type) else Style.USE
+                self.drawing.edges.append(Edge(self.nodes[x], node, f"%{x.name}: {self.types(x)[0]}", style))
             elif isinstance(x, Element):
                 self.drawing.edges.append(Edge(self.nodes[x.value], node, f"%{x.value.name}[{x.index}]"))
 

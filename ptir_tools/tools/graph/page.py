@@ -71,11 +71,11 @@ def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, An
             [
                 *(node.kind, strings(node.title), strings("\n".join(node.types)), strings(node.text)),
                 *(-1 if node.parent is None else numbers[node.parent], node.row, node.column, node.operations, node.bytes),
-                int(bool(node.text) and node.text in new),
+                *(int(bool(node.text) and node.text in new), strings(node.pipe)),
             ]
             for node in numbers
         ]
-        edges = [[numbers[e.source], numbers[e.target], strings(e.label), int(e.dotted)] for e in drawing.edges]
+        edges = [[numbers[e.source], numbers[e.target], strings(e.label), e.style] for e in drawing.edges]
         yield {"name": name, "nodes": nodes, "edges": edges, "gone": [strings(text) for text in gone.elements()]}
         before = texts
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ptir_tools.tools.graph.dot import label
-from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node
+from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
 
 _CHAR, _LINE = 7.3, 15.0  # of the font, in pixels
 _PAD, _GAP, _BETWEEN = 8.0, 16.0, 34.0  # inside a node, between columns, between rows
@@ -16,6 +16,8 @@ _FILL = {
     Kind.FUNCTION: "#f7f7f8", Kind.REGION: "#eef3fa", Kind.REPEAT: "#f3f0fa", Kind.OP: "#ffffff", Kind.PARAMETER: "#e8f4e8",
     Kind.RESULTS: "#fbeee2",
 }  # fmt: skip
+
+_DASHES = {Style.WAIT: "6 4", Style.REGION: "2 3"}
 
 
 class Box(NamedTuple):
@@ -99,7 +101,7 @@ def _edge(edge: Edge, boxes: dict[Node, Box]) -> str:
     a, b = boxes[edge.source], boxes[edge.target]
     x, y, u, v = a.x + a.width / 2, a.y + a.height, b.x + b.width / 2, b.y
     bend = max(18.0, (v - y) / 2)
-    dots = ' stroke-dasharray="2 3"' if edge.dotted else ""
+    dots = f' stroke-dasharray="{_DASHES[edge.style]}"' if edge.style in _DASHES else ""
     path = f"M{x:.1f} {y:.1f}C{x:.1f} {y + bend:.1f} {u:.1f} {v - bend:.1f} {u:.1f} {v:.1f}"
     style = f'fill="none" stroke="#667" marker-end="url(#arrow)"{dots}'
     return f'<path d="{path}" {style}><title>{escape(edge.label)}</title></path>\n'

@@ -1,0 +1,267 @@
+"""A run on the clock: when each op starts and ends under the target's costs, what it waits for, and which bytes it moves.
+
+Ops are issued in order, at no cost. One starts when its pipe is free, its events are there, and what was issued before it
+synchronously is complete. Which of these came last is what the op waited for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.core.ir import Op
+from ptir_tools.core.source import Source
+from ptir_tools.dialects.pto.pipes import PIPES
+from ptir_tools.dialects.pto.targets import A3, Costs, Target
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.pto.storage import Tile
+
+BOX = 16  # rows and columns of what the matrix unit does at once; along K it is `DEPTH` bytes
+DEPTH = 32
+EVENT, SYNCHRONOUS, PIPE = "event", "synchronous", "pipe"  # why an op did not start earlier
+SHOWN = 20  # lines of the critical path in a report
+OVER = "nothing left to do"
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """One op in its pipe, from cycle `start` to `end`. `cause` is what it had to wait for (None at the beginning), `why` how."""
+
+    op: Op
+    pipe: str
+    start: int
+    end: int
+    cause: Span | None = None
+    why: str = ""
+    waits: tuple[Span, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The op, without `tile.`."""
+        return self.op.defn.short.removeprefix("tile.")
+
+
+@dataclass(slots=True, frozen=True)
+class Stall:
+    """Cycles in which a pipe did nothing although ops were to come; `cause` says what the next one waited for."""
+
+    pipe: str
+    cause: str
+    cycles: int
+
+
+@dataclass(slots=True)
+class Moved:
+    """Bytes of one space that ops read and wrote."""
+
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What a machine notes of its tasks. `spans` are in order of issue; `moved` is by space, `gm` included."""
+
+    target: Target = A3
+    spans: list[Span] = field(default_factory=list)
+    moved: dict[str, Moved] = field(default_factory=dict)
+    last: dict[str, Span] = field(default_factory=dict)  # per pipe
+    of: dict[Any, Span] = field(default_factory=dict)  # by event
+    issued: Span | None = None  # what must be complete before the next op is issued
+    syncs: list[Span] = field(default_factory=list)  # waits of the scalar unit, from the first event missing to the last there
+
+    def begin(self, target: Target | None) -> None:
+        """Forget what was noted. Without a target the costs are those of a3."""
+        self.target, self.issued = target or A3, None
+        for noted in (self.spans, self.moved, self.last, self.of, self.syncs):
+            noted.clear()
+
+    def add(
+        self,
+        op: Op,
+        pipe: str,
+        event: object,
+        waits: Iterable[object],
+        synchronous: bool,
+        read: Sequence[tuple[str, Tile]],
+        made: Sequence[tuple[str, Tile]],
+        memory: tuple[Any, bool] | None,
+    ) -> None:
+        """Note an op: its events, and what it touches. `memory` is a window of a memref, and whether it is written."""
+        self._move(read, made, memory)
+        taken = cycles(self.target.costs, op, pipe, read, made, memory)
+        events = tuple([self.of[w] for w in waits if w in self.of])
+        choices = [(self.last.get(pipe), PIPE), (self.issued, SYNCHRONOUS), *((e, EVENT) for e in events)]
+        cause, why = None, ""
+        for span, how in choices:
+            if span is not None and (cause is None or span.end > cause.end):
+                cause, why = span, how
+        start = cause.end if cause is not None else 0
+        span = Span(op, pipe, start, start + taken, cause, why, events)
+        self.spans.append(span)
+        self.last[pipe] = self.of[event] = span
+        if synchronous:
+            self._after(span)
+
+    def wait(self, op: Op | None, events: Iterable[object]) -> None:
+        """Issue nothing before these events."""
+        spans = tuple([self.of[e] for e in events if e in self.of])
+        before = self.issued.end if self.issued is not None else 0
+        for span in spans:
+            self._after(span)
+        if op is not None and spans and self.issued is not None:
+            self.syncs.append(Span(op, "S", before, max(self.issued.end, before + 1), None, "", spans))
+
+    def barrier(self, pipes: Iterable[str]) -> None:
+        """Issue nothing before what these pipes were given is complete."""
+        for pipe in pipes:
+            if (span := self.last.get(pipe)) is not None:
+                self._after(span)
+
+    def _after(self, span: Span) -> None:
+        if self.issued is None or span.end > self.issued.end:
+            self.issued = span
+
+    def _move(self, read: Sequence[tuple[str, Tile]], made: Sequence[tuple[str, Tile]], memory: tuple[Any, bool] | None) -> None:
+        stored = memory is not None and memory[1]
+        for k, (space, tile) in enumerate(read):
+            elements = memory[0].size if stored and memory is not None and not k else prod(tile.valid)
+            self.moved.setdefault(space, Moved()).read += elements * tile.type.dtype.size
+        for space, tile in made:
+            self.moved.setdefault(space, Moved()).written += _bytes(tile)
+        if memory is not None:
+            window, writes = memory
+            gm = self.moved.setdefault("gm", Moved())
+            gm.read += 0 if writes else window.nbytes
+            gm.written += window.nbytes if writes else 0
+
+    # What it shows
+
+    @property
+    def makespan(self) -> int:
+        """The cycle at which the last op ends."""
+        return max((s.end for s in self.spans), default=0)
+
+    def busy(self) -> dict[str, int]:
+        """Per pipe that did anything, the cycles in which it did."""
+        made: Counter[str] = Counter()
+        for s in self.spans:
+            made[s.pipe] += s.end - s.start
+        return {pipe: made[pipe] for pipe in PIPES if pipe in made}
+
+    def stalls(self) -> list[Stall]:
+        """Where the other cycles of each pipe went, its longest cause first. With `busy` they add up to the makespan."""
+        found: Counter[tuple[str, str]] = Counter()
+        free: dict[str, int] = {}
+        for s in self.spans:
+            if s.start > free.get(s.pipe, 0) and s.cause is not None:
+                what = f"{s.cause.name} ({s.cause.pipe})"
+                cause = f"waits for {what}" if s.why == EVENT else f"issued after {what}, which is synchronous or awaited"
+                found[s.pipe, cause] += s.start - free.get(s.pipe, 0)
+            free[s.pipe] = s.end
+        for pipe, end in free.items():
+            if end < self.makespan:
+                found[pipe, OVER] += self.makespan - end
+        made = [Stall(pipe, cause, cycles) for (pipe, cause), cycles in found.items()]
+        return sorted(made, key=lambda s: (PIPES.index(s.pipe), -s.cycles, s.cause))
+
+    def critical_path(self) -> list[Span]:
+        """Ops of which each waited for the one before, to the one that ends last: they fill the makespan."""
+        at = max(self.spans, key=lambda s: s.end, default=None)
+        path = []
+        while at is not None:
+            path.append(at)
+            at = at.cause
+        return path[::-1]
+
+    def report(self, source: Source | None = None) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+        """Tables for people: title, columns, rows."""
+        whole = self.makespan
+        moved = sorted(self.moved.items())
+        yield "bytes per space", ("space", "read", "written"), [(name, str(m.read), str(m.written)) for name, m in moved]
+        count = Counter(s.pipe for s in self.spans)
+        busy = [(pipe, str(count[pipe]), str(n), _share(n, whole)) for pipe, n in self.busy().items()]
+        yield f"{whole} cycles at the costs of {self.target.name}", ("pipe", "ops", "busy", "occupancy"), busy
+        stalls = [(s.pipe, str(s.cycles), _share(s.cycles, whole), s.cause) for s in self.stalls()]
+        yield "stalls", ("pipe", "cycles", "share", "cause"), stalls
+        path: dict[Op, list[Span]] = {}
+        for s in self.critical_path():
+            path.setdefault(s.op, []).append(s)
+        rows = []
+        for op, spans in sorted(path.items(), key=lambda item: -_cycles(item[1])):
+            taken, values = _cycles(spans), ", ".join(f"%{v.name}" for v in op.results)
+            rows.append(
+                (str(taken), _share(taken, whole), str(len(spans)), spans[0].pipe, spans[0].name, values, _line(op, source))
+            )
+        more = len(rows) - SHOWN
+        title = f"critical path, without {more} lines that take less" if more > 0 else "critical path"
+        yield title, ("cycles", "share", "times", "pipe", "op", "values", "line"), rows[:SHOWN]
+
+    def chrome_trace(self, source: Source | None = None) -> dict[str, Any]:
+        """The run for about://tracing and Perfetto: a lane per pipe, an arrow per event that is waited for; a cycle is 1 us."""
+        shown = [*self.spans, *self.syncs]
+        used = {s.pipe for s in shown}
+        events: list[dict[str, Any]] = []
+        lanes = {pipe: i for i, pipe in enumerate(PIPES) if pipe in used}
+        for pipe, lane in lanes.items():
+            events.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": lane, "args": {"name": pipe}})
+            events.append({"name": "thread_sort_index", "ph": "M", "pid": 0, "tid": lane, "args": {"sort_index": lane}})
+        arrows = 0
+        for s in shown:
+            about = {"values": ", ".join(f"%{v.name}" for v in s.op.results), "line": _line(s.op, source)}
+            at = {"pid": 0, "tid": lanes[s.pipe], "ts": s.start}
+            events.append({"name": s.name, "cat": "op", "ph": "X", **at, "dur": s.end - s.start, "args": about})
+            for w in s.waits:
+                arrow = {"name": "event", "cat": "event", "id": arrows, "pid": 0}
+                into = s.end - 1 if s.pipe == "S" else s.start
+                events.append({**arrow, "ph": "s", "tid": lanes[w.pipe], "ts": w.end - 1})
+                events.append({**arrow, "ph": "f", "bp": "e", "tid": lanes[s.pipe], "ts": into})
+                arrows += 1
+        return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"costs": self.target.name}}
+
+
+def cycles(
+    costs: Costs,
+    op: Op,
+    pipe: str,
+    read: Sequence[tuple[str, Tile]],
+    made: Sequence[tuple[str, Tile]],
+    memory: tuple[Any, bool] | None,
+) -> int:
+    """How long an op takes in its pipe: at least one cycle."""
+    if pipe == "M":
+        (left,), (right,) = ([tile for space, tile in read if space == name] for name in ("Left", "Right"))
+        size = left.type.dtype.size
+        m, k, n = _whole(left.valid[0], BOX), _whole(left.valid[1], DEPTH // size), _whole(right.valid[1], BOX)
+        work, rate = m * k * n, costs.products[size]
+    elif memory is not None:
+        work, rate = memory[0].nbytes, costs.bytes[pipe]
+    else:
+        passes = costs.passes.get(op.defn.short, 1) if pipe == "V" else 1
+        work, rate = passes * max((_bytes(tile) for _, tile in (*read, *made)), default=0), costs.bytes[pipe]
+    return max(costs.start[pipe] - (-work // rate), 1)
+
+
+def _whole(n: int, box: int) -> int:
+    return -(-n // box) * box
+
+
+def _bytes(tile: Tile) -> int:
+    return prod(tile.valid) * tile.type.dtype.size
+
+
+def _cycles(spans: Iterable[Span]) -> int:
+    return sum(s.end - s.start for s in spans)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _line(op: Op, source: Source | None) -> str:
+    span = source.span(op.loc) if source is not None else None
+    return str(source.position(span.start)[0]) if source is not None and span is not None else ""

@@ -1,0 +1,1 @@
+# RUN: ptir graph testdata/pto/08_async_pipeline.pto

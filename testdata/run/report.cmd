@@ -1,0 +1,1 @@
+# RUN: ptir run testdata/pto/kernels/flash_a3.pto --random 0 --report -o %t/out.npz
