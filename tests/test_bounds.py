@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from math import inf, isinf
 
+import models
 import numpy as np
 import pytest
 from conftest import run_ptir
@@ -12,9 +13,11 @@ from engine_programs import FAST
 from translations import generated, parse, prove, reread
 
 from ptir_tools.core import errors
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Program
 from ptir_tools.core.opdef import OPS
 from ptir_tools.dialects import load_dialect
-from ptir_tools.engines import compare, run
+from ptir_tools.engines import bounds, compare, run
 from ptir_tools.engines.options import RunOptions
 
 # The divisor x - y + z is small where terms cancel, and then has the error of two roundings of about 1.
@@ -112,12 +115,94 @@ def test_elements_that_nothing_bounds_are_not_compared_and_said() -> None:
     assert re.fullmatch(rf"--compare did not compare \d+ of 4096 elements of q: {re.escape(compare.UNBOUNDED)}\n", ran.err)
 
 
-def test_an_element_without_a_bound_is_not_compared_even_with_nan() -> None:
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_an_element_without_a_bound_may_be_any_number_but_no_nan(wrong: float) -> None:
     tolerance = compare.Tolerance(np.array([np.inf, 0.5]))
     expected = np.array([1.0, 2.0])
-    assert compare.diverging("q", expected, np.array([np.nan, 2.5]), tolerance) is None
-    assert compare.diverging("q", expected, np.array([np.nan, 2.6]), tolerance).index == (1,)
+    assert compare.diverging("q", expected, np.array([7e9, 2.5]), tolerance) is None
+    assert compare.diverging("q", expected, np.array([7e9, 2.6]), tolerance).index == (1,)
+    assert compare.diverging("q", expected, np.array([wrong, 2.5]), tolerance).index == (0,)
+    assert compare.diverging("q", np.array([wrong, 2.0]), expected, tolerance).index == (0,)
+    assert compare.diverging("q", expected.astype(np.float32), expected, tolerance) is not None
+    wild = compare.Tolerance(tolerance.absolute, wild=np.array([True, False]))
+    assert compare.diverging("q", expected, np.array([wrong, 2.5]), wild) is None
     assert compare.untold({"q": expected}, {"q": tolerance}) == {"q": 1}
+
+
+@pytest.mark.parametrize("one, other", [(np.inf, 1.0), (1.0, np.inf), (np.inf, -np.inf), (np.nan, np.inf), (1.0, np.nan)])
+def test_what_is_not_finite_on_one_side_is_within_no_tolerance(one: float, other: float) -> None:
+    tolerance = compare.Tolerance(1e30, 0.5)
+    assert compare.diverging("q", np.array([one]), np.array([other]), tolerance) is not None
+    assert compare.diverging("q", np.array([one]), np.array([one]), tolerance) is None
+
+
+DEEP = """func @f(%x: tensor<f32, 8>, %w: tensor<f32, 8x8>) -> tensor<f32, 8> {
+  %v0 = reshape(%x) new_shape[8] -> tensor<f32, 8>
+"""
+
+
+def deep(layers: int) -> Program:
+    """Products, each with a softmax and a root after it: what can be proven doubles from layer to layer."""
+    lines = [DEEP]
+    for i in range(layers):
+        lines.append(f"""  %p{i} = dot_general(%v{i}, %w) contract_lhs[0] contract_rhs[0] -> tensor<f32, 8>
+  %q{i} = mul(%p{i}, %p{i}) -> tensor<f32, 8>
+  %s{i} = reduce_sum(%q{i}) axes[0] -> tensor<f32>
+  %r{i} = rsqrt(%s{i}) -> tensor<f32>
+  %b{i} = broadcast_to(%r{i}) result_shape[8] -> tensor<f32, 8>
+  %v{i + 1} = mul(%p{i}, %b{i}) -> tensor<f32, 8>
+""")
+    return parse("".join([*lines, f"  return %v{layers}\n}}\n"]), "ptir")
+
+
+def test_where_nothing_is_proven_the_bound_is_measured() -> None:
+    """It is no less than what rounding does, by an oracle in float64, and small enough to see a thousandth."""
+    program, rng = deep(12), np.random.default_rng(0)
+    x, w = rng.normal(size=8).astype(np.float32), rng.normal(size=(8, 8)).astype(np.float32)
+    static, options = program, RunOptions()
+    proven = bounds.Executable(static, static.main, options)
+    compare.execute(proven, static, [x, w], options, Diagnostics())
+    outputs, tolerances = compare.reference_outputs(program, [x, w], options)
+    (name,) = outputs
+    assert not np.all(proven.errors[0] < 1e-3)
+    exact = x.astype(np.float64)
+    for _ in range(12):
+        p = exact @ w.astype(np.float64)
+        exact = p / np.sqrt(np.sum(p * p))
+    assert np.all(np.abs(outputs[name] - exact) <= tolerances[name].absolute)
+    assert np.all(tolerances[name].absolute < 1e-3)
+    for engine in FAST:
+        assert not compare.compare(outputs, run(program, [x, w], RunOptions(engine=engine)), tolerances)
+    assert compare.compare(outputs, {name: outputs[name] * np.float32(1.002)}, tolerances)
+
+
+@pytest.mark.parametrize("name", models.MODULES)
+def test_every_output_of_every_model_is_compared(name: str) -> None:
+    program, given = models.program(name), models.inputs(name)
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
+    assert compare.untold(outputs, tolerances) == {}
+    for engine in FAST:
+        assert not compare.compare(outputs, run(program, given, RunOptions(engine=engine)), tolerances)
+    for output, x in outputs.items():
+        if x.dtype.kind == "f":
+            assert compare.compare(outputs, {**outputs, output: x * np.asarray(1.002, x.dtype)}, tolerances)
+            assert compare.compare(outputs, {**outputs, output: np.where(np.arange(x.shape[-1]) == 0, np.nan, x)}, tolerances)
+        else:
+            assert compare.compare(outputs, {**outputs, output: ~x if x.dtype.kind == "b" else x + 1}, tolerances)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul"])
+def test_the_same_ops_have_the_same_bits_under_strict_fp(op: str, dtype: str) -> None:
+    t = f"tensor<{dtype}, 64>"
+    program = parse(f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  %q = {op}(%x, %y) -> {t}\n  return %q\n}}\n", "ptir")
+    rng = np.random.default_rng(3)
+    given = [rng.normal(size=64).astype(models.NUMPY[dtype]) for _ in range(2)]
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions(strict_fp=True))
+    assert not np.any(tolerances["q"].absolute)
+    for engine in FAST:
+        assert not compare.compare(outputs, run(program, given, RunOptions(engine=engine, strict_fp=True)), tolerances)
+    assert np.all(compare.reference_outputs(program, given, RunOptions())[1]["q"].absolute > 0)
 
 
 def test_inputs_that_bound_more_are_drawn() -> None:

@@ -37,11 +37,13 @@ def check(
     runs: int,
     *,
     finite: bool = False,
+    strict: bool = False,
     known: Mapping[str, Array] | None = None,
 ) -> None:
     """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run.
-    `finite`: what is NaN or infinite before may be anything after. `known` are inputs whose values the change relies on."""
-    options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
+    `finite`: what is NaN or infinite before may be anything after. `strict`: no rounding may change. `known` are inputs whose
+    values the change relies on."""
+    options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits, strict_fp=strict)
     kept = session.options.constants or {}
     constants = {name: literals.from_literal(x) for name, x in kept.items()} or known
     found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)

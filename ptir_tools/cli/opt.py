@@ -259,7 +259,8 @@ class _Optimizer:
         pieces = program_text(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
         if before is not None:
-            checking.check(session, before, program, flags.check_runs, finite=flags.fast_math, known=context.known)
+            strict, finite = flags.strict_fp, flags.fast_math
+            checking.check(session, before, program, flags.check_runs, finite=finite, strict=strict, known=context.known)
         write_weights(flags.weights, arrays)
         return pieces
 

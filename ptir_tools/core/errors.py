@@ -58,6 +58,14 @@ class Step:
     results: Sequence[Array]
     keywords: dict[str, Any]
     analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
+    strict: bool = False  # engines do this op as it is written
+
+    @property
+    def ieee(self) -> bool:
+        """Whether engines have the same bits: one rounding of real operands without errors, all of the dtype of the result."""
+        dtype = self.dtypes[0]
+        same = all(leaf_dtypes(operand_type(x)) == [dtype] for x in self.op.operands)
+        return self.strict and dtype.is_float and same and all(e is EXACT for e in self.errors)
 
     @property
     def dtypes(self) -> list[DType]:
@@ -173,6 +181,8 @@ def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False, ne
         result = step.results[0]
         if len(off) > _MOST:
             return unknown(step)
+        if step.ieee and not ulp:
+            return [EXACT]
         found = []
         for corner in [] if not off else product(*(_shifted(step.operands[k], step.errors[k]) for k in off)):
             operands = list(map(arrays.widen, step.operands))
@@ -245,9 +255,11 @@ def rising(exact: bool = False) -> Rule:
         shifted = [_ends(x, e) for x, e in zip(step.operands, step.errors, strict=True)]
         sides = [] if all(e is EXACT for e in step.errors) else zip(*shifted, strict=True)
         ends = [step.run(list(side)) for side in sides]
+        if (exact or step.ieee) and not ends:
+            return [EXACT] * len(step.results)
         found = []
         for i, r in enumerate(step.results):
-            found.append(EXACT if exact and not ends else _spread(step, r, [e[i] for e in ends], 0.0, rounds=not exact, at=i))
+            found.append(_spread(step, r, [e[i] for e in ends], 0.0, rounds=not exact, at=i))
         return found
 
     return rule

@@ -1,7 +1,11 @@
-"""How far an engine may be from the reference in this run: the reference, with an error beside every value.
+"""How far an engine may be from the reference in this run.
 
-Each op is run by its declared body and its error by its declared rule (`core.errors`), on the values of this run. Regions are
-run on values with errors. A branch or a loop whose predicate may be either way is run both ways, and its results may be either.
+`Executable` proves it: it is the reference with an error next to every value. Each op is run by its declared body and its error
+by its declared rule (`core.errors`), on the values of this run. Regions are run on values with errors. A branch or a loop whose
+predicate may be either way is run both ways, and its results may be either.
+
+A proof takes the worst of every op, and in a deep model it comes to nothing. There `measured` tries it out: it runs the reference
+several times, and moves every result of an op by a multiple of what the op itself may be off.
 """
 
 from __future__ import annotations
@@ -10,12 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core import arrays
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Rejected
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
 from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.dialects import load_dialect
@@ -71,14 +79,12 @@ class Approximate:
         return Approximate(stacked, function(errors, *args[1:], **kwargs))
 
 
-Env = dict[Value, Any]
-
-
 class Executable(reference.Executable):
     """The reference, which leaves in `errors` how far each leaf of its results may be off."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         super().__init__(program, function, options)
+        self.walk = Walk(options.strict_fp)
         self.errors: list[Error] = []
 
     @property
@@ -88,24 +94,153 @@ class Executable(reference.Executable):
 
     def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
         given = [nest(p.type, map(Approximate, flatten(x))) for p, x in zip(self.function.params, arguments, strict=True)]
-        found = list(flatten(run_block(self.function, given, context)))
+        found = list(flatten(self.walk.block(self.function, given, context)))
         self.errors = [x.error for x in found]
         values = reference.owned([x.value for x in found], arguments)
         return tuple(nest(operand_type(x), values) for x in self.function.results)
 
 
-def run_block(block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
-    """As `evaluate.run_block`, on values with errors."""
-    context.check_time()
-    local: Env = dict(zip(block.params, arguments, strict=True))
-    if (last := context.ends.get(block)) is None:
-        context.ends[block] = last = last_uses(block)
-    for i, op in enumerate(block.body):
-        results = step(op, [read(x, local) for x in op.operands], context)
-        local.update(zip(op.results, results, strict=True))
-        for v in last.get(i, ()):
-            local.pop(v, None)
-    return tuple(read(x, local) for x in block.results)
+RUNS = 8  # runs of a measurement
+MOVED = 4.0  # a result is moved by up to so many times what its op may be off
+FACTOR = 4.0  # an engine may be off by so many times what was measured
+
+
+@dataclass(slots=True)
+class Spread:
+    """What a measurement says of one output: the largest distance from the reference in any run, and the elements that were NaN
+    or infinite in some runs and not in others, or are such parts of complex ones."""
+
+    most: Array
+    wild: Array
+
+
+def measured(
+    program: Program, options: RunOptions, outputs: Sequence[Array], run: Callable[[Executable], Sequence[Array]]
+) -> list[Spread]:
+    """How far the outputs of perturbed runs are from `outputs`. `run` runs an executable on the inputs that gave those. Where a
+    perturbed run fails, any number may come."""
+    found = [Spread(np.zeros(x.shape), ~np.isfinite(x) if x.dtype.kind == "c" else np.zeros(x.shape, np.bool_)) for x in outputs]
+    for k in range(RUNS):
+        executable = Executable(program, program.main, options)
+        executable.walk = Perturbed(k, options.strict_fp)
+        try:
+            others = run(executable)
+        except (Rejected, LimitExceeded):
+            return [Spread(np.full(x.shape, np.inf), np.ones(x.shape, np.bool_)) for x in outputs]
+        for spread, x, other in zip(found, outputs, others, strict=True):
+            a, b = _float(x), _float(other)
+            with np.errstate(all="ignore"):
+                spread.most = np.maximum(spread.most, apart(a, b))
+            spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b))
+    return found
+
+
+def _float(x: Array) -> Array:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+class Walk:
+    """Follows values with errors through a program. `strict`: engines do the same ops in the same order."""
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
+
+    def kept(self, value: Array, error: Error, dtype: DType) -> Approximate:
+        """What is known of a result with this error."""
+        return Approximate(value, error)
+
+    def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
+        """As `evaluate.run_block`, on values with errors."""
+        context.check_time()
+        local: Env = dict(zip(block.params, arguments, strict=True))
+        if (last := context.ends.get(block)) is None:
+            context.ends[block] = last = last_uses(block)
+        for i, op in enumerate(block.body):
+            results = self.step(op, [read(x, local) for x in op.operands], context)
+            local.update(zip(op.results, results, strict=True))
+            for v in last.get(i, ()):
+                local.pop(v, None)
+        return tuple(read(x, local) for x in block.results)
+
+    def step(self, op: Op, operands: list[Any], context: Context) -> list[Any]:
+        """The results of one op, with their errors."""
+        if op.regions:
+            return self._branching(op, operands, context)
+        named = keywords(op, context, _never)
+        values = apply(op, [x.value for x in operands], named, context)
+        made = [np.asarray(x) for x in flatten(tuple(values))]
+
+        def analyze(pipeline: str) -> tuple[list[Array], list[Error]] | None:
+            if (block := _rewritten(op, pipeline)) is None:
+                return None
+            found = list(flatten(self.block(block, operands, context)))
+            return [x.value for x in found], [x.error for x in found]
+
+        seen = Step(op, [x.value for x in operands], [x.error for x in operands], made, named, analyze, self.strict)
+        leaves = iter([self.kept(*one) for one in zip(made, errors_of(seen), seen.dtypes, strict=True)])
+        return [nest(v.type, leaves) for v in op.results]
+
+    def _branching(self, op: Op, operands: list[Any], context: Context) -> list[Any]:
+        """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
+        observe, context.observe = context.observe, None
+        try:
+            found, open_ = self._run(op, operands, context, Decisions())
+            if not open_:
+                return found
+            other = self._run(op, operands, context, Decisions(flipped=True))[0] if open_ == 1 else None
+        finally:
+            context.observe = observe
+        leaves = list(flatten(tuple(found)))
+        others = list(flatten(tuple(other))) if other is not None else [None] * len(leaves)
+        joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
+        return [nest(v.type, joined) for v in op.results]
+
+    def _run(self, op: Op, operands: list[Any], context: Context, decisions: Decisions) -> tuple[list[Any], int]:
+        def call(region: Region) -> Any:
+            return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
+
+        def deciding(x: Any) -> Any:
+            return Approximate(x.value, x.error, decisions) if isinstance(x, Approximate) else x
+
+        results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
+        made = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
+        return [nest(v.type, made) for v in op.results], decisions.open
+
+
+class Perturbed(Walk):
+    """Moves every result by up to `MOVED` times its error, in place of keeping the error: in run 0 all of them up, in run 1 all
+    down, in any other each element at random. Where the error is infinite, results are infinite, NaN or as they are."""
+
+    def __init__(self, run: int, strict: bool = False) -> None:
+        super().__init__(strict)
+        self.up = (1.0, -1.0)[run] if run < 2 else None
+        self.wild = (np.inf, -np.inf, np.nan)[run] if run < 3 else None
+        self.random = np.random.Generator(np.random.Philox(run))
+
+    def kept(self, value: Array, error: Error, dtype: DType) -> Approximate:
+        """The moved value."""
+        if error is EXACT or not dtype.precision:
+            return Approximate(value)
+        wide, known = _float(value), np.isfinite(error)
+        with np.errstate(all="ignore"):
+            moved = wide + MOVED * self._turns(value) * np.where(known, error, 0.0)
+            moved = moved if known.all() else np.where(known, moved, self._wild(wide))
+            return Approximate(arrays.narrow(moved, dtype))
+
+    def _turns(self, value: Array) -> Any:
+        if self.up is not None:
+            return self.up
+        turns = self.random.uniform(-1, 1, value.shape)
+        return turns * np.exp(2j * np.pi * self.random.random(value.shape)) if value.dtype.kind == "c" else turns
+
+    def _wild(self, value: Array) -> Any:
+        if self.wild is not None:
+            return self.wild
+        chosen = self.random.integers(0, 4, value.shape)
+        return np.choose(chosen, [value, np.nan, np.inf, -np.inf])
+
+
+Env = dict[Value, Any]
 
 
 def read(x: Operand, env: Env) -> Any:
@@ -113,25 +248,6 @@ def read(x: Operand, env: Env) -> Any:
     if isinstance(x, Literal):
         return Approximate(read_plain(x, {}))
     return env[x.value][x.index] if isinstance(x, Element) else env[x]
-
-
-def step(op: Op, operands: list[Any], context: Context) -> list[Any]:
-    """The results of one op, with their errors."""
-    if op.regions:
-        return _branching(op, operands, context)
-    named = keywords(op, context, _never)
-    values = apply(op, [x.value for x in operands], named, context)
-    arrays = [np.asarray(x) for x in flatten(tuple(values))]
-
-    def analyze(pipeline: str) -> tuple[list[Array], list[Error]] | None:
-        if (block := _rewritten(op, pipeline)) is None:
-            return None
-        found = list(flatten(run_block(block, operands, context)))
-        return [x.value for x in found], [x.error for x in found]
-
-    seen = Step(op, [x.value for x in operands], [x.error for x in operands], arrays, named, analyze)
-    leaves = iter([Approximate(a, e) for a, e in zip(arrays, errors_of(seen), strict=True)])
-    return [nest(v.type, leaves) for v in op.results]
 
 
 def _never(region: Region) -> Callable[..., Any]:
@@ -155,34 +271,6 @@ def _rewritten(op: Op, pipeline: str) -> Region | None:
         kept = any(x.defn is op.defn for x in program.main.body)
         _REWRITTEN[key] = None if kept else program.main
     return _REWRITTEN[key]
-
-
-def _branching(op: Op, operands: list[Any], context: Context) -> list[Any]:
-    """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
-    observe, context.observe = context.observe, None
-    try:
-        found, open_ = _run(op, operands, context, Decisions())
-        if not open_:
-            return found
-        other = _run(op, operands, context, Decisions(flipped=True))[0] if open_ == 1 else None
-    finally:
-        context.observe = observe
-    leaves = list(flatten(tuple(found)))
-    others = list(flatten(tuple(other))) if other is not None else [None] * len(leaves)
-    joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
-    return [nest(v.type, joined) for v in op.results]
-
-
-def _run(op: Op, operands: list[Any], context: Context, decisions: Decisions) -> tuple[list[Any], int]:
-    def call(region: Region) -> Any:
-        return lambda *arguments: tuple(map(deciding, run_block(region, list(arguments), context)))
-
-    def deciding(x: Any) -> Any:
-        return Approximate(x.value, x.error, decisions) if isinstance(x, Approximate) else x
-
-    results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
-    made = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
-    return [nest(v.type, made) for v in op.results], decisions.open
 
 
 def _either(a: Approximate, b: Approximate | None) -> Approximate:

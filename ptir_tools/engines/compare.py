@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.errors import EXACT as NO_ERROR
-from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import Type
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead
@@ -33,11 +31,13 @@ else:
 @dataclass(slots=True, frozen=True)
 class Tolerance:
     """An element passes when |expected - actual| <= `absolute` + `relative` * |expected|. `absolute` may be an array, a number
-    for every element; one with an infinite one is not compared. `finite`: neither is what should be NaN or infinite."""
+    for every element. Where it is infinite, only that both are finite, or alike, is compared, and nothing where `wild` is true.
+    `finite`: neither is what should be NaN or infinite."""
 
     absolute: float | Array = 0.0
     relative: float = 0.0
     finite: bool = False
+    wild: bool | Array = False
 
     @property
     def largest(self) -> float:
@@ -49,7 +49,7 @@ class Tolerance:
 EXACT = Tolerance()
 UNBOUNDED = "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0"
 _ATTEMPTS = 100
-_SUMS = 4  # roundings of a term, where no error rule is known
+_LOOSE = 2.0**-4  # a proven bound is measured, too, where it is more than this of the largest element
 _LEAST = 0.125  # every float dtype has it
 
 
@@ -92,7 +92,8 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
         with np.errstate(all="ignore"):
             gap, size = np.abs(a - b), np.abs(a)
             same = (a == b) | (np.isnan(a) & np.isnan(b)) | (~np.isfinite(a) if tolerance.finite else False)
-            off = ~same & ~free & ~(gap <= tolerance.absolute + tolerance.relative * size)
+            free &= tolerance.wild | (np.isfinite(a) & np.isfinite(b))
+            off = ~same & ~free & ~(np.isfinite(gap) & (gap <= tolerance.absolute + tolerance.relative * size))
     if not np.any(off):
         return None
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), a.shape))
@@ -121,6 +122,11 @@ def _floats(array: Array) -> bool:
     return array.dtype.kind not in "iubc" and "int" not in array.dtype.name
 
 
+def _counts(array: Array) -> bool:
+    """Whether its elements are integers or i1."""
+    return not _floats(array) and array.dtype.kind != "c"
+
+
 def _needed(gap: Any, size: Any, same: Any) -> tuple[float | None, float | None]:
     """The smallest absolute and relative tolerance that pass everywhere; None where there is none."""
     rest, base = gap[~same], size[~same]
@@ -133,13 +139,14 @@ def reference_outputs(
     program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Tolerance]]:
     """The reference's outputs, and how far any other engine may be off: per element, by the error rules of the ops on the values
-    of this run.
+    of this run, or by what perturbed runs show where the rules say next to nothing. An executor of a dialect has one result.
 
     Raises as `engines.run` does.
     """
     options = replace(options, engine="reference")
     if program.dialect.executor is not None:
-        return _unbounded(program, inputs, options)
+        outputs = run(program, inputs, options)
+        return outputs, dict.fromkeys(outputs, EXACT)
     diagnostics = Diagnostics(program.source)
     given = ports.order(ports.signature(program, options.function), inputs)
     with rejecting(diagnostics, Context()):
@@ -149,23 +156,39 @@ def reference_outputs(
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory, options.limits)
     outputs = execute(executable, static, given, options, diagnostics)
-    errors = zip(outputs, executable.errors, strict=True)
-    return outputs, {name: Tolerance(0.0 if e is NO_ERROR else e) for name, e in errors}
+    proven = dict(zip(outputs, (0.0 if e is NO_ERROR else e for e in executable.errors), strict=True))
+    if not any(np.any(_loose(outputs[name], e)) for name, e in proven.items()):
+        return outputs, {name: Tolerance(e) for name, e in proven.items()}
+
+    def again(perturbed: bounds.Executable) -> list[Array]:
+        return list(execute(perturbed, static, given, options, Diagnostics(program.source)).values())
+
+    spreads = bounds.measured(static, options, list(outputs.values()), again)
+    return outputs, {name: _measured(x, proven[name], s) for (name, x), s in zip(outputs.items(), spreads, strict=True)}
 
 
-def _unbounded(
-    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
-) -> tuple[dict[str, Array], dict[str, Tolerance]]:
-    """Of a program that only the executor of its dialect runs: as for sums over the longest extent."""
-    outputs = run(program, inputs, options)
-    types: dict[str, Type] = {p.name: p.type for p in ports.signature(program, options.function)}
-    n = max((extent for a in outputs.values() for extent in a.shape), default=1)
-    found = {}
-    for name, a in outputs.items():
-        u = unit(leaf_dtypes(types[name])[0]) if name in types else 0.0
-        size = np.abs(_wide(a)) if u else np.zeros(())
-        found[name] = Tolerance(_SUMS * n * u * float(np.max(size, where=np.isfinite(size), initial=0.0)), _SUMS * u)
-    return outputs, found
+def _loose(output: Array, error: Any) -> Any:
+    """Where a proven error says next to nothing of the elements of an output."""
+    if not np.any(error):
+        return np.zeros(output.shape, np.bool_)
+    return np.isposinf(error) if _counts(output) else np.asarray(error) > _LOOSE * _scale(output)
+
+
+def _scale(output: Array) -> float:
+    """The largest finite magnitude."""
+    size = np.abs(_wide(output))
+    return float(np.max(size, where=np.isfinite(size), initial=0.0))
+
+
+def _measured(output: Array, proven: Any, spread: bounds.Spread) -> Tolerance:
+    """The proven errors, and the measured ones where those are loose. Of what is as large as the output nothing is known."""
+    loose = _loose(output, proven)
+    if _counts(output):
+        most = np.where(spread.most > 0, np.inf, 0.0)
+    else:
+        most = bounds.FACTOR * spread.most
+        most = np.where(most < _scale(output), most, np.inf)
+    return Tolerance(np.where(loose, np.minimum(proven, most), proven), wild=spread.wild & np.isposinf(proven))
 
 
 @dataclass(slots=True)
