@@ -9,7 +9,8 @@ typedef struct {
     float *at;      /* where the row begins */
     ptrdiff_t next; /* from row to row */
     size_t moves;   /* all bits set when it goes along the row, none when the same floats serve all of it */
-    int is_one;     /* it is one float for all of the row */
+    uint8_t is_one;  /* it is one float for all of the row */
+    uint8_t streams; /* it is written past the cache */
 } ptir_operand;
 
 /* One instruction. A binary operation on one float has the number of the operation and REPEATED. A reduction has SUMS floats

@@ -82,6 +82,7 @@ enum { SHORT = 16 };
         FIRST_OF(PUT_ONE, ) REST_OF(PUT_ONE, )                                                                         \
     }
 #define PUT_ONE(k, value) to[k] = a##k;
+#define STREAM_ONE(k, value) stream(to + W * k, a##k);
 
 /* Two halves, then what was there; beyond the row stands what changes nothing. */
 #define REDUCE(op)                                                                                                     \
@@ -219,7 +220,11 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
                 UNARY(rsqrt, inverse_root(x))
                 UNARY(nearest_f16, nearest_f16(x))
                 UNARY(nearest_bf16, nearest_bf16(x))
+#if HAS_SCALING
+                UNARY(exp, any_exp(x))
+#else
                 GUARDED(exp, is_near, near_exp, any_exp)
+#endif
                 GUARDED(log, is_normal, near_log, any_log)
                 TERNARY(select, pick(x != 0.0f, y, z))
                 TERNARY(clamp, smaller(larger(x, y), z))
@@ -230,6 +235,9 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
                 if (n < LANES && in->first.moves) {
                     PUT(spare[0])
                     copy(in->first.at + at, spare[0], n);
+                } else if (is_streamed(&in->first)) {
+                    float *to = in->first.at + at;
+                    FIRST_OF(STREAM_ONE, ) REST_OF(STREAM_ONE, )
                 } else
                     PUT(in->first.at + (at & in->first.moves))
                 break;

@@ -86,8 +86,20 @@ static int is_direct(const ptir_program *p, size_t at)
     return 1;
 }
 
+/* Whether the code names register r once. */
+static int is_used_once(const ptir_program *p, size_t r)
+{
+    int uses = 0;
+    for (size_t i = 0; i < p->length; i++)
+        for (int k = 0; k < ptir_registers_of(p->code[i].op); k++)
+            uses += (k ? p->code[i].b : p->code[i].a) == r;
+    return uses == 1;
+}
+
 void ptir_find_direct(const ptir_program *p, ptir_array *arrays)
 {
-    for (size_t i = 0; p->rows && p->columns && i < p->array_count; i++)
+    for (size_t i = 0; p->rows && p->columns && i < p->array_count; i++) {
         arrays[i].is_direct = (uint8_t)(arrays[i].is_output && is_direct(p, i));
+        arrays[i].streams = (uint8_t)(arrays[i].is_direct && p->is_large && is_used_once(p, i));
+    }
 }

@@ -4,6 +4,7 @@
 
 enum { EXPONENT = 23, ONE = 127 << EXPONENT }; /* where the exponent begins; the bits of 1 */
 enum { MAGNITUDE = 0x7fffffff, QUIET = 0x400000 };
+#define HAS_SCALING (PTIR_X86 && W == 16)
 
 PTIR_INLINE floats all(float x) { return x - (floats){0}; }
 
@@ -60,7 +61,17 @@ PTIR_INLINE floats near_exp(floats x)
     return (floats)((ints)p + (n << EXPONENT));
 }
 
-/* e^x for any x; the power of two is applied in two steps, so that the ends of the range come out right. */
+/* e^x for any x; the power of two is applied in two steps, so that the ends of the range come out right. AVX-512 has an instruction
+ * that does so in one, and needs no near_exp. */
+#if HAS_SCALING
+PTIR_INLINE floats any_exp(floats x)
+{
+    ints shifted;
+    __m512 y = _mm512_min_ps((__m512)all(90.0f), _mm512_max_ps((__m512)all(-105.0f), (__m512)x)); /* a NaN stays */
+    floats p = reduced_exp((floats)y, &shifted);
+    return (floats)_mm512_scalef_ps((__m512)p, (__m512)((floats)shifted - SHIFT));
+}
+#else
 PTIR_INLINE floats any_exp(floats x)
 {
     ints shifted;
@@ -69,6 +80,7 @@ PTIR_INLINE floats any_exp(floats x)
     ints n = shifted - SHIFT_BITS, half = n >> 1;
     return p * power_of_two(half) * power_of_two(n - half);
 }
+#endif
 
 /* log x = e ln 2 + log(1 + f) for a normal x, sqrt(1/2) <= 1 + f < sqrt 2; `bias` is added to e. */
 PTIR_INLINE floats normal_log(floats x, floats bias)
@@ -169,6 +181,18 @@ PTIR_INLINE floats nearest_f16(floats x)
     return (floats)((ints)pick(x == x, near, (floats)((u | QUIET) & ~0x1fff)) | sign);
 }
 
-/* The larger and the smaller; NaN when either is NaN. */
+/* The larger and the smaller; NaN when either is NaN. x86 has instructions that give b when either is NaN, or both are zero. */
+#if PTIR_X86 && W == 16
+#define EXTREME(which) (floats)_mm512_mask_##which##_ps((__m512)a, _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_ORD_Q), (__m512)a, (__m512)b)
+#elif PTIR_X86 && W == 8
+#define EXTREME(which) pick(a != a, a, (floats)_mm256_##which##_ps((__m256)a, (__m256)b))
+#elif PTIR_X86
+#define EXTREME(which) pick(a != a, a, (floats)_mm_##which##_ps((__m128)a, (__m128)b))
+#endif
+#if PTIR_X86
+PTIR_INLINE floats larger(floats a, floats b) { return EXTREME(max); }
+PTIR_INLINE floats smaller(floats a, floats b) { return EXTREME(min); }
+#else
 PTIR_INLINE floats larger(floats a, floats b) { return pick((a > b) | (a != a), a, b); }
 PTIR_INLINE floats smaller(floats a, floats b) { return pick((a < b) | (a != a), a, b); }
+#endif

@@ -1,4 +1,7 @@
 /* The kernels for any machine. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
 #define ISA baseline
 #define W 4
 #define MR 4

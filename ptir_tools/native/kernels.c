@@ -127,7 +127,8 @@ static ptir_operand operand(const ptir_program *p, const tile *t, uint8_t r, int
 {
     uint8_t kind = p->kinds[r];
     int moves = on_rows ? kind == PTIR_ROWS && t->step[r] == 1 : kind == PTIR_FULL;
-    return (ptir_operand){t->at[r], kind == PTIR_LOCAL ? 0 : t->step[r], moves ? ~(size_t)0 : 0, kind == PTIR_ROWS && !moves};
+    uint8_t streams = r < p->array_count && p->arrays[r].streams && is_direct(&p->arrays[r], t);
+    return (ptir_operand){t->at[r], kind == PTIR_LOCAL ? 0 : t->step[r], moves ? ~(size_t)0 : 0, kind == PTIR_ROWS && !moves, streams};
 }
 
 static void prepare(workspace *w, const ptir_program *p, const tile *t, const phase *f)
@@ -186,4 +187,7 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
                 run_phase(&w, p, &t, &phases[i]);
             leave(p, &t, row, column);
         }
+#if PTIR_X86
+    __builtin_ia32_sfence(); /* what was streamed is there for other threads */
+#endif
 }

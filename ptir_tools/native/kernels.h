@@ -75,6 +75,7 @@ typedef struct {
     uint8_t kind, is_output;
     uint8_t per_row;   /* one element per row: its register is ROWS */
     uint8_t is_direct; /* of an output: may be written while the program runs */
+    uint8_t streams;   /* of such an output: is written once and never read, and too large for the cache */
 } ptir_array;
 
 enum { PTIR_REGISTERS = 160, PTIR_REDUCTIONS = 128, PTIR_LONGEST = 640, PTIR_PHASES = 320, PTIR_TILE = 4096 };
@@ -87,6 +88,7 @@ typedef struct {
     size_t array_count, register_count;
     size_t rows, columns;
     int whole_rows; /* some instruction reduces a row: tiles are whole rows */
+    int is_large;   /* the whole of which this is a part does not stay in the cache */
 } ptir_program;
 
 /* Whether the kinds of the registers are such, and arrays not LOCAL; whether the code, with so many arrays that are only read,

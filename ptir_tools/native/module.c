@@ -378,7 +378,7 @@ static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 {
     Py_ssize_t size = view->itemsize;
     return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind_of(view),
-                        (uint8_t)is_output, held == PTIR_ROWS, 0};
+                        (uint8_t)is_output, held == PTIR_ROWS, 0, 0};
 }
 
 static int run_tiles(ptir_program *p, Py_buffer *scratch)
@@ -423,23 +423,24 @@ static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
-PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch): run a tile program. `arrays`, the\n"
+PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch, is_large=False): run a tile program. `arrays`, the\n"
                         "first registers, are [rows, columns], or [rows, 1] where their kind is ROWS, of f32, bool, f16 or the\n"
-                        "bits of bf16; the first `inputs` are read, the rest written.");
+                        "bits of bf16; the first `inputs` are read, the rest written, past the cache if the whole is large.");
 
 static PyObject *py_tiles(PyObject *self, PyObject *args)
 {
     Py_buffer code, kinds, scratch, view[MAX_ARRAYS];
     PyObject *arrays, *room;
     Py_ssize_t inputs, rows, columns, held = 0;
-    int whole_rows;
+    int whole_rows, is_large = 0;
     ptir_array made[MAX_ARRAYS];
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*O!nnnpO", &code, &kinds, &PyTuple_Type, &arrays, &inputs, &rows, &columns, &whole_rows, &room))
+    if (!PyArg_ParseTuple(args, "y*y*O!nnnpO|p", &code, &kinds, &PyTuple_Type, &arrays, &inputs, &rows, &columns, &whole_rows, &room,
+                          &is_large))
         return NULL;
     Py_ssize_t count = PyTuple_Size(arrays);
     ptir_program p = {code.buf, (size_t)code.len / sizeof(ptir_instruction), kinds.buf, made, (size_t)count, (size_t)kinds.len,
-                      (size_t)rows, (size_t)columns, whole_rows};
+                      (size_t)rows, (size_t)columns, whole_rows, is_large};
     int good = (count <= MAX_ARRAYS && count <= kinds.len && inputs >= 0 && rows >= 0 && columns >= 0 && ptir_checks_kinds(&p)) ||
                fail("too many arrays or registers");
     good = good && (ptir_checks_code(&p, (size_t)inputs) || fail("an instruction is out of range"));

@@ -43,10 +43,29 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
         s = joined(op, s, joined(op, low, high));                                                                      \
     }
 
-PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, VECTOR(x + i, 0))
+enum { AHEAD = 512 }; /* floats that are fetched before they are needed: the next rows, where a reduction waits at each end */
+PTIR_INLINE floats fetched(const float *x)
+{
+    __builtin_prefetch(x + AHEAD);
+    return VECTOR(x, 0);
+}
+
+PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, fetched(x + i))
 
 PTIR_INLINE floats square(floats x) { return rounded(x * x); }
 PTIR_INLINE floats put(float *to, floats x) { return *(floats *)to = x; }
+
+/* To memory, past the cache, where `to` is the start of a vector there. */
+#if PTIR_X86 && W == 16
+PTIR_INLINE void stream(float *to, floats x) { _mm512_stream_ps(to, (__m512)x); }
+#elif PTIR_X86 && W == 8
+PTIR_INLINE void stream(float *to, floats x) { _mm256_stream_ps(to, (__m256)x); }
+#elif PTIR_X86
+PTIR_INLINE void stream(float *to, floats x) { _mm_stream_ps(to, (__m128)x); }
+#else
+PTIR_INLINE void stream(float *to, floats x) { put(to, x); }
+#endif
+PTIR_INLINE int is_streamed(const ptir_operand *x) { return x->streams && (uintptr_t)x->at % (4 * W) == 0; }
 
 PTIR_INLINE void quick_squares(float *sums, const float *x, size_t columns)
     BLOCKS(PTIR_reduce_sum, sums, square(VECTOR(x + i, 0)))
@@ -54,6 +73,10 @@ PTIR_INLINE void quick_squares(float *sums, const float *x, size_t columns)
 PTIR_INLINE void quick_deviation(float *sums, float *out, const float *x, float y, size_t columns)
     BLOCKS(PTIR_reduce_sum, sums, square(put(out + i, VECTOR(x + i, 0) - y)))
 
+#if HAS_SCALING
+PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, size_t columns)
+    BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(VECTOR(x + i, 0) - y)))
+#else
 /* Block by block: quick where all arguments are near 0, whole where one is not. */
 PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, size_t all_columns)
 {
@@ -69,13 +92,20 @@ PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, siz
     }
 }
 
+#endif
+
 /* Elementwise: `value` of x for every vector. */
 #define EVERY(name, value, ...)                                                                                        \
-    PTIR_INLINE void name(float *out, const float *from, size_t columns, __VA_ARGS__)                                  \
+    PTIR_INLINE void name(const ptir_operand *to, const float *from, size_t columns, __VA_ARGS__)                      \
     {                                                                                                                  \
-        for (size_t i = 0; i < columns; i += W) {                                                                  \
-            floats x = VECTOR(from + i, 0);                                                                             \
-            put(out + i, value);                                                                                       \
+        float *out = to->at;                                                                                           \
+        int streams = is_streamed(to);                                                                                 \
+        for (size_t i = 0; i < columns; i += W) {                                                                      \
+            floats x = VECTOR(from + i, 0), y = (value);                                                               \
+            if (streams)                                                                                               \
+                stream(out + i, y);                                                                                    \
+            else                                                                                                       \
+                put(out + i, y);                                                                                       \
         }                                                                                                              \
     }
 
@@ -100,12 +130,12 @@ PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t columns)
     case SQUARES: quick_squares(SUMS_OF(2), ROW_OF(0), columns); break;
     case DEVIATION: quick_deviation(SUMS_OF(4), ROW_OF(2), ROW_OF(0), FLOAT_OF(1), columns); break;
     case EXP: quick_exp(SUMS_OF(4), ROW_OF(3), ROW_OF(0), FLOAT_OF(1), columns); break;
-    case DIVIDED: quick_divided(ROW_OF(2), ROW_OF(0), columns, FLOAT_OF(1)); break;
-    case SCALED: quick_scaled(ROW_OF(3), ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2)); break;
-    case SHIFTED: quick_scaled_shifted(ROW_OF(4), ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2), ROW_OF(3)); break;
-    case ERF_GELU: quick_erf_gelu(ROW_OF(8), ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(3), FLOAT_OF(6)); break;
+    case DIVIDED: quick_divided(&in[2].first, ROW_OF(0), columns, FLOAT_OF(1)); break;
+    case SCALED: quick_scaled(&in[3].first, ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2)); break;
+    case SHIFTED: quick_scaled_shifted(&in[4].first, ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2), ROW_OF(3)); break;
+    case ERF_GELU: quick_erf_gelu(&in[8].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(3), FLOAT_OF(6)); break;
     case TANH_GELU:
-        quick_tanh_gelu(ROW_OF(12), ROW_OF(0), columns, FLOAT_OF(3), FLOAT_OF(5), FLOAT_OF(7), FLOAT_OF(10));
+        quick_tanh_gelu(&in[12].first, ROW_OF(0), columns, FLOAT_OF(3), FLOAT_OF(5), FLOAT_OF(7), FLOAT_OF(10));
         break;
     }
 }

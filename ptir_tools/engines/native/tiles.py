@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+LARGE = 1 << 23  # bytes of results that do not stay in the cache: they are written past it
+
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     """The steps that run a cluster: inputs by `data`, each value of `outs` written to its array."""
@@ -51,11 +53,12 @@ def _run(
     """The steps that run a tile program over the domain `shape`, on all threads."""
     rows, columns = shape
     parts: list[Step] = []
+    is_large = sum(a.nbytes for a in arrays[inputs:]) >= LARGE
     for piece in _pieces(arrays, columns, len(code) // INSTRUCTION * rows * columns, reduces, shop.threads):
         height = len(piece[0])
         width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
         room = shop.scratch((kernels().tile_floats(kinds, height, width, reduces),), F32)
-        parts.append((kernels().tiles, (code, kinds, tuple(piece), inputs, height, width, reduces, room)))
+        parts.append((kernels().tiles, (code, kinds, tuple(piece), inputs, height, width, reduces, room, is_large)))
     return threads.together(parts, shop.threads)
 
 
