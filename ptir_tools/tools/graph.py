@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 
 
 def dot(program: Program) -> str:

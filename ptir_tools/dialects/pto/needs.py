@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import isqrt
 
-from ptir_tools.core.facts import Asked, Asks, Need, ShapeOf
-from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Asked, Asks, Need, Op, Operand, ShapeOf, operand_type
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto import affine, rules
 from ptir_tools.dialects.pto.types import MemRefType, TileType

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools import plugins
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.declare import OPS, op
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Code, Codes, Dialect, Format, FormatEntry, Options
+from ptir_tools.core.dialect import Code, Codes, Dialect, Format, FormatEntry, Options, Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Program, Value
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, OPS, PURE, create, op
+from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Value, create
 from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.types import POISON, Type, tensor
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 
 if TYPE_CHECKING:
-    from ptir_tools.core.opdef import Many  # noqa: F401
+    from ptir_tools.core.declare import Many  # noqa: F401
 
 
 def same(*types: Type) -> Type:
