@@ -1,4 +1,4 @@
-"""What PTO ops ask of their indices, valid extents and loop bounds (`core.facts.Asks`), for inputs that a program can take."""
+"""What PTO ops ask of their indices, valid extents and loop bounds (`core.ir.Asks`), for inputs that a program can take."""
 
 from __future__ import annotations
 

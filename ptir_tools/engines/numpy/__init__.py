@@ -38,7 +38,7 @@ else:
     np = lazy("numpy")
 
 _PARTS = (elementwise, reduce, linalg, movement, windows, indexing, scatter, ranking, normalize, integers, draws, control)
-# By the form that declarations name (`core.facts.InPlace`).
+# By the form that declarations name (`core.ir.InPlace`).
 BUILDERS: dict[str, Builder] = {form: build for part in _PARTS for form, build in part.BUILDERS.items()}
 
 
