@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.evaluate import streams
-from ptir_tools.core.ir import Function, Program, Value, collector_paused, result_names
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import DIALECTS, FORMATS
@@ -261,7 +261,7 @@ def _call_results(program: Program, function: Function, names: list[str]) -> Non
 
 def _write_streams(program: Program, context: PassContext) -> None:
     """Write out which stream each random op draws from: absent, it is the op's ordinal in the text, which passes change."""
-    missing = {op: k for op, k in streams(program).items() if op.attr("stream") is None}
+    missing = {op: k for op, k in program.streams().items() if op.attr("stream") is None}
     for rw in context.rewriters(program) if missing else ():
         for block in rw.blocks():
             for op in rw.body(block):

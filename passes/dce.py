@@ -6,7 +6,8 @@ end, or would fail, may go when nobody looks), and a shared region that no op re
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program, Region
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Region
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.step_log import erased
 

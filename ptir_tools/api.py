@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from ptir_tools import convert, engines, passes
 from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Literal, Op, Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION, populate_canonicalization
 from ptir_tools.dialects.ptir.rewrites.views import (
     BinaryView,

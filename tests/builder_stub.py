@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import Parameter
 
-from ptir_tools.core.opdef import ELEMENTWISE, MANY, MAYBE, OpDef
+from ptir_tools.core.ir import ELEMENTWISE, MANY, MAYBE, OpDef
 from ptir_tools.dialects.ptir.builder.methods import methods, parameters
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import OpDef
 from ptir_tools.core.types import Dim, Type
 from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor

@@ -15,7 +15,7 @@ import pytest
 
 from ptir_tools import passes, plugins
 from ptir_tools.cli import invoke
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.ir import Value
 
 T = TypeVar("T")
 

@@ -11,8 +11,9 @@ from growing import Grow, Growing, some
 
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Program, Value
+from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import SCALARS

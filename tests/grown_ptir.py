@@ -11,8 +11,9 @@ from growing import Grow, Growing
 
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, SI4, SI8, SI32, SI64, UI8, DType
-from ptir_tools.core.ir import Element, Literal, Program, Region, Value
+from ptir_tools.core.ir import Element, Literal, Region, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
 

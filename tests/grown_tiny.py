@@ -10,8 +10,9 @@ from growing import Grow, Growing, some
 
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
-from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.ir import Value
 from ptir_tools.core.types import Dim, TensorType, tensor
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import expressions as ex

@@ -8,8 +8,9 @@ import numpy as np
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1, SI32
-from ptir_tools.core.ir import Element, Program, Region, Value
+from ptir_tools.core.ir import Element, Region, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
 

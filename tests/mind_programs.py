@@ -11,10 +11,9 @@ from grown_mind import generate
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.mind.text.format import FORMAT

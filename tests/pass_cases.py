@@ -11,8 +11,8 @@ import numpy as np
 from rewrite_programs import agree, sample
 from test_rules import read, write
 
-from ptir_tools.core.evaluate import Context, run_block, streams
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.symbols import specialize, symbols
 from ptir_tools.core.types import flatten
 from ptir_tools.engines.compare import check
@@ -78,4 +78,4 @@ def results(program: Program, seed: int) -> list[np.ndarray]:
         specialize(program, numbers)
     rng = random.Random(seed)
     inputs = [sample(rng, p.type) for p in program.main.params]
-    return list(flatten(run_block(program.main, inputs, Context(streams=streams(program)))))
+    return list(flatten(run_block(program.main, inputs, Context(streams=program.streams()))))

@@ -9,8 +9,7 @@ from grown_ptir import generate
 from hypothesis import strategies as st
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.dialects import load_format
 
 

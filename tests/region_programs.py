@@ -17,9 +17,9 @@ from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F32, I1, SI32
-from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Element, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Sym, TensorType, TupleType, Type, leaves, tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
 

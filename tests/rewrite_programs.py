@@ -11,9 +11,10 @@ import numpy as np
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F32, I1, SI8, SI32, UI8, DType
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.ir import Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
 

@@ -57,7 +57,8 @@ USED = """
 import sys
 import numpy as np
 import ptir_tools as ptir
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.declare import op
+from ptir_tools.core.ir import PURE
 from ptir_tools.dialects import load_dialect
 
 dialect, declaration, text = sys.argv[1:]
@@ -102,8 +103,8 @@ from __future__ import annotations
 import numpy as np
 
 from ptir_tools.core import costs, errors
-from ptir_tools.core.facts import Algebra, InPlace
-from ptir_tools.core.opdef import PURE, op
+from ptir_tools.core.declare import op
+from ptir_tools.core.ir import PURE, Algebra, InPlace
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, compute, of_inexact
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, NUMERIC, axis_of, rule, want
 

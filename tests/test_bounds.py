@@ -13,9 +13,9 @@ from engine_programs import FAST
 from translations import generated, parse, prove, reread
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
-from ptir_tools.core.opdef import OPS
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import bounds, compare, run
 from ptir_tools.engines.options import RunOptions

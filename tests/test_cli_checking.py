@@ -11,8 +11,8 @@ import pytest
 from conftest import Ran, run_ptir
 
 from ptir_tools import convert
-from ptir_tools.core.ir import Program
-from ptir_tools.core.opdef import OPS
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dialect import Program
 from ptir_tools.engines import compare
 
 REPEAT = "see it again: ptir "

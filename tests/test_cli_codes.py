@@ -12,8 +12,8 @@ from conftest import ROOT, Ran, run_ptir
 
 from ptir_tools.cli.explain import EXPLAIN, all_codes
 from ptir_tools.cli.session import Session
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Code
-from ptir_tools.core.opdef import OPS
 from ptir_tools.dialects.tiny.codes import NOTES
 
 Ptir = Callable[..., Ran]

@@ -14,8 +14,8 @@ from conftest import Ran, run_ptir
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
-from ptir_tools.core.ir import Program
 from ptir_tools.core.types import Dim, sym, tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.tools.inputs import Inputs

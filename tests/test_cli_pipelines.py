@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import Ran
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.passes import PassContext, lookup

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.declare import OPS, op
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, Violation, edits, near_names, nearest, require
-from ptir_tools.core.dialect import Dialect
+from ptir_tools.core.dialect import Dialect, Program, clone
 from ptir_tools.core.dtypes import F32, F64, I1
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Element, Function, Literal, Op, Program, Region, Value, clone
-from ptir_tools.core.opdef import OPS, PURE, create, exact, op
+from ptir_tools.core.ir import PURE, Element, Function, Literal, Op, Region, Value, create, exact
 from ptir_tools.core.places import word
 from ptir_tools.core.source import Source, Span, pack, pack_json
 from ptir_tools.core.symbols import bind, specialize, symbols

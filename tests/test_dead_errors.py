@@ -7,7 +7,7 @@ import pytest
 from test_rules import read
 
 from ptir_tools.core.diagnostics import Rejected
-from ptir_tools.core.ir import clone
+from ptir_tools.core.dialect import clone
 from ptir_tools.engines import RunOptions, compare, native, run
 from ptir_tools.passes import run_pipeline
 

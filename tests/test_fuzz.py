@@ -16,7 +16,7 @@ from fuzz.harness import fuzz as broken
 from fuzz.oracle import judged
 
 from ptir_tools import api
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.tools import fuzz
 from ptir_tools.tools.fuzz import Campaign, campaign
@@ -63,7 +63,7 @@ def wrong(program: Program) -> None:
     """The first `tanh` reads its operand's place twice: an operand in place of its result."""
     op = next(op for op in program.main.body if op.defn.short == "tanh")
     x = op.operands[0]
-    program.main.hints.clear()
+    program.main.annotations.clear()
     for other in program.main.body:
         other.operands = tuple(x if y is op.result else y for y in other.operands)
     program.main.results = [x if y is op.result else y for y in program.main.results]

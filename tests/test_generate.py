@@ -13,12 +13,12 @@ from oracles import table
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.choices import Seeded
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.declare import op as declare
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32, SI32, DType
-from ptir_tools.core.ir import Element, Literal, Op, Program, Value
-from ptir_tools.core.opdef import ELEMENTWISE, OPS, PURE, REQUIRED, SEGMENTS, Derived, operand_type
-from ptir_tools.core.opdef import op as declare
+from ptir_tools.core.ir import ELEMENTWISE, PURE, REQUIRED, SEGMENTS, Derived, Element, Literal, Op, Value, operand_type
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import TensorType, TupleType, leaves, tensor
@@ -110,7 +110,7 @@ def of_ptir(program: Program) -> Iterator[str]:
         yield "an orphan region"
     if len(program.functions) > 1:
         yield "several functions"
-    for hint in (h for f in program.functions for h in f.hints):
+    for hint in (h for f in program.functions for h in f.annotations):
         yield f"a hint {hint.kind}"
         yield f"a hint {hint.policy}"
         if len(hint.body) > 1:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT

@@ -8,11 +8,12 @@ import pytest
 
 import ptir_tools as ptir
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, SI32
-from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import OPS
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat

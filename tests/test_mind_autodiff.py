@@ -5,7 +5,7 @@ import pytest
 from mind_programs import good, run, show
 
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.verify import verify
 from ptir_tools.passes import PassContext, run_pipeline
 

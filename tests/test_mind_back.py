@@ -13,9 +13,9 @@ from ptir_tools.convert import translate
 from ptir_tools.core.arrays import numpy_dtype, to_literal
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import BF16, F32, F64, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mind_programs import SAMPLES, good, inputs_of, random_program, read, run, show
 
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.passes import run_pipeline
 
 X = "%0 = Input {name=x} : tensor<f32[2]>\n"

@@ -10,7 +10,7 @@ from mind_programs import SAMPLES, good, inputs_of, random_program, read, run
 from ptir_tools import engines
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.verify import verify
 from ptir_tools.engines import RunOptions, native
 from ptir_tools.engines.inputs import random_inputs

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from mind_programs import good, random_program
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.dialects.mind.mlir.format import FORMAT
 
 

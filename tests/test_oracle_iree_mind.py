@@ -10,8 +10,7 @@ from iree import compiler, runtime
 from mind_programs import SAMPLES, good, inputs_of, random_program, read, run
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.dialects.mind.mlir.format import FORMAT
 
 CPU = ["--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false"]

@@ -9,8 +9,9 @@ import pytest
 
 from ptir_tools import api
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Op, Program, Region, Value
+from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.plan import order as plan_order

@@ -11,7 +11,7 @@ from test_rules import read, write
 
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.engines import run
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.passes.ptir.param_fold import fold

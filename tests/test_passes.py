@@ -7,8 +7,8 @@ import pytest
 from test_rules import read, write
 
 from ptir_tools.core import arrays
-from ptir_tools.core.evaluate import Context, run_block, streams
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.limits import Limits
 from ptir_tools.passes import (
     Floats,
@@ -104,7 +104,7 @@ def test_streams_are_ordinals_of_the_whole_text():
   }
 }
 """)
-    (want,) = run_block(program.main, [], Context(streams=streams(program)))
+    (want,) = run_block(program.main, [], Context(streams=program.streams()))
     run_pipeline(program, "dce")
     assert [op.attr("stream") for op in program.main.body] == [2]
     (got,) = run_block(program.main, [], Context())
@@ -136,7 +136,7 @@ def test_hint_whose_values_go_is_dropped_and_noted():
              "  %b = exp(%a) -> tensor<f32, 2x3>", "}")  # fmt: skip
     program, context = read(text), PassContext()
     run_pipeline(program, "dce", context)
-    assert program.main.hints == []
+    assert program.main.annotations == []
     assert [(d.severity, d.code) for d in context.diagnostics] == [("warning", "HintDropped")]
 
 
@@ -253,7 +253,7 @@ def test_inline_hints_drops_the_hints_and_keeps_the_ops():
     text = f(neg, "return %a", hint, f"  {neg}", "}")
     program = read(text)
     run_pipeline(program, "inline-hints")
-    assert program.main.hints == [] and shorts(program) == ["neg"]
+    assert program.main.annotations == [] and shorts(program) == ["neg"]
 
 
 # ---- gpt.rs's own examples

@@ -8,8 +8,8 @@ from test_passes import f, shorts
 from test_rules import read
 
 from ptir_tools.core import arrays
+from ptir_tools.core.dialect import clone
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import clone
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 
 PRODUCT = ["%p = mul(%a, %b) -> tensor<f32, 2x4x3>", "%s = reduce_sum(%p) axes[2] -> tensor<f32, 2x4>", "return %s"]

@@ -9,8 +9,9 @@ from test_rules import write
 
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.builder import Builder, single_function
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Program, Value, clone
+from ptir_tools.core.ir import Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.engines.compare import check

@@ -8,7 +8,7 @@ import pytest
 from conftest import TESTDATA
 from test_rules import read, write
 
-from ptir_tools.core.ir import clone
+from ptir_tools.core.dialect import clone
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import Floats, PassContext, names, run_pipeline
 

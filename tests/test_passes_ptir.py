@@ -17,7 +17,7 @@ from test_rules import read, write
 
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Severity
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import Floats, PassContext, names, parse_pipeline, run_pipeline
 
@@ -116,9 +116,9 @@ def test_a_hint_stays_as_its_ops_are_or_goes_with_a_warning(seed: int) -> None:
             after, context = clone(program), PassContext(floats=Floats.FAST)
             run_pipeline(after, name, context)
             dropped = [d for d in context.diagnostics if (d.code, d.severity) == ("HintDropped", Severity.WARNING)]
-            assert len(program.main.hints) - len(after.main.hints) == len(dropped), (seed, name)
+            assert len(program.main.annotations) - len(after.main.annotations) == len(dropped), (seed, name)
             made = {v: op for op in after.main.body for v in op.results}
-            for copy in (op for hint in after.main.hints for op in hint.body):
+            for copy in (op for hint in after.main.annotations for op in hint.body):
                 op = made[copy.results[0]]
                 assert (op.defn, op.operands, op.attrs) == (copy.defn, copy.operands, copy.attrs), (seed, name)
 

@@ -7,7 +7,7 @@ from conftest import ROOT
 from test_rules import read
 
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.passes import (
     Hook,
     PassContext,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.dialect import clone
 from ptir_tools.core.dtypes import F32, SI32
-from ptir_tools.core.ir import clone
 from ptir_tools.core.strides import restrided
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect

@@ -58,6 +58,15 @@ def test_it_is_recognized_only_when_it_is_loaded() -> None:
     assert toy("verify", "-", "--from", "toy") == ""
 
 
+def test_its_option_is_one_of_every_command() -> None:
+    bare = "toy\nx = input\nout x\n"
+    assert toy("opt", "--toy-length", "5", "-", stdin=bare) == "toy\nx = input 5\nout x\n"
+    assert toy("fmt", "-", stdin=bare) == bare and "input 3" in toy("opt", "-", stdin=bare)
+    assert "--toy-length" in toy("verify", "--help") and "--toy-length" not in printed("verify", "--help")
+    ran = ptir("verify", "--load", TOY, "--toy-length", "x", "-", stdin=bare)
+    assert ran.returncode == 2 and "--toy-length" in ran.stderr
+
+
 def test_its_errors_have_their_codes_and_places() -> None:
     ran = ptir("verify", "-", "--load", TOY, stdin="toy\nx = input 3\ny = half x\nout y\n")
     assert ran.returncode == 1 and "ToyOp" in ran.stderr and ":3:1" in ran.stderr

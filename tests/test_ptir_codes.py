@@ -12,13 +12,14 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Hint, Op, Value
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.codes import ADVICE, AT_RUN_TIME, EXPLAIN
 from ptir_tools.dialects.ptir.gptrs import dump, json
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.format import FORMAT
 from ptir_tools.dialects.sniff import EXPLAIN as ANY_FORMAT
 
@@ -71,6 +72,11 @@ def test_every_code_that_the_dialect_raises_is_explained():
     assert raised and not raised - known
 
 
+def _hint(kind, policy, inputs, exports, attrs, body):
+    attrs = tuple(sorted(attrs.items()))
+    return Hint(id=0, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs, body=body)
+
+
 def hinted():
     """neg, exp, add of both, with a hint that covers them."""
     p, b = single_function(DIALECT)
@@ -87,7 +93,7 @@ def hinted():
         "rhs": ("I64Array", (-1, -1, 0)),
     }
     body = [Op(op.defn, op.operands, op.attrs, op.results) for op in p.main.body]
-    p.main.hints.append(Hint(0, "ElementwiseDag", "Preferred", (x,), (s,), tuple(sorted(attrs.items())), body))
+    p.main.annotations.append(_hint("ElementwiseDag", "Preferred", (x,), (s,), attrs, body))
     return p, attrs
 
 
@@ -128,40 +134,40 @@ def test_a_hint_that_agrees_with_its_body():
 )
 def test_hint_payloads_that_disagree(change):
     p, attrs = hinted()
-    p.main.hints[0].attrs = tuple(sorted((attrs | change).items()))
+    p.main.annotations[0].attrs = tuple(sorted((attrs | change).items()))
     assert verdict(p) == ["HintMismatch"]
 
 
 def test_hint_bodies_that_are_no_copies():
     p, _ = hinted()
-    p.main.hints[0].body[1].operands = (p.main.params[0],)
+    p.main.annotations[0].body[1].operands = (p.main.params[0],)
     assert verdict(p) == ["HintMismatch"]
     p, _ = hinted()
-    p.main.hints[0].inputs = (Value(ty("f32", 4), "z"),)
+    p.main.annotations[0].inputs = (Value(ty("f32", 4), "z"),)
     assert verdict(p) == ["HintMismatch"]
 
 
 def test_hints_that_say_nothing_sensible():
     p, _ = hinted()
-    p.main.hints[0].kind = "Elementwise"
+    p.main.annotations[0].kind = "Elementwise"
     assert verdict(p) == ["InvalidAttributeValue"]
     p, _ = hinted()
-    p.main.hints[0].policy = "Never"
+    p.main.annotations[0].policy = "Never"
     assert verdict(p) == ["InvalidAttributeValue"]
     p, _ = hinted()
-    p.main.hints[0].exports = p.main.hints[0].inputs
+    p.main.annotations[0].exports = p.main.annotations[0].inputs
     assert verdict(p) == ["HintMismatch"]
     p, _ = hinted()
-    p.main.hints.append(p.main.hints[0])
+    p.main.annotations.append(p.main.annotations[0])
     assert verdict(p) == ["HintMismatch"]
 
 
 def test_a_hint_body_reads_its_inputs_and_itself_only():
     p, _ = hinted()
-    p.main.hints[0].inputs = ()
+    p.main.annotations[0].inputs = ()
     assert verdict(p) == ["HintMismatch"]
     p, _ = hinted()
-    p.main.hints[0].body.reverse()
+    p.main.annotations[0].body.reverse()
     assert verdict(p) == ["HintMismatch"]
 
 
@@ -174,14 +180,14 @@ def test_what_a_hint_computes_for_others_is_exported(returned):
     else:
         p.main.body.append(Op(DIALECT.ops["neg"], (inner,), (), (Value(inner.type, "outside"),)))
     assert verdict(p) == ["HintMismatch"]
-    p.main.hints[0].exports += (inner,)
-    p.main.hints[0].attrs = ()
+    p.main.annotations[0].exports += (inner,)
+    p.main.annotations[0].attrs = ()
     assert verdict(p) == []
 
 
 def test_a_kind_and_a_policy_that_there_are_not_are_told_both():
     p, _ = hinted()
-    p.main.hints[0].kind, p.main.hints[0].policy = "Elementwise", "Never"
+    p.main.annotations[0].kind, p.main.annotations[0].policy = "Elementwise", "Never"
     assert verdict(p) == ["InvalidAttributeValue"] * 2
 
 
@@ -196,7 +202,7 @@ def dotted(**change):
     axes = {"dot_batch_lhs": (), "dot_batch_rhs": (), "dot_contract_lhs": (1,), "dot_contract_rhs": (0,)}
     attrs |= {k: ("I64Array", v) for k, v in axes.items()}
     body = [Op(op.defn, op.operands, op.attrs, op.results) for op in p.main.body]
-    p.main.hints.append(Hint(0, "DotEpilogue", "Optional", (x, w, c), (s,), tuple(sorted((attrs | change).items())), body))
+    p.main.annotations.append(_hint("DotEpilogue", "Optional", (x, w, c), (s,), attrs | change, body))
     return p
 
 
@@ -206,7 +212,7 @@ def test_dot_hints():
     assert verdict(dotted(dot_add_input=("I64", 1))) == ["HintMismatch"]
     assert verdict(dotted(dot_add_input=("I64", 3))) == ["HintMismatch"]
     p = dotted()
-    p.main.hints[0].body.pop(0)
+    p.main.annotations[0].body.pop(0)
     assert verdict(p) == ["HintMismatch"]
 
 

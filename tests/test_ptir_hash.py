@@ -9,7 +9,7 @@ import pytest
 from ptir_texts import DATA, clean
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.gptrs.bincode import encode, fnv1a, program_hash, symbol
 from ptir_tools.dialects.ptir.gptrs.lowering import lower
 

@@ -12,8 +12,7 @@ from ptir_oracle import ALL, DTYPES, check_type, program, run, same, sample, ty
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Literal
-from ptir_tools.core.opdef import MANY, REQUIRED
+from ptir_tools.core.ir import MANY, REQUIRED, Literal
 from ptir_tools.core.types import TensorType, leaves, sym, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT

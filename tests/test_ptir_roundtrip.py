@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from ptir_programs import programs
 from ptir_texts import DATA, DUMPS, FUNCS, WHOLE, clean, mutated, read, write
 
-from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.verify import verify
 
 

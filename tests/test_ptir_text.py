@@ -57,7 +57,7 @@ def test_the_example_of_the_contract_is_read_verified_and_printed_as_it_stands()
     assert verify(program, diagnostics)
     assert errors(diagnostics) == []
     assert write(program) == EXAMPLE
-    hint = program.main.hints[0]
+    hint = program.main.annotations[0]
     assert hint.body[0].results[0] is program.main.body[4].results[0]
     assert hint.attrs == (("a", ("I64", 1)), ("e", ("F64Array", ())), ("on", ("Bool", True)), ("s", ("String", "x\n")))
     assert program.main.body[6].regions == tuple(program.regions)

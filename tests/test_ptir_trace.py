@@ -6,8 +6,7 @@ import pytest
 from ptir_texts import DATA, clean, write
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir.gptrs import trace
 from ptir_tools.dialects.reading import program_file

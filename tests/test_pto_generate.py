@@ -6,7 +6,7 @@ import pytest
 from pto_programs import check, printed
 
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.opdef import OPS
+from ptir_tools.core.declare import OPS
 from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.types import EventType, TileType
 

@@ -6,8 +6,8 @@ import pytest
 from pto_programs import SAMPLES, event
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Literal, Op, Program, Region
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Literal, Op, Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.text import format as text

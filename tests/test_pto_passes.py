@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from pto_programs import SAMPLES, check, codes, good, module, pattern, printed, run
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.opdef import OPS
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.types import scalar
 from ptir_tools.engines.options import ORDERS

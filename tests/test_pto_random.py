@@ -29,9 +29,9 @@ from pto_oracle import (
 from pto_programs import check, good, module, printed, run
 
 import ptir_tools.dialects.pto  # noqa: F401
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import clone
-from ptir_tools.core.opdef import OPS
+from ptir_tools.core.dialect import clone
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.text.fmt import format_text
 from ptir_tools.passes import PassContext, run_pipeline

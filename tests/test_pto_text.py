@@ -12,6 +12,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
+from ptir_tools.dialects.pto import HAZARDS
 from ptir_tools.dialects.pto.text import format as text
 from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
 from ptir_tools.dialects.pto.types import type_text
@@ -221,7 +222,7 @@ def test_format_keeps_comments_and_refuses_bad_text():
 def test_every_error_of_a_file_is_told_once():
     source = module(f"%a: {M}", "%x = pto.tile.exp %no : tile<4xf32>", "%y = pto.tile.exp %x : tile<4xf32>", LOAD, LOAD)
     assert codes(source) == ["UndefinedValue", "RedefinedValue"]
-    assert Options().hazards
+    assert Options()[HAZARDS]
 
 
 @pytest.mark.parametrize("part", ["eid = -1", "eid = x", "scope = #pto.scope<outer>"])

@@ -19,12 +19,13 @@ import pytest
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Hint, Literal, Op, Program, Region
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Element, Literal, Op, Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc, load_format
 from ptir_tools.dialects.ptir.gptrs import dump
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.sniff import sniff
 from ptir_tools.grammars.parser import Nodes, Parser, Refused, token
@@ -161,7 +162,7 @@ def shown(program: Program) -> list[object]:
 
     def block(b: Region) -> object:
         inside = [*map(operand, b.params)], [*map(op, b.body)], [*map(operand, b.results)]
-        hints = [*map(hint, getattr(b, "hints", ()))]
+        hints = [*map(hint, getattr(b, "annotations", ()))]
         return b.name, *inside, b.result_types, b.loc, b.return_loc, repr(getattr(b, "attrs", None)), hints
 
     return [repr(program.attrs), program.entry, *map(block, program.functions), *map(block, program.regions)]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from test_rules import read, write
 
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Op, Program, clone
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Op, operand_type
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline

@@ -5,12 +5,14 @@ import random
 import pytest
 
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Function, Hint, Op, Program, Region
-from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.ir import Function, Op, Region, create
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.rewrite.order import Order
 from ptir_tools.rewrite.rewriter import Event, Rewriter
 
@@ -95,12 +97,14 @@ def test_new_value_takes_the_name_of_what_it_replaces():
 def test_hint_is_dropped_when_its_value_changes():
     program = chain(3)
     f = program.main
-    f.hints = [Hint(i, "ElementwiseDag", p, (f.body[i].result,)) for i, p in enumerate(("Optional", "Required"))]
+    f.annotations = [
+        Hint(id=i, kind="ElementwiseDag", policy=p, inputs=(f.body[i].result,)) for i, p in enumerate(("Optional", "Required"))
+    ]
     found = Diagnostics()
     rw = Rewriter(f, program.dialect, found)
     rw.replace_all_uses(f.body[0].result, f.params[0])
     rw.replace_all_uses(f.body[1].result, f.params[0])
-    assert f.hints == []
+    assert f.annotations == []
     assert [(d.severity, d.code) for d in found] == [("note", "HintDropped"), ("warning", "HintDropped")]
     assert "%t0" in found.items[0].message
 
@@ -110,14 +114,14 @@ def test_hint_is_dropped_when_what_it_computes_within_is_used_outside():
     f = program.main
     x, (t0, t1, t2) = f.params[0], f.body
     copies = [Op(op.defn, op.operands, op.attrs, op.results) for op in (t0, t1)]
-    f.hints = [
-        Hint(0, "ElementwiseDag", "Optional", (x,), (t1.result,), (), copies),
-        Hint(1, "ElementwiseDag", "Optional", (t0.result,)),
+    f.annotations = [
+        Hint(id=0, kind="ElementwiseDag", policy="Optional", inputs=(x,), exports=(t1.result,), body=copies),
+        Hint(id=1, kind="ElementwiseDag", policy="Optional", inputs=(t0.result,)),
     ]
     found = Diagnostics()
     with Rewriter(f, program.dialect, found) as rw:
         rw.set_operands(t2, (t0.result,))
-    assert [h.id for h in f.hints] == [1]
+    assert [h.id for h in f.annotations] == [1]
     assert [d.message for d in found] == ["hint 0 is dropped: %t0 is used outside of it"]
 
 

@@ -7,7 +7,8 @@ from conftest import ROOT
 
 import ptir_tools as ptir
 from ptir_tools import rewriting
-from ptir_tools.core.ir import Literal, Op, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.passes import PassContext, PassFailure, run_pipeline
 from ptir_tools.rewriting import (

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from rewrite_programs import agree, grow, ordinary, outputs, sample
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify

@@ -15,10 +15,11 @@ from test_rules import FILES, parts
 from test_rules_variants import equal, program
 
 from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dialect import clone
 from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import clone
-from ptir_tools.core.opdef import OPS, OpDef
+from ptir_tools.core.ir import OpDef
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.passes import Floats, PassContext, run_pipeline

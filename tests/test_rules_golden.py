@@ -12,9 +12,8 @@ from rewrite_programs import agree, outputs, sample
 from test_rules import read, write
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format

@@ -8,8 +8,7 @@ import models
 from conftest import TESTDATA
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify

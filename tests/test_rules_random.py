@@ -10,7 +10,7 @@ from loop_programs import loops
 from rewrite_programs import grow
 from test_rules_variants import equal
 
-from ptir_tools.core.ir import clone
+from ptir_tools.core.dialect import clone
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 

@@ -11,8 +11,7 @@ from rewrite_programs import Growing, agree, grow, outputs
 from test_rules import CASES, FORMAT, Case, read, write
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity, Violation
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify

@@ -15,7 +15,7 @@ from rewrite_programs import agree
 from test_rules import Case, parts
 
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.dialects.mind import DIALECT as MIND
 from ptir_tools.dialects.mind import rewrites as mind_rewrites
 from ptir_tools.dialects.mind.generate import generate as grow_mind

@@ -10,7 +10,7 @@ from symbol_programs import symbol_program
 from test_rules import read, write
 
 from ptir_tools.core.definers import undefined
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.passes import PassContext, PassFailure, names, run_passes, run_pipeline
 

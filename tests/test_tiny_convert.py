@@ -10,7 +10,7 @@ from tiny_graphs import CONV, SAMPLES, SIZES, good, graph, inputs_of, node, prin
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.verify import verify
 from ptir_tools.passes import PassContext, run_pipeline
 

@@ -9,8 +9,7 @@ from tiny_graphs import codes, good, inputs_of, printed, random_text, run
 from ptir_tools.convert import translate
 from ptir_tools.core.arrays import from_literal, numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format

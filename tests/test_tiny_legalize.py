@@ -13,9 +13,9 @@ from tiny_graphs import codes, good, graph, inputs_of, node, printed, read, run,
 
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
-from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.ir import Value
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify

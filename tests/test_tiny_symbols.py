@@ -10,7 +10,7 @@ from tiny_graphs import CONV, codes, good, graph, inputs_of, node, read, run, sa
 
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Severity, Violation
-from ptir_tools.core.ir import clone
+from ptir_tools.core.dialect import clone
 from ptir_tools.core.types import sym
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.rules import type_text

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from translations import agree, parse, translated
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.passes import run_pipeline
 
 CASES = {

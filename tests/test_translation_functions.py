@@ -11,7 +11,7 @@ from legality_rows import ptir
 from translations import parse, translated
 
 from ptir_tools.core.arrays import from_literal
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.engines import run
 from ptir_tools.engines.options import RunOptions
 

@@ -15,8 +15,7 @@ from tiny_graphs import CONV, SIZES
 from translations import IRS, generated, prove, reread
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind
 from ptir_tools.core.verify import verify

@@ -11,7 +11,7 @@ from region_programs import regions
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.rewrites.control import CONTROL
 from ptir_tools.engines import RunOptions, run

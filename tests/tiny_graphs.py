@@ -16,9 +16,8 @@ from ptir_tools.core import symbols
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format

@@ -11,9 +11,9 @@ from ptir_tools.convert import translate
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, SI32, SI64
-from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format

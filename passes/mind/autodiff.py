@@ -17,11 +17,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array, from_literal
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, SI64
-from ptir_tools.core.ir import Function, Op, Program, Value
+from ptir_tools.core.ir import Function, Op, Value, create
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind import building
 from ptir_tools.dialects.mind.ops.indexing import clamped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.mind.rewrites import SIMPLIFICATION
 from ptir_tools.passes import PassContext
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.ptir.dce import prune_regions

@@ -13,9 +13,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value, clone_blocks
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, Function, Literal, Op, OpDef, Operand, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OpDef
 from ptir_tools.core.symbols import mentioned, specialize
 from ptir_tools.core.types import TensorType
 from ptir_tools.passes import PassContext

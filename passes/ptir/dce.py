@@ -6,7 +6,8 @@ alone tell what a symbol is.
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Function, Program, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Value
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.dialects.ptir.rewrites.pruning import prune
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
 from ptir_tools.dialects.ptir.rewrites.decompose import DECOMPOSED
 from ptir_tools.passes import PassContext

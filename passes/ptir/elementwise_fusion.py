@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ptir_tools.core.ir import Program, Value
-from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Value, create
 from ptir_tools.dialects.ptir.kernels.fusion import Group, elementwise_groups, fusion_kind
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter

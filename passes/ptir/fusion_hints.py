@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import count
 
-from ptir_tools.core.ir import Hint, Op, Program, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op, Value
+from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.kernels.fusion import Group, attrs, dot_groups, elementwise_groups, fusion_kind
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -34,11 +36,11 @@ def run(program: Program, context: PassContext) -> None:
     """Mark groups of f32 elementwise ops, and of contractions with a bias, that a backend may run as one."""
     policy = context.options["policy"].capitalize()
     for function in program.functions:
-        kept = [h for h in function.hints if not _generated(h)]
+        kept = [h for h in hints(function) if not _generated(h)]
         groups = _chosen(Rewriter(function, program.dialect), kept, context.options["min-score"])
         made = [_hint(group, policy, i) for i, group in zip(_free(kept), groups, strict=False)]
-        if list(map(_key, function.hints)) != list(map(_key, [*kept, *made])):
-            function.hints[:] = [*kept, *made]
+        if list(map(_key, hints(function))) != list(map(_key, [*kept, *made])):
+            function.annotations[:] = [*kept, *made]
             context.edits += 1
         context.count("hints", len(made))
 
@@ -82,7 +84,10 @@ def _hint(group: Group, policy: str, number: int) -> Hint:
     inputs = tuple(x for x in group.inputs if isinstance(x, Value))
     body = [Op(op.defn, op.operands, op.attrs, op.results, op.regions, op.loc) for op in group.ops]
     payload = tuple(sorted((*group.payload, *kind, *made)))
-    return Hint(number, group.kind, policy, inputs, (group.root.result,), payload, body, group.root.loc)
+    return Hint(
+        id=number, kind=group.kind, policy=policy, attrs=payload,
+        inputs=inputs, exports=(group.root.result,), body=body, loc=group.root.loc,
+    )  # fmt: skip
 
 
 def _key(hint: Hint) -> tuple[object, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
-from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT
 from ptir_tools.passes import PassContext
 
 

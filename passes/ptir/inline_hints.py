@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
     """Drop every fusion hint, required ones too; the ops that they group stay."""
     for function in program.functions:
-        context.count("dropped", len(function.hints))
-        context.edits += len(function.hints)
-        function.hints.clear()
+        context.count("dropped", len(function.annotations))
+        context.edits += len(function.annotations)
+        function.annotations.clear()

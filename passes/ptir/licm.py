@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptir_tools.core.definers import defines
-from ptir_tools.core.facts import Loop
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import create, is_legal, operand_type
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Element, Literal, Loop, Op, Operand, Region, Value, create, is_legal, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_params

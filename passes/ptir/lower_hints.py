@@ -6,9 +6,11 @@ So does one without a payload, and one whose kernel would refuse it. `decompose`
 
 from __future__ import annotations
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Hint, Op, Operand, Program
-from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op, Operand, create
+from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.kernels.targets import TARGETS
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -20,8 +22,8 @@ _TARGETS = {"elementwise_dag_v1": "gpt_rs.triton.fused_elementwise.f32.v1", _DOT
 def run(program: Program, context: PassContext) -> None:
     """Make of each fusion hint with a payload the custom call that it describes."""
     for function in program.functions:
-        calls = {h: call for h in function.hints if (call := _call(h, context)) is not None}
-        function.hints[:] = [h for h in function.hints if h not in calls]
+        calls = {h: call for h in hints(function) if (call := _call(h, context)) is not None}
+        function.annotations[:] = [h for h in hints(function) if h not in calls]
         with context.rewriter(program, function) as rw:
             made: dict[Operand, Operand] = {}
             for hint, call in calls.items():

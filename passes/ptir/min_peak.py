@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.passes import PassContext
 from ptir_tools.plan.order import LARGEST, least_peak

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, computed, read
-from ptir_tools.core.ir import Element, Literal, Op, Program, Value
-from ptir_tools.core.opdef import MOVEMENT
+from ptir_tools.core.ir import MOVEMENT, Element, Literal, Op, Value
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext

@@ -9,7 +9,7 @@ Under strict floats everything stays.
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.ptir.kernels.recognition import forms, recognize
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.rewrite.patterns import Effect

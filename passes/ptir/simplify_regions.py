@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Literal, Op, Program, Region
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Literal, Op, Region
 from ptir_tools.passes import PassContext, dce
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.step_log import fingerprint

@@ -11,9 +11,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from ptir_tools.core.facts import Branch
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import create, may_fail, operand_type
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Branch, Element, Literal, Op, Operand, Region, Value, create, may_fail, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, suits, unused
 from ptir_tools.dialects.ptir.rewrites.speculation import draws

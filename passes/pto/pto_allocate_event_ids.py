@@ -6,8 +6,8 @@ before are replaced. An event for which no other pipe waits needs none.
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
-from ptir_tools.core.opdef import ASYNC
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import ASYNC
 from ptir_tools.dialects.pto.flags import Flag, Flags, flags_of
 from ptir_tools.dialects.pto.rules import EVENT_IDS
 from ptir_tools.dialects.pto.types import EventType, event

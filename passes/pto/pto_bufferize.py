@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Function, Op, Program, Region, Value, clone
-from ptir_tools.core.opdef import ASYNC, OPS, SEGMENTS, create, operand_type
+from ptir_tools.core.ir import ASYNC, SEGMENTS, Function, Op, Region, Value, create, operand_type
 from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried

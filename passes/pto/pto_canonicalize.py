@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.core.ir import Literal, Op, Program, Region, Value
-from ptir_tools.core.opdef import ASYNC, PURE, READS, WAITS, WRITES
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Literal, Op, Region, Value
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING

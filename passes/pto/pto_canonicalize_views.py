@@ -3,8 +3,9 @@ in its type (seed 8, step 2)."""
 
 from __future__ import annotations
 
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.text.literals import integer

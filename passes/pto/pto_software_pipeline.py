@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value, clone_blocks
-from ptir_tools.core.opdef import OPS, PURE, create, operand_type
+from ptir_tools.core.ir import PURE, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.carried import LOOPS

@@ -6,7 +6,7 @@ The EXPANDs, RESHAPEs and CASTs that a graph leaves out, and the numbers of name
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.dialects.tiny.rewrites import NORMALIZATION
 from ptir_tools.passes import PassContext
 

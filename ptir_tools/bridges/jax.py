@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo import reader
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify

@@ -22,7 +22,7 @@ from ptir_tools.cli.options import (
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before

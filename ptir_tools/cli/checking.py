@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptir_tools.cli.output import replacing, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.writing import program_text
 
 if TYPE_CHECKING:
     import tempfile
 
-    from ptir_tools import engines
+    from ptir_tools import convert, engines
     from ptir_tools.core import arrayfiles
     from ptir_tools.core import arrays as literals
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
+    convert = lazy("ptir_tools.convert")
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
     literals = lazy("ptir_tools.core.arrays")
     compare = lazy("ptir_tools.engines.compare")
@@ -44,7 +44,7 @@ def check(
     `finite`: what is NaN or infinite before may be anything after. `strict`: no rounding may change. `known` are inputs whose
     values the change relies on."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits, strict_fp=strict)
-    kept = session.options.constants or {}
+    kept = session.options[convert.CONSTANTS] or {}
     constants = {name: literals.from_literal(x) for name, x in kept.items()} or known
     found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)
     if found.sizes:
@@ -73,7 +73,7 @@ def listed(sizes: Mapping[str, int]) -> str:
 
 def _keep(folder: str, session: Session, before: Program, after: Program, found: compare.Check) -> list[str]:
     """Keep both programs, what each was given and what was expected in `folder`; the commands that run them again."""
-    options = replace(session.options, elide_constants=None, outside={})  # programs that need no other file
+    options = session.options.having(elide_constants=None, outside={})  # programs that need no other file
     commands = []
     for stem, program, inputs in (("before", before, found.inputs), ("after", after, found.inputs_after)):
         form = program.format or program.dialect.name

@@ -12,7 +12,7 @@ from ptir_tools.cli.options import subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.opdef import MANY, MAYBE, REQUIRED, SEGMENTS, Derived, OpDef, Trait
+from ptir_tools.core.ir import MANY, MAYBE, REQUIRED, SEGMENTS, Derived, OpDef, Trait
 from ptir_tools.dialects import DIALECTS, load_dialect
 
 _GROUP = {MANY: "{}…", MAYBE: "[{}]"}

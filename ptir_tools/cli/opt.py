@@ -42,7 +42,7 @@ from ptir_tools.cli.output import (
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import STDIN, Session
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Source

@@ -18,10 +18,11 @@ import click
 
 from ptir_tools.cli.report import meanings, reporter_of
 from ptir_tools.cli.session import Session
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
+from ptir_tools.dialects.ptir import WEIGHTS
 
 if TYPE_CHECKING:
     from click import shell_completion
@@ -58,14 +59,6 @@ def binding(text: str) -> tuple[str, int]:
     if not name or not re.fullmatch(r"[0-9]{1,18}", number):
         raise click.BadParameter(f"{text!r} is not NAME=INT with an integer that is not negative")
     return name.removeprefix("?"), int(number)
-
-
-def assignment(text: str) -> tuple[str, str]:
-    """`NAME=TEXT`."""
-    name, equals, value = text.partition("=")
-    if not name.strip() or not equals or not value:
-        raise click.BadParameter(f"{text!r} is not NAME=TEXT")
-    return name.strip(), value
 
 
 class Finite(click.FloatRange):
@@ -119,23 +112,59 @@ REPORTING = titled(
     click.option("-q", "--quiet", is_flag=True, help="Show errors only."),
     click.option("-v", "--verbose", is_flag=True, help="Show notes, too."),
 )
-READING = titled(
-    _COMMON,
-    click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
-    click.option("--profile", type=click.Choice(["strict", "seed"]), default="seed", help="Tiny: the rules that apply (seed)."),
-    click.option(
-        "--set",
-        "placeholders",
-        type=assignment,
-        metavar="NAME=TEXT",
-        multiple=True,
-        help="Fill {{NAME}} in a snippet of PTIR; make an input of an ONNX model a constant: NAME=[1,2].",
-    ),
-    click.option(
-        "--weights-root", "weights_roots", metavar="DIR", multiple=True, help="Text PTIR: dense<@FILE:KEY> may be below DIR, too."
-    ),
-    click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
-)
+
+
+class Parsed(Text):
+    """A value that `parse` reads, which raises ValueError."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What `parse` reads. Raises click.BadParameter."""
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _dest(option: Option[Any]) -> str:
+    """The name of its parameter, which no flag of a command has."""
+    return f"option_{option.name}"
+
+
+def _flag(option: Option[Any]) -> Decorator:
+    """The option of the command line that an option of a dialect declares."""
+    kind = click.Choice(option.choices) if option.choices else Parsed(option.parse)
+    default = None if option.many else option.default
+    return click.option(
+        option.flag,
+        _dest(option),
+        type=kind,
+        default=default,
+        metavar=option.metavar or None,
+        multiple=option.many,
+        help=option.help,
+    )
+
+
+def _flagged() -> list[Option[Any]]:
+    """The options of all dialects that commands take, in the order of their flags."""
+    return sorted((o for d in DIALECTS.values() for o in d.options if o.flag), key=lambda o: o.flag)
+
+
+def reading() -> tuple[Decorator, ...]:
+    """What every command that reads programs takes, options of dialects included: those of plug-ins are known by now."""
+    return titled(
+        _COMMON,
+        click.option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
+        *map(_flag, _flagged()),
+        click.option("--strict", is_flag=True, help="Notes and warnings are errors."),
+    )
+
+
 _LIMITS = tuple(f"max_{f.name}" for f in fields(Limits))
 LIMITING = tuple(click.option("--" + name.replace("_", "-"), name, type=size, hidden=True) for name in _LIMITS)
 
@@ -296,7 +325,7 @@ def subcommand(
                 ) from None
             session.reporter.finish()
 
-        shared: tuple[Decorator, ...] = (*REPORTING, from_option(*also_from), *READING, *LIMITING) if reads else REPORTING
+        shared: tuple[Decorator, ...] = (*REPORTING, from_option(*also_from), *reading(), *LIMITING) if reads else REPORTING
         decorated: Any = call
         for option in reversed((*own, *shared)):
             decorated = option(decorated)
@@ -325,9 +354,8 @@ def _session(ctx: click.Context, parameters: dict[str, Any]) -> Session:
         return Session(ctx, reporter)
     reporter.strict = parameters.pop("strict")
     given = {name.removeprefix("max_"): value for name in _LIMITS if (value := parameters.pop(name)) is not None}
-    placeholders = dict(parameters.pop("placeholders"))
-    weights = (*parameters.pop("weights_roots"), *_files(parameters.values()))
-    options = Options(
-        limits=replace(LIMITS, **given), profile=parameters.pop("profile"), weights=weights, placeholders=placeholders
-    )
+    taken = {o: parameters.pop(_dest(o)) for o in _flagged() if _dest(o) in parameters}
+    chosen = {o.name: type(o.default)(given) if o.many else given for o, given in taken.items()}
+    chosen[WEIGHTS.name] += tuple(_files(parameters.values()))
+    options = Options(replace(LIMITS, **given), **chosen)
     return Session(ctx, reporter, options, parameters.pop("form_in"), dict(parameters.pop("bindings")))

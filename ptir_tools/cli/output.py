@@ -13,7 +13,7 @@ import click
 
 from ptir_tools.cli.session import Session, named
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.tools import splitting

@@ -15,7 +15,8 @@ from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
-from ptir_tools.core.ir import Function, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.dialects import jsonc

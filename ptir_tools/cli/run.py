@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptir_tools.cli.options import Finite, assignment, file_argument, strict_fp_option, subcommand, target_option, titled
+from ptir_tools.cli.options import Finite, Parsed, file_argument, strict_fp_option, subcommand, target_option, titled
 from ptir_tools.cli.output import distinct, write_bytes, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
@@ -103,7 +105,7 @@ _undef = click.Choice(UNDEF)
         click.option(
             "--input",
             "inputs_given",
-            type=assignment,
+            type=Parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
             help="An input, see above. Repeatable.",
@@ -120,7 +122,7 @@ _undef = click.Choice(UNDEF)
         click.option(
             "--shape",
             "shapes",
-            type=assignment,
+            type=Parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
             help="PTO: extents of a memref with `?`: NAME=64,32.",

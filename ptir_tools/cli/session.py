@@ -6,15 +6,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar
 
 import click
 
 from ptir_tools.cli.report import Reporter, told
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
@@ -72,7 +71,7 @@ class Session:
 
     def set(self, **changes: Any) -> None:
         """Change `options` (a command's own flags that readers and verifiers look at)."""
-        self.options = replace(self.options, **changes)
+        self.options = self.options.having(**changes)
 
     def source(self, path: str, diagnostics: Diagnostics) -> Source | None:
         """The text of a file or of standard input. Raises OSError, LimitExceeded."""

@@ -21,8 +21,9 @@ from ptir_tools.cli.options import (
 )
 from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, write_weights
 from ptir_tools.cli.session import Session
+from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS, OWNERS
@@ -34,7 +35,7 @@ inputs = lazy("ptir_tools.tools.inputs")
 comments = lazy("ptir_tools.tools.comments")
 compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
-ir = lazy("ptir_tools.core.ir")
+core = lazy("ptir_tools.core.dialect")
 symbols = lazy("ptir_tools.core.symbols")
 
 
@@ -115,7 +116,7 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
     if flags.check:
         checking.check(session, program, after, flags.check_runs)
     if flags.constants is not None and after.dialect.constants_outside:
-        found = {name: arrays.from_literal(x) for name, x in (session.options.constants or {}).items()}
+        found = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
         with replacing(flags.constants) as file:
             arrayfiles.save(flags.constants, file, found)
     write_weights(flags.weights, taken)
@@ -135,7 +136,7 @@ def _sized(session: Session, program: Program, dialect: str) -> Program:
     if not symbols.symbols(program) or _translates(session, program, dialect):
         return program
     sizes = compare.small_sizes(program, session.bindings)
-    static: Program = ir.clone(program)
+    static: Program = core.clone(program)
     symbols.bind(static, {**session.bindings, **sizes})
     verified = session.verify(static, Diagnostics(program.source))
     if not sizes or not verified or not _translates(session, static, dialect):

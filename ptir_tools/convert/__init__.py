@@ -21,12 +21,15 @@ from ptir_tools.convert.legality import (
     entry_point_name,
     walk_program,
 )
+from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Violation
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, collector_paused
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.source import Span
 
 __all__ = [
+    "CONSTANTS",
+    "LOSSY",
     "NOT_TRANSLATABLE",
     "ConversionDiagnostic",
     "ConversionTarget",
@@ -135,9 +138,8 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
 
 def _drop_hints(program: Program, target: str, diagnostics: Diagnostics) -> None:
     """Report the fusion hints of the entry, which no other IR has: a warning for one that is required."""
-    for hint in program.main.hints:
-        report = diagnostics.warning if hint.policy == "Required" else diagnostics.note
-        report("HintDropped", f"hint {hint.id} is dropped: {target} has no fusion hints", hint.loc)
+    for hint in program.main.annotations:
+        hint.dropped(diagnostics, f"{target} has no fusion hints")
 
 
 def _names(program: Program) -> dict[Span, str]:

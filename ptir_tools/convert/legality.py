@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Op, Program, Region
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.types import TensorType, Type, leaves
 
 NOT_TRANSLATABLE = "NotTranslatable"

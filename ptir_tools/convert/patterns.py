@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptir_tools.core.arrays import from_literal
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.types import TensorType, tensor
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ptir_tools.convert.emitter import Emit
 from ptir_tools.convert.naming import in_ptir
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Op, Operand, Program, Region, Value, result_names
+from ptir_tools.core.ir import Op, Operand, Region, Value, result_names
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.immediates import immediate
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import Function, Operand, Program, Region, Value
-from ptir_tools.core.opdef import OPS, create, operand_type
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dialect import Dialect, Program
+from ptir_tools.core.ir import Function, Operand, Region, Value, create, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import UNTYPED, Type
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from ptir_tools.core.ir import Op
-from ptir_tools.core.opdef import ELEMENTWISE, operand_type
+from ptir_tools.core.ir import ELEMENTWISE, Op, operand_type
 from ptir_tools.core.types import Dim, ShapedType, Sym, Type, leaves
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Function, Op, Program, Region
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type
 

@@ -1,37 +1,123 @@
-"""What a dialect tells the toolkit about itself, and how its texts are read and written."""
+"""What a dialect tells the toolkit about itself, how its texts are read and written, and what a program of it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Function, Literal, Op, Program, Value
+from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.opdef import OPS, OpDef
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Dim, Sym, Type
 
 if TYPE_CHECKING:
     from ptir_tools.core.evaluate import Context
 
+T = TypeVar("T")
 
-@dataclass(slots=True, frozen=True)
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """Functions of one dialect, and the isolated regions that their ops share.
+
+    `attrs` holds what is of the program as a whole: `target` (PTO), `outputs`, `dims`, `profile` (Tiny).
+    """
+
+    dialect: Dialect
+    functions: list[Function] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+    entry: str = ""
+    attrs: dict[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+    format: str = ""
+
+    def function(self, name: str) -> Function | None:
+        """The function called `name`."""
+        return next((f for f in self.functions if f.name == name), None)
+
+    @property
+    def main(self) -> Function:
+        """The entry function. Raises KeyError when there is none."""
+        if (found := self.function(self.entry)) is None:
+            raise KeyError(self.entry)
+        return found
+
+    def streams(self) -> dict[Op, int]:
+        """The ordinal of each random op among those of the text: functions, then regions, in order."""
+        blocks = [*self.functions, *self.regions]
+        if not any(d.is_random or d.regions for d in {op.defn for b in blocks for op in b.body}):
+            return {}
+        return {op: k for k, op in enumerate(op for b in blocks for op in b.ops() if op.defn.is_random)}
+
+    def blocks(self) -> Iterator[Region]:
+        """Functions, shared regions and nested regions: every list of ops, outer before inner."""
+        stack: list[Region] = [*reversed(self.regions), *reversed(self.functions)]
+        while stack:
+            block = stack.pop()
+            yield block
+            stack.extend(r for op in reversed(block.body) for r in reversed(op.regions) if not r.isolated)
+
+
+def clone(program: Program) -> Program:
+    """A copy of `program` that shares no op, value or region with it."""
+    with collector_paused():
+        n = len(program.functions)
+        copies = clone_blocks([*program.functions, *program.regions])
+        functions = [f for f in copies[:n] if isinstance(f, Function)]
+        p = program
+        return Program(p.dialect, functions, copies[n:], p.entry, dict(p.attrs), p.source, p.format)
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Option(Generic[T]):
+    """Something that a caller may choose about programs of a dialect. Making one makes its name known to `Options`.
+
+    With a `flag` every command that reads programs takes it: one of the words `choices`, if there are some; as often as the
+    user likes with `many`, each text read by `parse`, which raises ValueError, and all of them by `default`'s type.
+    """
+
+    name: str
+    default: T
+    flag: str = ""
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    metavar: str = ""
+    many: bool = False
+    parse: Callable[[str], Any] = str
+
+    def __post_init__(self) -> None:
+        OPTIONS[self.name] = self
+
+
+OPTIONS: dict[str, Option[Any]] = {}
+
+
 class Options:
-    """What the caller may choose about reading, verifying and writing; each dialect takes what is its own."""
+    """What the caller chooses about reading, verifying, translating and writing: the limits, and options by name.
 
-    limits: Limits = LIMITS
-    profile: str = "seed"  # Tiny: strict or seed
-    target: str | None = None  # PTO: a3 or a5, over the module's own
-    hazards: bool = True  # PTO: the hazard check is part of verify
-    placeholders: dict[str, str] = field(default_factory=dict)  # PTIR snippets: {{name}}
-    lossy: bool = False  # translating: also what changes a NaN, a range or more than rounding
-    constants: dict[str, Literal] | None = None  # translating: what Tiny keeps outside, by tensor_id; to Tiny it is filled
-    elide_constants: int | None = None  # writing: constants of more elements become dense<?>
-    weights: tuple[str, ...] = ()  # reading text PTIR: folders and files where payloads may be, next to the program's own folder
-    outside: Mapping[Literal, str] = field(default_factory=dict)  # writing text PTIR: payloads kept in files, as `@file:key`
+    `options[OPTION]` is what was chosen, or its default. Raises TypeError for a name that no dialect has declared.
+    """
+
+    __slots__ = ("_chosen", "limits")
+
+    def __init__(self, limits: Limits = LIMITS, **chosen: Any) -> None:
+        self.limits = limits
+        for name in chosen:
+            if name not in OPTIONS:
+                raise TypeError(f"there is no option `{name}`")
+        self._chosen = chosen
+
+    def __getitem__(self, option: Option[T]) -> T:
+        found: T = self._chosen.get(option.name, option.default)
+        return found
+
+    def having(self, limits: Limits | None = None, **changes: Any) -> Options:
+        """These options with some chosen anew. Raises TypeError."""
+        return Options(limits or self.limits, **{**self._chosen, **changes})
 
 
 @dataclass(slots=True, frozen=True)
@@ -189,6 +275,7 @@ class Dialect:
     pipeline: str = ""
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     passes: str = ""
+    options: tuple[Option[Any], ...] = ()
     type_text: Callable[[Type], str] = str
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None

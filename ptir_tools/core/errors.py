@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Op, OpDef, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, ELEMENTWISE, MOVEMENT, OpDef, operand_type
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 
 if TYPE_CHECKING:

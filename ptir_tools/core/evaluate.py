@@ -10,7 +10,7 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 
 # A run-time value: an array, a Python tuple for a tuple type, or what a dialect's executor makes of its own types.
@@ -49,14 +49,6 @@ class Context:
         """Raise LimitExceeded when the time is over."""
         if self.deadline < math.inf and time.monotonic() > self.deadline:
             raise LimitExceeded(f"stopped after {self.timeout} s", "--timeout")
-
-
-def streams(program: Program) -> dict[Op, int]:
-    """The ordinal of each random op among those of the text: functions, then regions, in order."""
-    blocks = [*program.functions, *program.regions]
-    if not any(d.is_random or d.regions for d in {op.defn for b in blocks for op in b.body}):
-        return {}
-    return {op: k for k, op in enumerate(op for b in blocks for op in b.ops() if op.defn.is_random)}
 
 
 def read(x: Operand, env: Env) -> Data:

@@ -17,9 +17,26 @@ from typing import Any, TypeVar
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import ELEMENTWISE, MANY, MAYBE, ONE, REQUIRED, SEGMENTS, Attr, Derived, OpDef, create, operand_type
+from ptir_tools.core.ir import (
+    ELEMENTWISE,
+    MANY,
+    MAYBE,
+    ONE,
+    REQUIRED,
+    SEGMENTS,
+    Attr,
+    Derived,
+    Element,
+    Op,
+    OpDef,
+    Operand,
+    Region,
+    Value,
+    create,
+    operand_type,
+)
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 
 T = TypeVar("T")

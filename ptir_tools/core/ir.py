@@ -1,20 +1,22 @@
-"""The IR: values, ops, regions, functions, programs. Identity is equality; uses are known while a rewriter serves a block."""
+"""The IR: values, ops, what is declared of an op, regions, functions.
+
+Identity is equality; uses are known while a rewriter serves a block.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from enum import Flag, auto
+from typing import Any, NamedTuple
+from typing import Literal as Word
 
-from ptir_tools.core.source import Loc, Source
-from ptir_tools.core.types import TensorType, Type
-
-if TYPE_CHECKING:
-    from ptir_tools.core.dialect import Dialect
-    from ptir_tools.core.opdef import OpDef
-
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, key, nearest, operands
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
 
 NO_USERS: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
 
@@ -150,6 +152,30 @@ class Region:
                     yield from r.uses()
 
 
+@dataclass(slots=True, eq=False)
+class Annotation:
+    """What a dialect says of some ops of a function: `body` holds copies of them, over the same values; it defines nothing.
+
+    A rewriter drops it when an edit makes it untrue, and then calls `dropped`.
+    """
+
+    inputs: tuple[Value, ...] = ()
+    exports: tuple[Value, ...] = ()
+    body: list[Op] = field(default_factory=list)
+    loc: Loc = field(default=0, kw_only=True)
+
+    def dropped(self, diagnostics: Diagnostics, why: str) -> None:
+        """Report that it is gone, and `why`. The dialect says how; by default nothing is reported."""
+
+
+@dataclass(slots=True, eq=False)
+class Function(Region):
+    """A named region that can be called from outside. `attrs` are what its text carries beside (PTO)."""
+
+    annotations: list[Annotation] = field(default_factory=list)
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
 def result_names(block: Region, names: Mapping[Value, str] | None = None) -> list[str]:
     """What the results of `block` are called: as its text says, or else like their values, whose `names` may be others."""
     if names is None and isinstance(block, Function) and "output_names" in block.attrs:
@@ -160,63 +186,6 @@ def result_names(block: Region, names: Mapping[Value, str] | None = None) -> lis
         name = "" if v is None else (names or {}).get(v) or v.name
         found.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
     return found
-
-
-@dataclass(slots=True, eq=False)
-class Hint:
-    """A fusion hint of gpt.rs: `body` is a copy of ops of its function, over the same values; it defines nothing."""
-
-    id: int
-    kind: str
-    policy: str
-    inputs: tuple[Value, ...] = ()
-    exports: tuple[Value, ...] = ()
-    attrs: tuple[tuple[str, Any], ...] = ()
-    body: list[Op] = field(default_factory=list)
-    loc: Loc = 0
-
-
-@dataclass(slots=True, eq=False)
-class Function(Region):
-    """A named region that can be called from outside. `attrs` are what its text carries beside (PTO)."""
-
-    hints: list[Hint] = field(default_factory=list)
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Program:
-    """Functions of one dialect, and the isolated regions that their ops share.
-
-    `attrs` holds what is of the program as a whole: `target` (PTO), `outputs`, `dims`, `profile` (Tiny).
-    """
-
-    dialect: Dialect
-    functions: list[Function] = field(default_factory=list)
-    regions: list[Region] = field(default_factory=list)
-    entry: str = ""
-    attrs: dict[str, Any] = field(default_factory=dict)
-    source: Source | None = None
-    format: str = ""
-
-    def function(self, name: str) -> Function | None:
-        """The function called `name`."""
-        return next((f for f in self.functions if f.name == name), None)
-
-    @property
-    def main(self) -> Function:
-        """The entry function. Raises KeyError when there is none."""
-        if (found := self.function(self.entry)) is None:
-            raise KeyError(self.entry)
-        return found
-
-    def blocks(self) -> Iterator[Region]:
-        """Functions, shared regions and nested regions: every list of ops, outer before inner."""
-        stack: list[Region] = [*reversed(self.regions), *reversed(self.functions)]
-        while stack:
-            block = stack.pop()
-            yield block
-            stack.extend(r for op in reversed(block.body) for r in reversed(op.regions) if not r.isolated)
 
 
 @contextmanager
@@ -263,21 +232,427 @@ def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None)
         copy.results = [operand(x) for x in r.results]
         if isinstance(r, Function) and isinstance(copy, Function):
             copy.attrs = dict(r.attrs)
-            copy.hints = [hint(h) for h in r.hints]
+            copy.annotations = [annotation(a) for a in r.annotations]
         return copy
 
-    def hint(h: Hint) -> Hint:
-        inputs, exports = (tuple(values.get(v, v) for v in vs) for vs in (h.inputs, h.exports))
-        return Hint(h.id, h.kind, h.policy, inputs, exports, h.attrs, [copy_op(op, define=False) for op in h.body], h.loc)
+    def annotation(a: Annotation) -> Annotation:
+        inputs, exports = (tuple(values.get(v, v) for v in vs) for vs in (a.inputs, a.exports))
+        return replace(a, inputs=inputs, exports=exports, body=[copy_op(op, define=False) for op in a.body])
 
     return [region(b) for b in blocks]
 
 
-def clone(program: Program) -> Program:
-    """A copy of `program` that shares no op, value or region with it."""
-    with collector_paused():
-        n = len(program.functions)
-        copies = clone_blocks([*program.functions, *program.regions])
-        functions = [f for f in copies[:n] if isinstance(f, Function)]
-        p = program
-        return Program(p.dialect, functions, copies[n:], p.entry, dict(p.attrs), p.source, p.format)
+class Trait(Flag):
+    """What passes may assume of an op."""
+
+    NONE = 0
+    PURE = auto()  # no effect; may be merged, moved and dropped
+    COMMUTES = auto()  # its two operands may be swapped
+    ELEMENTWISE = auto()  # element i of the result depends on element i of the operands alone
+    MOVEMENT = auto()  # rearranges elements, computes nothing
+    CONSTANT = auto()  # its attribute `value` is its result
+    RANDOM = auto()  # reads a random stream
+    READS = auto()  # reads memory
+    WRITES = auto()  # writes memory
+    WAITS = auto()  # waits for events
+    ASYNC = auto()  # may return an event
+    MEASURES = auto()  # computes extents of its result, which a declared symbol may name
+    CALLS = auto()  # its attributes name what it does
+    REPEATS = auto()  # its result consists of the elements of its first operand, repeated
+
+
+PURE = Trait.PURE
+COMMUTES = Trait.COMMUTES
+ELEMENTWISE = Trait.ELEMENTWISE
+MOVEMENT = Trait.MOVEMENT
+CONSTANT = Trait.CONSTANT
+RANDOM = Trait.RANDOM
+READS = Trait.READS
+WRITES = Trait.WRITES
+WAITS = Trait.WAITS
+ASYNC = Trait.ASYNC
+MEASURES = Trait.MEASURES
+CALLS = Trait.CALLS
+REPEATS = Trait.REPEATS
+
+ONE, MAYBE, MANY = "one", "maybe", "many"
+SEGMENTS = "segments"  # the implicit attribute that holds group lengths when one count cannot tell them
+_FLOAT_KINDS = ("float", "Scalar", "Attrs", "Literal")
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
+
+
+# What a declaration may say of its op besides its types and its meaning. Engines, plan, passes, generators, `ptir stats` and the
+# pages of ops ask these fields. A field that is left out says nothing; then what is right for every op holds: its body,
+# storage of its own, no kernel.
+
+
+class Algebra(NamedTuple):
+    """Laws of an op, true for every element except NaN and the sign of a zero, and of monotony where integers wrap.
+
+    An involution, or an idempotent op, of one operand folds. An increasing op needs no error rule. Parity moves negations.
+    """
+
+    parity: str = ""  # "odd": f(-x) is -f(x); "even": f(-x) is f(x)
+    monotone: str = ""  # "increasing" or "decreasing" in every operand
+    idempotent: bool = False  # f(f(x)) is f(x); of several operands, f(x, x) is x
+    involution: bool = False  # f(f(x)) is x
+    identity: int | None = None  # e with f(x, e) = x
+    absorbing: int | None = None  # a with f(x, a) = a, for finite x
+
+    def laws(self) -> list[str]:
+        """The laws in words, as the page of the op shows them."""
+        named = [self.parity, self.monotone, "idempotent" * self.idempotent, "involution" * self.involution]
+        elements = [("identity", self.identity), ("absorbing", self.absorbing)]
+        return [*filter(None, named), *(f"{what} {e}" for what, e in elements if e is not None)]
+
+
+class InPlace(NamedTuple):
+    """How NumPy computes the op into an array that is there. `form` is a kind of step of the NumPy engine: `ufunc`, which calls
+    the universal function `function`, or another of its `BUILDERS`. `over`: the operands, dead after the op, whose storage the
+    result may take; an elementwise op may take any."""
+
+    form: str
+    function: str = ""
+    over: tuple[int, ...] = ()
+
+
+# What an op is in a fused tile program.
+Role = Word["map", "reduce", "reshape", "repeat", "product"]
+
+
+class Kernel(NamedTuple):
+    """What the op is in a tile program of the native engine. `role`: a map of elements, a reduction of rows, a product of
+    matrices, a reshape or a repetition of one value per row. `name` is its instruction; a map that has none only rounds."""
+
+    role: Role
+    name: str = ""
+    turned: str = ""  # the instruction with its two operands exchanged
+    exact: bool = False  # there is nothing to round
+    pays: bool = False  # the kernel of this op by itself is faster than NumPy's function in f32, too
+
+
+Extents = tuple[int, ...]
+Strides = tuple[int, ...]
+
+
+class View(NamedTuple):
+    """The op only looks at the storage of its first operand.
+
+    `seen(op, shape, strides, out)` gives (offset, strides) in elements of its result, of shape `out`, on an operand of `shape`
+    with `strides`; None where it has to copy. `in_order`: it sees all elements in the order that they have.
+    """
+
+    seen: Callable[[Op, Extents, Strides, Extents], tuple[int, Strides] | None]
+    in_order: bool = False
+
+
+class Need(NamedTuple):
+    """What is asked of a value: in [0, bound) for `bounds` (one for all elements, or one each of a vector), and not 0."""
+
+    bounds: Extents = ()
+    nonzero: bool = False
+
+    def __or__(self, other: Need) -> Need:
+        both = self.bounds or other.bounds
+        if self.bounds and other.bounds:
+            same = len(self.bounds) == len(other.bounds)
+            both = tuple(map(min, self.bounds, other.bounds)) if same else (min(*self.bounds, *other.bounds),)
+        return Need(both, self.nonzero or other.nonzero)
+
+    def loosely(self) -> Need:
+        """What holds for every element, whichever way they are moved."""
+        return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
+
+
+NOTHING = Need()
+Asked = Iterable[tuple[Operand, Need]]
+ShapeOf = Callable[[Operand], Shape]  # the extents of an operand, as far as they are known
+
+
+class Asks(NamedTuple):
+    """What must hold of the operands so that the op can run: which are indices or divisors, and of what.
+
+    `own(op, shape_of)` is what the op itself asks. `passed(op, need)` is what a need of its result asks of its operands; without
+    it, what moves elements passes it to all. `around(op, parameter_need)` is what a need of a parameter of its region asks.
+    """
+
+    own: Callable[[Op, ShapeOf], Asked] | None = None
+    passed: Callable[[Op, Need], Asked] | None = None
+    around: Callable[[Op, Need], Asked] | None = None
+
+
+class Loop(NamedTuple):
+    """An op that runs its region `body` again and again. Its first `carries(op)` operands are its first results and the first
+    parameters and results of the body; further results of the body are stacked.
+
+    With a region `test`, that one runs first: it returns a flag, then the carries that the body, or the result, gets. `runs`:
+    whether the body runs at least once.
+    """
+
+    carries: Callable[[Op], int]
+    body: int = 0
+    test: int | None = None
+    runs: Callable[[Op], bool] = lambda op: False
+
+    def parts(self, op: Op) -> list[tuple[Region, int, bool]]:
+        """Each region, in turn, with how many results it has before the carries, and whether it runs at least once."""
+        body = (op.regions[self.body], 0, self.runs(op))
+        return [body] if self.test is None else [(op.regions[self.test], 1, True), body]
+
+
+class Branch(NamedTuple):
+    """An op that runs one of its regions on its operands from number `arguments` on."""
+
+    arguments: int = 1
+
+
+class Group(NamedTuple):
+    """An operand group: `kind` is ONE, MAYBE or MANY."""
+
+    name: str
+    kind: str
+
+
+@dataclass(slots=True, frozen=True)
+class Derived:
+    """A default that follows from the attributes declared before it and the operand types (which may be unknown: `()`)."""
+
+    rule: Callable[[dict[str, Any], tuple[Type, ...]], Any]
+
+
+class Attr(NamedTuple):
+    """An attribute: `kind` is its annotation's text, `default` is REQUIRED when the text must give it, or a `Derived`."""
+
+    name: str
+    kind: str
+    default: Any
+
+
+@dataclass(slots=True, eq=False)
+class OpDef:
+    """A declared op. `infer(*groups of types, **attributes, **regions)` gives the result type, or a tuple of them."""
+
+    name: str
+    groups: tuple[Group, ...]
+    attrs: tuple[Attr, ...]
+    regions: tuple[str, ...]
+    infer: Callable[..., Any]
+    body: Callable[..., Any]
+    traits: Trait
+    doc: str
+    check: Callable[[Op], None] | None
+    fold: Callable[[Op], Operand | None] | None
+    safe: Callable[[Op, Sequence[Any]], bool] | None
+    fails: Callable[[Op], bool] | None
+    solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
+    generate: Callable[..., Any] | None
+    family: str
+    star: bool  # the last group is written *xs
+    wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
+    implemented: bool
+    error: Callable[..., Any] | None  # its error rule (core.errors); None: the one of its traits
+    algebra: Algebra
+    cost: Callable[[Op], Any] | None  # its arithmetic (core.costs); None: the one of its traits
+    kernel: Kernel | None
+    inplace: InPlace | None
+    view: View | None
+    asks: Asks
+    control: Loop | Branch | None
+    attr_index: dict[str, int] = field(init=False)
+    float_attrs: bool = field(init=False)  # an attribute may hold a float, which Python's == does not compare by its bits
+    cache: dict[Any, Any] = field(default_factory=dict)
+    places: dict[str, int] = field(init=False)  # where the groups of one operand stand that no variable one precedes
+    short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
+    is_pure: bool = field(init=False)
+    is_constant: bool = field(init=False)
+    is_random: bool = field(init=False)
+    commutes: bool = field(init=False)
+    repeats: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        fixed = next((i for i, g in enumerate(self.groups) if g.kind != ONE), len(self.groups))
+        self.attr_index = {a.name: i for i, a in enumerate(self.attrs)}
+        self.float_attrs = any(kind in a.kind for a in self.attrs for kind in _FLOAT_KINDS)
+        self.places = {g.name: i for i, g in enumerate(self.groups[:fixed])}
+        self.short = self.name.partition(".")[2]
+        self.is_pure = PURE in self.traits
+        self.is_constant = CONSTANT in self.traits
+        self.is_random = RANDOM in self.traits
+        self.commutes = COMMUTES in self.traits
+        self.repeats = REPEATS in self.traits
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def key(self, attrs: tuple[Any, ...]) -> Any:
+        """Equal exactly for attributes of equal kinds and bits."""
+        return exact(attrs) if self.float_attrs else attrs
+
+    def lengths(self, attrs: tuple[Any, ...], count: int) -> tuple[int, ...] | None:
+        """How many operands each group takes of `count`, or None when they do not fit."""
+        if SEGMENTS in self.attr_index:
+            lengths: tuple[int, ...] = attrs[self.attr_index[SEGMENTS]]
+            return lengths if len(lengths) == len(self.groups) and sum(lengths) == count else None
+        free = [g.kind for g in self.groups if g.kind != ONE]
+        rest = count - (len(self.groups) - len(free))
+        if rest < 0 or (rest > 0 and not free) or (rest > 1 and free == [MAYBE]):
+            return None
+        return tuple(1 if g.kind == ONE else rest for g in self.groups)
+
+    def split(self, attrs: tuple[Any, ...], items: Sequence[Any]) -> list[Any]:
+        """`items`, one per operand, as arguments: an item per ONE group, a tuple per MANY, an item or None per MAYBE.
+
+        Raises Violation("OperandCountMismatch") when the count is wrong.
+        """
+        if len(items) == len(self.places) == len(self.groups):
+            return list(items)
+        if (lengths := self.lengths(attrs, len(items))) is None:
+            extra = len(self.groups) if all(g.kind == ONE for g in self.groups) and len(items) > len(self.groups) else 0
+            message = f"{self.short} takes {self.arity_text()}, got {len(items)}"
+            raise Violation("OperandCountMismatch", message, at=operands(extra))
+        arguments: list[Any] = []
+        at = 0
+        for group, n in zip(self.groups, lengths, strict=True):
+            part = items[at : at + n]
+            at += n
+            if self.star and group is self.groups[-1]:
+                arguments.extend(part)
+            else:
+                arguments.append(tuple(part) if group.kind == MANY else part[0] if n else None)
+        return arguments
+
+    def arity_text(self) -> str:
+        """`2 operands`, `at least 1 operand`, …"""
+        least = sum(g.kind == ONE for g in self.groups)
+        noun = "operand" if least == 1 else "operands"
+        return f"{least} {noun}" if all(g.kind == ONE for g in self.groups) else f"at least {least} {noun}"
+
+    def named(self, attrs: tuple[Any, ...]) -> dict[str, Any]:
+        """The attributes by name, without the implicit one."""
+        if not attrs:
+            return {}
+        return {a.name: v for a, v in zip(self.attrs, attrs, strict=True) if a.name != SEGMENTS}
+
+    def fill(self, given: dict[str, Any], types: tuple[Type, ...] = ()) -> tuple[Any, ...]:
+        """Attributes in declaration order with defaults. Raises Violation for one that is missing or not declared."""
+        for name in given:
+            if name not in self.attr_index:
+                known = ", ".join(a.name for a in self.attrs if a.name != SEGMENTS) or "none"
+                message, meant = f"{self.short} has no attribute `{name}` (it has: {known})", nearest(name, self.attr_index)
+                raise Violation("UnknownAttribute", message, at=key(name), instead=meant)
+        values: dict[str, Any] = {}
+        for a in self.attrs:
+            value = given.get(a.name, a.default)
+            if value is REQUIRED:
+                raise Violation("MissingAttribute", f"{self.short} needs the attribute `{a.name}`", at=OP_NAME)
+            values[a.name] = value.rule(values, types) if isinstance(value, Derived) else value
+        return tuple(values.values())
+
+    def result_types(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...] = ()) -> tuple[Type, ...]:
+        """The result types for these operand types, memoised. Raises Violation when a constraint is broken."""
+        if regions:
+            return self._infer(types, attrs, regions)
+        key = (types, exact(attrs) if self.float_attrs else attrs)
+        found = self.cache.get(key)
+        if found is None:
+            try:
+                found = self._infer(types, attrs, ())
+            except Violation as violation:
+                found = violation
+            self.cache[key] = found
+        if isinstance(found, Violation):
+            raise found
+        return found
+
+    def _infer(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...]) -> tuple[Type, ...]:
+        named = self.named(attrs) | dict(zip(self.regions, regions, strict=True))
+        answer = self.infer(*self.split(attrs, types), **named)
+        return answer if isinstance(answer, tuple) else (answer,)
+
+
+def exact(x: Any) -> Any:
+    """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
+    if isinstance(x, Literal):
+        return x.key
+    if isinstance(x, tuple):
+        return tuple([exact(y) for y in x])
+    if isinstance(x, float):
+        return ("float", struct.pack("<d", x))
+    return ("bool", x) if isinstance(x, bool) else x
+
+
+def may_fail(op: Op) -> bool:
+    """Whether `op`, or an op of a region that it runs, may fail when it runs, by their declarations."""
+    if op.defn.fails is not None and op.defn.fails(op):
+        return True
+    return any(may_fail(inner) for r in op.regions for inner in r.body)
+
+
+def is_legal(op: Op) -> bool:
+    """Whether the own check of `op` takes it: some ops refuse constants with which they must fail when they run."""
+    try:
+        if op.defn.check is not None:
+            op.defn.check(op)
+    except Violation:
+        return False
+    return True
+
+
+def operand_type(x: Operand) -> Type:
+    """The type of an operand. Raises Violation("TupleIndexOutOfRange") for an element that is not there."""
+    if not isinstance(x, Element):
+        return x.type
+    t = x.value.type
+    if t is POISON:
+        return POISON
+    if not isinstance(t, TupleType):
+        raise Violation("TupleIndexOutOfRange", f"%{x.value.name} is {t}, not a tuple", at=f"%{x.value.name}")
+    if not 0 <= x.index < len(t.elements):
+        at = f"%{x.value.name}[{x.index}]"
+        raise Violation("TupleIndexOutOfRange", f"%{x.value.name} has {len(t.elements)} elements, no [{x.index}]", at=at)
+    return t.elements[x.index]
+
+
+def leaves_read(x: Operand) -> list[tuple[Value, int]]:
+    """The leaves that an operand reads, each as a value and the number of one of its leaves; none of a literal."""
+    if isinstance(x, Literal):
+        return []
+    if isinstance(x, Value):
+        return [(x, i) for i in range(len(leaves(x.type)))]
+    whole = x.value.type
+    assert isinstance(whole, TupleType)
+    counts = [len(leaves(t)) for t in whole.elements[: x.index + 1]]
+    return [(x.value, i) for i in range(sum(counts[:-1]), sum(counts))]
+
+
+def create(
+    defn: OpDef,
+    groups: Sequence[Operand | Sequence[Operand] | None] = (),
+    attrs: dict[str, Any] | None = None,
+    *,
+    regions: Sequence[Region] = (),
+    types: Sequence[Type] | None = None,
+    names: Sequence[str] = (),
+    loc: Loc = 0,
+) -> Op:
+    """A new op from one argument per operand group. `types` None infers the result types.
+
+    Raises Violation when the operands, attributes or types do not fit the declaration.
+    """
+    operands: list[Operand] = []
+    lengths: list[int] = []
+    for g in groups:
+        part: Sequence[Operand] = () if g is None else (g,) if isinstance(g, (Value, Element, Literal)) else g
+        operands.extend(part)
+        lengths.append(len(part))
+    given = dict(attrs or {})
+    if SEGMENTS in defn.attr_index:
+        given[SEGMENTS] = tuple(lengths)
+    wanted = types is None or any(isinstance(a.default, Derived) for a in defn.attrs)
+    inputs = tuple(map(operand_type, operands)) if wanted else ()
+    filled = defn.fill(given, inputs)
+    if types is None:
+        types = defn.result_types(inputs, filled, tuple(regions))
+    new = Op(defn, tuple(operands), filled, (), tuple(regions), loc)
+    new.results = tuple(Value(t, names[i] if i < len(names) else "", new) for i, t in enumerate(types))
+    return new

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ptir_tools.core.diagnostics import Place
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Element, Literal, Op, Operand
-from ptir_tools.core.opdef import SEGMENTS
+from ptir_tools.core.ir import SEGMENTS, Element, Literal, Op, Operand
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
 

@@ -6,7 +6,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from ptir_tools.core.facts import Extents, Strides
+from ptir_tools.core.ir import Extents, Strides
 
 
 @cache
@@ -57,5 +57,5 @@ def restrided(shape: Extents, strides: Strides, out: Extents) -> Strides | None:
 
 
 def as_it_is(op: Any, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
-    """The view of an op that gives its operand (`core.facts.View`)."""
+    """The view of an op that gives its operand (`core.ir.View`)."""
     return 0, strides

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Op, Program, Region
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, interned, tuple_of
 
 Lookup = Callable[[Sym], Any]

@@ -9,10 +9,9 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violation, operand, result
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import MEASURES, Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.

@@ -7,8 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Codes, Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Codes, Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span

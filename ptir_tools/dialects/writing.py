@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.dialects import OWNERS, load_format
 
 

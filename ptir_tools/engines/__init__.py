@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
-from ptir_tools.core.dialect import Executable
-from ptir_tools.core.evaluate import Context, streams
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Executable, Program, clone
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import signature as ports
@@ -63,7 +62,7 @@ def execute(
     executable: Executable, static: Program, given: Sequence[Array], options: RunOptions, diagnostics: Diagnostics
 ) -> dict[str, Array]:
     """One run of a prepared program on arrays that fit its parameters."""
-    context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=streams(static))
+    context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=static.streams())
     context.observe, context.timer = options.observe, options.timer
     context.diagnostics = diagnostics
     context.start()

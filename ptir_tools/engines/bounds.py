@@ -21,10 +21,9 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
 from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import reference
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.ir import Program
+    from ptir_tools.core.dialect import Program
 else:
     np = lazy("numpy")
 

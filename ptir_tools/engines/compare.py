@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports

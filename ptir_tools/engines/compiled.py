@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.evaluate import Context, streams
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import rejecting, require_memory, specialized
@@ -81,7 +81,7 @@ class Compiled:
             self.executable = prepare(self.static, hooked(options, latest), diagnostics)
         self.ran = latest.program
         require_memory(self.executable.memory, self.options.limits)
-        self.streams = streams(self.static)
+        self.streams = self.static.streams()
         self.names = [p.name for p in ports.results(self.static)]
         self.copied = None
 

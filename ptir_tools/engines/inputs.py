@@ -11,12 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType, Kind
-from ptir_tools.core.facts import NOTHING, Asked, Loop, Need
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import (
+    MOVEMENT,
+    NOTHING,
+    Asked,
+    Literal,
+    Loop,
+    Need,
+    Op,
+    Operand,
+    Region,
+    Value,
+    leaves_read,
+    operand_type,
+)
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.opdef import MOVEMENT, leaves_read, operand_type
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, signature

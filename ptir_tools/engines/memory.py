@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from math import prod
 
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Program
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import TensorType, leaves
 

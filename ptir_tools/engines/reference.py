@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data, run_block
-from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.ir import MOVEMENT, Function, Op, Region, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, operand_type
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.plan import Plan, plan_block

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Function, Program, Region, result_names
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Region, operand_type, result_names
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import unify
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, tensor

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array

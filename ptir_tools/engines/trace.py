@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Rejected
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import Execution, PassEvent, TraceSink

@@ -14,10 +14,10 @@ from ptir_tools.bridges.xla.function import drawn, require_jax, unknown_ops, wit
 from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import Function, Op, Program
+from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions

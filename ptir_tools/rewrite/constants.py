@@ -8,9 +8,8 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, struct_code
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, exact
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import exact
 
 
 def literal_of(x: Operand) -> Literal | None:

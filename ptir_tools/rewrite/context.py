@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.source import Loc
 from ptir_tools.core.walks import post_order
@@ -168,7 +169,7 @@ class PassContext:
                 self.edits += rewriter.edits
 
     def rewriter(self, program: Program, block: Region, *, live: bool = False) -> Rewriter:
-        """A rewriter of one block that reports dropped hints to this context: that of the pass before, where there is one."""
+        """A rewriter of one block that reports dropped annotations here: that of the pass before, where there is one."""
         rewriter = self.kept.get(block)
         if rewriter is None or not rewriter.resume():
             rewriter = Rewriter(block, program.dialect, self.diagnostics, live=live, program=program)

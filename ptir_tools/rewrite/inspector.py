@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import NO_USERS, Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, is_legal, operand_type
+from ptir_tools.core.ir import MEASURES, MOVEMENT, NO_USERS, Element, Literal, Op, Operand, Region, Value, is_legal, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.verify import names_extents
 from ptir_tools.rewrite.order import Order

@@ -1,4 +1,4 @@
-"""The only way to change a program inside a pass: edits that keep users, order, results, hints and names right.
+"""The only way to change a program inside a pass: edits that keep users, order, results, annotations and names right.
 
 A rewriter serves one function or isolated region together with the regions nested in it that capture values. It builds its
 tables in one sweep; an edit costs what it touches; `finish` writes the bodies back, and the rewriter may go on until there is
@@ -12,13 +12,26 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Any
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import NO_USERS, Element, Function, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import OPS, OpDef, create, may_fail, operand_type
+from ptir_tools.core.dialect import Dialect, Program
+from ptir_tools.core.ir import (
+    NO_USERS,
+    Element,
+    Function,
+    Literal,
+    Op,
+    OpDef,
+    Operand,
+    Region,
+    Value,
+    create,
+    may_fail,
+    operand_type,
+)
 from ptir_tools.core.types import UNTYPED, TupleType, Type
-from ptir_tools.rewrite.hints import HintTable
+from ptir_tools.rewrite.annotations import Annotations
 from ptir_tools.rewrite.inspector import Inspector
 from ptir_tools.rewrite.order import Order
 from ptir_tools.rewrite.uses import User, Uses, value_named
@@ -67,7 +80,7 @@ class Rewriter(Inspector):
         self._failing: bool | None = None  # whether an op here may fail at run time; None: not looked yet
         self._journal: list[Op] | None = None  # what was changed since somebody settled
         self._settled: dict[Hashable, tuple[int, int]] = {}
-        self._hints = HintTable(block, diagnostics)
+        self._annotations = Annotations(block, diagnostics)
         self._swept = -1  # after how many changes there was nothing dead
         if live:
             self._leave_out()
@@ -138,7 +151,7 @@ class Rewriter(Inspector):
     def replace_all_uses(self, v: Value, by: Operand) -> None:
         """Let everything that uses `v` use `by`, in ops, block results and nested blocks; the definition of `by` keeps its own.
 
-        A value inserted by this rewriter that has no name takes that of `v`. Hints that name `v` are dropped.
+        A value inserted by this rewriter that has no name takes that of `v`. Annotations that name `v` are dropped.
         Raises TypeError unless both have the identical type.
         """
         self._put(v, by)
@@ -167,7 +180,7 @@ class Rewriter(Inspector):
             return False
         if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
             raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
-        self._hints.drop_naming((v,), "was replaced")
+        self._annotations.drop_naming((v,), "was replaced")
         self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index], None))
         self._all_lost(v)
         return True
@@ -177,8 +190,8 @@ class Rewriter(Inspector):
         if (by.type if target is by else operand_type(by)) is not v.type:
             raise TypeError(f"replacement of %{v.name}: {v.type} by {operand_type(by)}")
         keep = None if target is None else target.op
-        if self._hints.naming:
-            self._hints.drop_naming((v,), "was replaced")
+        if self._annotations.naming:
+            self._annotations.drop_naming((v,), "was replaced")
         if target is by and target in self._new and not target.name and v.op is not None:
             target.name, v.name = v.name, ""
             self._new.add(v)
@@ -249,8 +262,8 @@ class Rewriter(Inspector):
     def _reworked(self, op: Op) -> None:
         self.edits += 1
         self._changed(op)
-        if self._hints.naming:
-            self._hints.drop_naming(op.results, "is computed in another way")
+        if self._annotations.naming:
+            self._annotations.drop_naming(op.results, "is computed in another way")
 
     def retype(self, v: Value, t: Type) -> None:
         """Give a value another type: where more is known of it than before, or its op says so now."""
@@ -308,8 +321,8 @@ class Rewriter(Inspector):
         if op.regions:
             self._forget_blocks(op)
         self._remove_uses(op, op.operands)
-        if self._hints.naming:
-            self._hints.drop_naming(op.results, "was erased")
+        if self._annotations.naming:
+            self._annotations.drop_naming(op.results, "was erased")
 
     def _forget_blocks(self, op: Op) -> None:
         for r in op.regions:
@@ -335,8 +348,8 @@ class Rewriter(Inspector):
     def _leave_out(self) -> None:
         """Count as erased what was left out from the start."""
         self.edits = self._swept = len(self.left_out)
-        for op in self.left_out if self._hints.naming else ():
-            self._hints.drop_naming(op.results, "was erased")
+        for op in self.left_out if self._annotations.naming else ():
+            self._annotations.drop_naming(op.results, "was erased")
 
     def erase_dead(self) -> int:
         """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops, with
@@ -483,26 +496,26 @@ class Rewriter(Inspector):
         self.left_out = set(before.left_out)
         self._new &= {v for v, _, _ in before.values}
         self._journal, self._settled, self._swept = None, {}, -1
-        self._hints = HintTable(self.block, self.diagnostics)
+        self._annotations = Annotations(self.block, self.diagnostics)
         self.edits += 1
 
     # Writing back
 
-    def _drop_open_hints(self) -> None:
-        """Drop the hints that compute what is used outside of them now and not exported."""
-        self._hints = HintTable(self.block, self.diagnostics)  # a pass may have made some
-        for hint in self._hints.all():
-            made = dict.fromkeys(v for op in hint.body for v in op.results)
-            inner = (v for v in made if v not in hint.exports)
+    def _drop_open_annotations(self) -> None:
+        """Drop the annotations that compute what is used outside of them now and not exported."""
+        self._annotations = Annotations(self.block, self.diagnostics)  # a pass may have made some
+        for a in self._annotations.all():
+            made = dict.fromkeys(v for op in a.body for v in op.results)
+            inner = (v for v in made if v not in a.exports)
             used = (v for v in inner if self.is_result(v) or any(r not in made for u in self.users_of(v) for r in u.results))
             if (v := next(used, None)) is not None:
-                self._hints.drop(hint, v, "is used outside of it")
+                self._annotations.drop(a, v, "is used outside of it")
 
     def finish(self, *, naming: bool = True) -> None:
         """Write the bodies back; `naming`: new values without a name get the next free number, upward."""
         if self.edits == self._written:
             return
-        self._drop_open_hints()
+        self._drop_open_annotations()
         for block in self.order.heads:
             block.body[:] = self.order.body(block)
         if naming:
@@ -517,7 +530,7 @@ class Rewriter(Inspector):
             return False
         self._earlier += self.edits
         self.edits = self._written = 0
-        self._hints = HintTable(self.block, self.diagnostics)
+        self._annotations = Annotations(self.block, self.diagnostics)
         return True
 
     def _name_new(self) -> None:
@@ -534,8 +547,8 @@ class Rewriter(Inspector):
 
 
 class Snapshot:
-    """The block of a rewriter as it stands, with those nested in it: ops in order, what they are, results, names, hints, and
-    how much was reported."""
+    """The block of a rewriter as it is now, with those nested in it: ops in order, what they are, results, names, annotations,
+    and how much was reported."""
 
     def __init__(self, rw: Rewriter) -> None:
         self.blocks = [(b, rw.body(b), [*b.params], [*b.results], [*b.result_types]) for b in rw.blocks()]
@@ -546,7 +559,7 @@ class Snapshot:
         self.values = [(v, v.type, v.name) for v in values]
         self.left_out = set(rw.left_out)
         self.function = rw.block if isinstance(rw.block, Function) else None
-        self.hints = [*self.function.hints] if self.function is not None else []
+        self.annotations = [*self.function.annotations] if self.function is not None else []
         self.diagnostics = rw.diagnostics
         self.reported = len(rw.diagnostics.items) if rw.diagnostics is not None else 0
 
@@ -559,7 +572,7 @@ class Snapshot:
         for block, body, params, returned, types in self.blocks:
             block.body[:], block.params[:], block.results[:], block.result_types[:] = body, params, returned, types
         if self.function is not None:
-            self.function.hints[:] = self.hints
+            self.function.annotations[:] = self.annotations
         if self.diagnostics is not None:
             del self.diagnostics.items[self.reported :]
 

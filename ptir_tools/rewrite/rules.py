@@ -27,8 +27,7 @@ from itertools import product
 from typing import Any
 
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.opdef import ONE, REQUIRED, Derived, OpDef, exact
+from ptir_tools.core.ir import ONE, REQUIRED, Derived, Op, OpDef, Value, exact
 from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite import rule_files
 from ptir_tools.rewrite.constants import is_number, same_operand, scalar_of

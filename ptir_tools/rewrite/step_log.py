@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import exact
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, exact
 from ptir_tools.rewrite.constants import element_of, number
 from ptir_tools.rewrite.inspector import Inspector
 

@@ -9,8 +9,7 @@ from typing import Any
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Value
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import Literal, Op, OpDef, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.rewrite.constants import element_of, literal_of
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.rewrite.constants import literal_of, same_op, same_operand, scalar_of, source
 from ptir_tools.rewrite.inspector import Inspector

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.engines import RunOptions
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.tools.profile import percentile

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptir_tools.core.diagnostics import Rejected, UsageError
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.passes import PassContext, run_pipeline

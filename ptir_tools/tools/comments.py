@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 

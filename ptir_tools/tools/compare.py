@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import unknown_name
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.engines import RunOptions, run

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import WRITES, Element, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import WRITES, operand_type
 from ptir_tools.core.types import flatten, is_memory, nest
 from ptir_tools.engines.signature import entry, signature
 

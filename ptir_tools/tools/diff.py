@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.dialects.writing import program_text
 
 

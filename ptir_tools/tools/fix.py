@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 

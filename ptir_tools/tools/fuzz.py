@@ -22,8 +22,7 @@ from ptir_tools import convert, passes
 from ptir_tools.core import symbols
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
@@ -491,7 +490,7 @@ def _first_error(text: str, form: str) -> str:
 
 def _translated(program: Program, target: str) -> Program | None:
     """`program` in another IR; None when that cannot say it."""
-    return convert.translate(program, target, Diagnostics(program.source), replace(Options()))
+    return convert.translate(program, target, Diagnostics(program.source))
 
 
 def _same_text(one: str, other: str, kind: str, what: str) -> Problem | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ptir_tools.core.ir import Function, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function
 from ptir_tools.core.symbols import symbols
 from ptir_tools.engines.signature import Port, results, signature
 

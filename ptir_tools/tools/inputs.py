@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays, decimals, symbols
 from ptir_tools.core.diagnostics import UsageError, Violation, unknown_name
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
-from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory

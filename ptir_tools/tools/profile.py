@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ptir_tools.core import costs
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 
 COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "step", "values", "line")
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, Region, clone
+from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.ir import Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify

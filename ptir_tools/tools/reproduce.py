@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.writing import program_text

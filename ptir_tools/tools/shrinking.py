@@ -9,7 +9,8 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.types import TensorType, TupleType, Type, leaves, tuple_of
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -46,9 +47,9 @@ def without_functions(span: range) -> Edit:
 
 def without_hints(program: Program) -> bool:
     """Drop all fusion hints."""
-    changed = any(f.hints for f in program.functions)
+    changed = any(f.annotations for f in program.functions)
     for f in program.functions:
-        f.hints.clear()
+        f.annotations.clear()
     return changed
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ptir_tools.core import costs
 from ptir_tools.core.costs import Cost
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op
 
 
 @dataclass(slots=True)

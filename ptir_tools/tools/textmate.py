@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ptir_tools.core.opdef import SEGMENTS
+from ptir_tools.core.ir import SEGMENTS
 from ptir_tools.dialects import load_dialect
 
 # Format: its own words, the beginnings of its types, and what may be before the name of an op.

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ptir_tools.core import arrays
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.engines import RunOptions, run
 
 from oracles import extension_by_hand, movement_by_hand  # isort: skip  (they declare their meanings)

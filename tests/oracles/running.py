@@ -16,7 +16,7 @@ from oracles.check import check
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.engines import RunOptions, native, run

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Program, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.dialects.ptir import PLACEHOLDERS
 
 if TYPE_CHECKING:
     import onnx
@@ -30,7 +31,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     model = parsed(source.data or b"", diagnostics)
     if os.path.exists(source.name):
         source.data = b""  # who wants it again reads the file: weights are big
-    return translated(model, source, diagnostics, options.placeholders)
+    return translated(model, source, diagnostics, options[PLACEHOLDERS])
 
 
 def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any]) -> Program | None:

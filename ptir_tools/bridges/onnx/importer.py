@@ -14,8 +14,9 @@ from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.table import HANDLERS, NUMBERS, REFUSED, Datum, Node, dtype_of, numpy_of, refused
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
-from ptir_tools.core.ir import Element, Literal, Program, Value
+from ptir_tools.core.ir import Element, Literal, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import Dim, Sym, sym, tensor

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.ir import Program, result_names
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import result_names
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:

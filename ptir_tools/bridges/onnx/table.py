@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx import extents
 from ptir_tools.core import arrays
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
@@ -31,7 +32,6 @@ from ptir_tools.core.dtypes import (
     DType,
 )  # fmt: skip
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import OPS
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 

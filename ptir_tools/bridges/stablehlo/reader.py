@@ -13,8 +13,8 @@ from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText,
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
 from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tuple, refused, type_of
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Function, Program, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Function, collector_paused
 from ptir_tools.core.lazy import late
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, pack

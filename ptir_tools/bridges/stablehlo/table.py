@@ -18,12 +18,12 @@ from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Pr
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
 from ptir_tools.core import arrays
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer as number_of
-from ptir_tools.core.opdef import OPS
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor

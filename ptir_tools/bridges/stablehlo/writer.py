@@ -10,8 +10,7 @@ from ptir_tools.bridges.xla.table import MEANING, native
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.types import TensorType, flatten, leaves, nest

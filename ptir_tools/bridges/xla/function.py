@@ -9,11 +9,11 @@ from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import UsageError, Violation
-from ptir_tools.core.evaluate import Context, evaluate, streams
-from ptir_tools.core.ir import Op, Program, Region, clone
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import CALLS, Op, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import CALLS
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -75,7 +75,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
         if shapes not in made:
             made[shapes] = bound(ready, types, shapes)
         static = made[shapes]
-        context = Context(seed=seed, streams=streams(static))
+        context = Context(seed=seed, streams=static.streams())
         tracing = Tracing(MEANING, LIMITS.iterations, drawn(static.main, context))
         given = iter(xs)
         results = tracing.block(static.main, [nest(p.type, given) for p in static.main.params])

@@ -10,9 +10,8 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from ptir_tools.convert.emitter import Rule, tensor_type
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized

@@ -10,16 +10,17 @@ from math import prod
 from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, filled
-from ptir_tools.convert.ptir_to_mind.lossy import LOSSY
+from ptir_tools.convert.ptir_to_mind.lossy import RULES as LOSSY_RULES
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Op, Program, Value, clone
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
@@ -32,10 +33,10 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a MIND module has one function; @{other.name} is not the entry", other.loc)
-    if options.lossy:
+    if options[LOSSY]:
         program = clone(program)
         run_pipeline(program, "decompose,fold")  # what is computed of constants need not be expressed
-    rules = RULES | LOSSY if options.lossy else RULES
+    rules = RULES | LOSSY_RULES if options[LOSSY] else RULES
     new = MindEmit(rules, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
 
@@ -86,7 +87,7 @@ def stop_gradient(emit: MindEmit, op: Op, x: Any) -> Value:
 def cast(emit: MindEmit, op: Op, x: Any) -> Value:
     """To the dtype that the operand has: the operand."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
-    if emit.options.lossy and source is I1 and to is F32:
+    if emit.options[LOSSY] and source is I1 and to is F32:
         return emit.value(x)  # that is how it is carried
     help = "give the inputs the dtype that is needed"
     require(source is to, NOT_TRANSLATABLE, f"MIND converts nothing, {source} to {to} neither", help=help)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1
-from ptir_tools.core.ir import Literal, Operand, Program, Value
+from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.mind.text.attributes import SCALARS
@@ -84,7 +86,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         require(isinstance(t, TensorType), NOT_TRANSLATABLE, "MIND has no tuples")
         assert isinstance(t, TensorType)
         require(
-            t.dtype in NAMES or (self.options.lossy and t.dtype is I1),
+            t.dtype in NAMES or (self.options[LOSSY] and t.dtype is I1),
             NOT_TRANSLATABLE,
             f"MIND has no {t.dtype}; it has f32, f64, si32, si64",
         )

@@ -297,7 +297,7 @@ def _abs(emit: MindEmit, op: Op, x: Any) -> Value:
     return whole(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))))
 
 
-LOSSY: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "maximum": lossy(_pair(larger), _NUMBERS),
     "minimum": lossy(_pair(smaller), _NUMBERS),
     "clamp": lossy(_clamp, _NUMBERS),

@@ -10,6 +10,7 @@ from math import log, prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import Match, Pattern
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
@@ -158,7 +159,7 @@ def division(op: Op, options: Options) -> Match | None:
         reciprocals = 1 / divisors
         normal = np.isfinite(reciprocals) & (np.abs(reciprocals) >= np.finfo(reciprocals.dtype).tiny)
         exact = np.all((np.abs(np.frexp(divisors)[0]) == 0.5) & normal)
-    if not exact and not options.lossy:
+    if not exact and not options[LOSSY]:
         return None
     factor = to_literal(reciprocals, tensor(literal.type.dtype, divisors.shape))
     note = "the divisors are powers of two: their reciprocals are exact" if exact else "a reciprocal of the divisor is rounded"
@@ -178,7 +179,7 @@ def maximum(op: Op, options: Options) -> Match | None:
     x, y = op.operands
     if is_zero(x):
         x, y = y, x
-    if not options.lossy or not is_zero(y) or type_of(x).dtype not in (F32, F64):
+    if not options[LOSSY] or not is_zero(y) or type_of(x).dtype not in (F32, F64):
         return None
     return Match((x,), lambda emit, op, x: emit.last("Relu", emit.value(x)), "Relu gives 0 for a NaN")
 

@@ -13,11 +13,11 @@ from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Function, Program, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Function, Value, operand_type
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.targets import A3, find
 
 
@@ -28,9 +28,9 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"only the entry is tiled; @{other.name} is another function", other.loc)
-    target = find(options.target) if options.target else A3
+    target = find(name) if (name := options[TARGET]) else A3
     if target is None:
-        diagnostics.error("UnknownTarget", f"`{options.target}` is no target", help="the targets are a3 and a5")
+        diagnostics.error("UnknownTarget", f"`{name}` is no target", help="the targets are a3 and a5")
         return None
     main = prepared(program, target, options, diagnostics)
     partition = Partition(main, Tiler(target, program.source), diagnostics, _unheld(main, diagnostics))

@@ -14,10 +14,9 @@ from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR, Blo
 from ptir_tools.convert.ptir_to_pto.memory import counted, load, store
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, wider
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 

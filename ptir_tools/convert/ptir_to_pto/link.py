@@ -8,7 +8,8 @@ from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition
 from ptir_tools.convert.ptir_to_pto.values import memory_type
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.ir import Function, Program, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Function, Value
 from ptir_tools.dialects import load_dialect
 
 Names = Sequence[tuple[Value, str]]

@@ -7,14 +7,14 @@ from math import prod
 from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS, unfit
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Value, clone
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
@@ -23,7 +23,7 @@ from ptir_tools.rewrite.constants import element_of
 
 
 def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> Function:
-    """The entry, with what its results need. Constants that are not one number go to `options.constants`, or are reported."""
+    """The entry, with what its results need. Constants that are not one number go to the option CONSTANTS, or are reported."""
     if any(op.defn.short == "layer_norm" for op in program.main.body):
         program = clone(program)
         run_pipeline(program, "decompose", PassContext())
@@ -102,11 +102,11 @@ class _Preparation:
         self.new.attrs["input_names"] = [*names, made.name]
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
-        elif self.options.constants is None:
+        elif (constants := self.options[CONSTANTS]) is None:
             help = "`--constants FILE.npz` makes it a parameter and writes its value there"
             self.diagnostics.error(NOT_TRANSLATABLE, "PTO has no constant tiles", loc, help=help)
         else:
-            self.options.constants[made.name] = x
+            constants[made.name] = x
         return made
 
     # Ops made of others

@@ -1,7 +1,7 @@
 """PTIR to Tiny: what movement, elementwise ops and reductions can say, the rest refused at every op at once.
 
 A PTIR value becomes a node, a constant, or one of these per element of a tuple. A constant of equal elements is an immediate;
-every other is an INPUT in storage "const_pool" where the caller takes their values (`Options.constants`). Ops of constants are
+every other is an INPUT in storage "const_pool" where the caller takes their values (the option CONSTANTS). Ops of constants are
 computed. Regions are put in line. What no result needs is not translated.
 """
 
@@ -19,8 +19,7 @@ from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
 from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.passes import PassContext, run_pipeline
 
 RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, **WINDOWS, **CONTROL}

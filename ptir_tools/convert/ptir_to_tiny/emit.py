@@ -8,12 +8,14 @@ from math import copysign
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
+from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.patterns import scalar_literal
 from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type, flatten, tensor
@@ -224,8 +226,8 @@ class TinyEmit(Emit[Data]):
     # Operands
 
     def pooled(self, literal: Literal, name: str = "") -> Value:
-        """The INPUT that is a constant, called `name`; its value goes to `Options.constants`. Raises Violation."""
-        constants = self.options.constants
+        """The INPUT that is a constant, called `name`; its value goes to the option CONSTANTS. Raises Violation."""
+        constants = self.options[CONSTANTS]
         wish, loc = self.constants.get(literal.key, ("", None))
         help = "`--constants FILE.npz` makes it an INPUT and writes its value there"
         if constants is None:

@@ -11,14 +11,15 @@ from typing import Any
 
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.naming import in_ptir
+from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.tiny_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value, clone
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.ptir.rewrites.contractions import RAISING
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
@@ -52,8 +53,9 @@ class GraphEmit(PtirEmit):
     def parameter(self, p: Value, label: str) -> Value:
         """A parameter, or the constant that is given for one in storage "const_pool"."""
         if label in self.constants():
-            assert self.options.constants is not None
-            return self.builder.op("constant", value=self.options.constants[label], name=in_ptir(p.name))
+            constants = self.options[CONSTANTS]
+            assert constants is not None
+            return self.builder.op("constant", value=constants[label], name=in_ptir(p.name))
         return super().parameter(p, label)
 
     def labels(self) -> list[str]:
@@ -63,7 +65,7 @@ class GraphEmit(PtirEmit):
 
     def constants(self) -> set[str]:
         """The labels of the INPUTs that become constants."""
-        storage, given = self.source.attrs.get("storage", {}), self.options.constants or {}
+        storage, given = self.source.attrs.get("storage", {}), self.options[CONSTANTS] or {}
         labels = zip(self.source.params, super().labels(), strict=True)
         return {label for p, label in labels if storage.get(p.name) == CONST_POOL and label in given}
 

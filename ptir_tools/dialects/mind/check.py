@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Op, Program
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Op
 from ptir_tools.core.types import POISON, TensorType
 from ptir_tools.dialects.mind.ops.indexing import out_of_bounds
 from ptir_tools.dialects.mind.types import NAMES

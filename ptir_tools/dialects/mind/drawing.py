@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.generate import Draft, plain
-from ptir_tools.core.ir import Operand
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import OpDef, Operand
 from ptir_tools.core.types import tensor
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from ptir_tools.core import arrays
 from ptir_tools.core import generate as core
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Operand, Program, Value
+from ptir_tools.core.ir import Attr, Literal, OpDef, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import Attr, OpDef
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import SCALARS

@@ -1,8 +1,10 @@
 """PTIR, the portable tensor IR of gpt.rs (contract ptir.v0.4): ops on whole tensors, three serializations."""
 
 import re
+from collections.abc import Mapping, Sequence
 
-from ptir_tools.core.dialect import Dialect, FormatEntry, Hash
+from ptir_tools.core.dialect import Dialect, FormatEntry, Hash, Option
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import late, value
 
 _HERE = "ptir_tools.dialects.ptir"
@@ -19,6 +21,39 @@ def _is_text(text: str, start: int) -> bool:
     header = re.search(_HEADER, plain, re.MULTILINE)
     return header is not None and header["open"] is not None
 
+
+def assignment(text: str) -> tuple[str, str]:
+    """`NAME=TEXT`. Raises ValueError."""
+    name, equals, value = text.partition("=")
+    if not name.strip() or not equals or not value:
+        raise ValueError(f"{text!r} is not NAME=TEXT")
+    return name.strip(), value
+
+
+_NONE: Mapping[str, str] = {}
+_INSIDE: Mapping[Literal, str] = {}
+
+# Reading. The values of placeholders by name; folders and files where payloads may be, next to the program's own folder.
+PLACEHOLDERS = Option(
+    "placeholders",
+    _NONE,
+    flag="--set",
+    metavar="NAME=TEXT",
+    many=True,
+    parse=assignment,
+    help="Fill {{NAME}} in a snippet of PTIR; make an input of an ONNX model a constant: NAME=[1,2].",
+)
+WEIGHTS: Option[Sequence[str]] = Option(
+    "weights",
+    (),
+    flag="--weights-root",
+    metavar="DIR",
+    many=True,
+    help="Text PTIR: dense<@FILE:KEY> may be below DIR, too.",
+)
+# Writing. Constants of more elements become `dense<?>`; payloads that are kept in files, as `@file:key`.
+ELIDE_CONSTANTS: Option[int | None] = Option("elide_constants", None)
+OUTSIDE = Option("outside", _INSIDE)
 
 DIALECT = Dialect(
     name="ptir",
@@ -53,6 +88,7 @@ DIALECT = Dialect(
     constant="ptir.constant",
     pipeline="canonicalize,cse,dce",
     passes="ptir_tools.passes.ptir",
+    options=(PLACEHOLDERS, WEIGHTS, ELIDE_CONSTANTS, OUTSIDE),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),

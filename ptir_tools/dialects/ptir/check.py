@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
+from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, AttrValue
 from ptir_tools.rewrite.uses import value_named
@@ -25,7 +26,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
         diagnostics.error("UnknownFunction", f"there is no function @{program.entry}, which is the entry")
     check_regions(program, diagnostics)
     for function in program.functions:
-        if function.hints:
+        if function.annotations:
             check_hints(function, diagnostics)
 
 
@@ -83,7 +84,7 @@ def check_hints(function: Function, diagnostics: Diagnostics) -> None:
     for op in function.body:
         for v in op.values():
             users[v].append(op)
-    for hint in function.hints:
+    for hint in hints(function):
         numbers[hint.id] += 1
         good = (
             passes(diagnostics, hint, check_number, function, hint, numbers[hint.id]),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.generate import Draft, elementwise, required
-from ptir_tools.core.ir import Operand
-from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.ir import OpDef, Operand, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor
 
 if TYPE_CHECKING:

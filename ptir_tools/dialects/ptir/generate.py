@@ -9,14 +9,15 @@ from ptir_tools.core import arrays
 from ptir_tools.core import generate as core
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F32, I1, PTIR_DTYPES, UI64, DType
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import ELEMENTWISE, Attr, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ELEMENTWISE, Attr, OpDef, operand_type
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.dialects.ptir import DIALECT, drawing
 from ptir_tools.dialects.ptir.check import KINDS, POLICIES
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
 
@@ -87,8 +88,8 @@ class Growing(core.Growing):
         self.grow(self.number((size + 1) // 2, size))
         self.b.results(*(self.any_value() for _ in range(self.number(1, 4))))
         for _ in range(self.number(0, 2)):
-            if (hint := self.hint(len(self.block.hints))) is not None:
-                self.block.hints.append(hint)
+            if (hint := self.hint(len(self.block.annotations))) is not None:
+                self.block.annotations.append(hint)
 
     def any_value(self) -> Operand:
         """A value, a recent one rather."""
@@ -262,7 +263,8 @@ class Growing(core.Growing):
         body = [Op(op.defn, op.operands, op.attrs, op.results, op.regions) for op in ops]
         exports = tuple(v for v in results if v in outside) or (ops[-1].result,)
         attrs = ((self.one(("fusion_score", "weight")), ("I64", self.number(0, 9))),) if self.choices.flag() else ()
-        return Hint(number, self.one(KINDS), self.one(POLICIES), tuple(inputs), exports, attrs, body)
+        kind, policy = self.one(KINDS), self.one(POLICIES)
+        return Hint(id=number, kind=kind, policy=policy, inputs=tuple(inputs), exports=exports, attrs=attrs, body=body)
 
 
 def limit(dtype: DType, name: str) -> float:

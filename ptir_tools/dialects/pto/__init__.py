@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Pipeline
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Option, Pipeline, Program
 from ptir_tools.core.lazy import late, lazy, value
 
 _HERE = "ptir_tools.dialects.pto"
@@ -19,6 +18,9 @@ def _for_target(program: Program, options: Mapping[str, Any]) -> None:
     if options["target"]:
         targets.retarget(program, options["target"])
 
+
+TARGET: Option[str | None] = Option("target", None)  # a3 or a5, over the module's own
+HAZARDS = Option("hazards", True)  # the hazard check is part of verify
 
 DIALECT = Dialect(
     name="pto",
@@ -52,6 +54,7 @@ DIALECT = Dialect(
     },
     passes="ptir_tools.passes.pto",
     type_text=late(f"{_HERE}.types", "type_text"),
+    options=(TARGET, HAZARDS),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "CODES"),
     generate=late(f"{_HERE}.generate", "generate"),

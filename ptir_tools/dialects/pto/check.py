@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, operand, operands, require, result
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Function, Op, Program, collector_paused
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.dialects.pto import capacity, hazards, info, legality
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Function, Op, collector_paused, operand_type
+from ptir_tools.dialects.pto import HAZARDS, capacity, hazards, info, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
@@ -24,7 +23,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
             legality.check(function, target, diagnostics)
             if diagnostics.errors == at:
                 capacity.check(function, target, diagnostics)
-    if options.hazards and diagnostics.errors == before:
+    if options[HAZARDS] and diagnostics.errors == before:
         with collector_paused():
             for function in program.functions:
                 hazards.check(function, program, diagnostics, target=target)

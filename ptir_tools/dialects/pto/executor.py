@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.evaluate import Context, run_block
-from ptir_tools.core.ir import Function, Program, Value
+from ptir_tools.core.ir import Function, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto.info import tile_bytes

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ptir_tools.core.ir import Op, Region, Value
-from ptir_tools.core.opdef import ASYNC
+from ptir_tools.core.ir import ASYNC, Op, Region, Value
 from ptir_tools.dialects.pto.pipes import pipe_of
 from ptir_tools.dialects.pto.types import EventType
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of

@@ -1,13 +1,11 @@
-"""What PTO ops ask of their indices, valid extents and loop bounds (`core.facts.Asks`), for inputs that a program can take."""
+"""What PTO ops ask of their indices, valid extents and loop bounds (`core.ir.Asks`), for inputs that a program can take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isqrt
 
-from ptir_tools.core.facts import Asked, Asks, Need, ShapeOf
-from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.ir import Asked, Asks, Need, Op, Operand, ShapeOf, operand_type
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto import affine, rules
 from ptir_tools.dialects.pto.types import MemRefType, TileType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from ptir_tools.core.ir import Op
-from ptir_tools.core.opdef import ASYNC, OPS, OpDef, operand_type
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.ir import ASYNC, Op, OpDef, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.types import TileType
 

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Op, Operand, Region
-from ptir_tools.core.opdef import PURE
+from ptir_tools.core.ir import PURE, Op, Operand, Region
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.types import ScalarType

@@ -10,8 +10,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Place, Violation, attribute, nearest, operand, require, result
 from ptir_tools.core.diagnostics import group as members
 from ptir_tools.core.dtypes import INDEX, DType
-from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.opdef import SEGMENTS, OpDef, operand_type
+from ptir_tools.core.ir import SEGMENTS, Op, OpDef, Operand, operand_type
 from ptir_tools.core.types import UNKNOWN, Shape, TensorType, Type, same_extents
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.pipes import producers

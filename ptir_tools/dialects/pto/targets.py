@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.names import inner
 
 
@@ -209,12 +209,12 @@ def retarget(program: Program, name: str) -> None:
 
 
 def target_of(program: Program, options: Options, diagnostics: Diagnostics | None = None) -> Target | None:
-    """The target to check against: `options.target`, over the module's own with a warning; None when neither says one.
+    """The target to check against: the option TARGET, over the module's own with a warning; None when neither says one.
 
     A name that is not known is reported as `UnknownTarget`.
     """
     own = declared(program)
-    name = options.target or own
+    name = options[TARGET] or own
     if name is None:
         return None
     found = find(name)
@@ -225,7 +225,7 @@ def target_of(program: Program, options: Options, diagnostics: Diagnostics | Non
     if (
         diagnostics is not None
         and found is not None
-        and options.target is not None
+        and options[TARGET] is not None
         and own is not None
         and own_target is not found
     ):

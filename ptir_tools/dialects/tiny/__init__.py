@@ -1,9 +1,11 @@
 """Tiny IR: a DAG of nodes that only move, compute per element, and reduce; written as JSON (seed tiny-ir, docs/tiny.md)."""
 
-from ptir_tools.core.dialect import Codes, Dialect, Extents, FormatEntry
+from ptir_tools.core.dialect import Codes, Dialect, Extents, FormatEntry, Option
 from ptir_tools.core.lazy import late, value
 
 _HERE = "ptir_tools.dialects.tiny"
+
+PROFILE = Option("profile", "seed", flag="--profile", choices=("strict", "seed"), help="Tiny: the rules that apply (seed).")
 
 DIALECT = Dialect(
     name="tiny",
@@ -24,6 +26,7 @@ DIALECT = Dialect(
     passes="ptir_tools.passes.tiny",
     type_text=late(f"{_HERE}.ops.rules", "type_text"),
     legalize=late(f"{_HERE}.legalize", "legalize"),
+    options=(PROFILE,),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     extents=Extents(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.generate import Draft
-from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import OpDef, Operand, Value
 from ptir_tools.core.types import Dim
 
 if TYPE_CHECKING:

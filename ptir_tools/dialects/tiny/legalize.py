@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, I1, DType
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, clone
-from ptir_tools.core.opdef import ELEMENTWISE, OPS, create, operand_type
+from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Value, create, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import POISON, UNTYPED, Shape, TensorType
+from ptir_tools.dialects.tiny import PROFILE
 from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
@@ -48,7 +49,7 @@ class _Legalizer:
     def __init__(self, function: Function, diagnostics: Diagnostics, options: Options) -> None:
         self.function = function
         self.diagnostics = diagnostics
-        self.strict = options.profile == "strict"
+        self.strict = options[PROFILE] == "strict"
         self.body: list[Op] = []
         self.names = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
         self.pieces = Pieces(options.limits.pieces)

@@ -12,8 +12,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.opdef import ELEMENTWISE, operand_type
+from ptir_tools.core.ir import ELEMENTWISE, Op, Value, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
-from ptir_tools.core.ir import Function, Op, Program, Value, clone
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import POISON, Dim, Sym, TensorType
 from ptir_tools.dialects.tiny import expressions as ex

@@ -7,9 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, SI8, SI32, UI8, UI32
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import attention, blocks, moves, normalize, products, quantize, threads, vectors, windows

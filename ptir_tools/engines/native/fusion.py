@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import CONSTANT, operand_type
+from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import TensorType, Type
 
 FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op

@@ -11,8 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ptir_tools.core.dtypes import BF16, F16
-from ptir_tools.core.facts import Kernel
-from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.ir import Kernel, Op, Value
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import kernels

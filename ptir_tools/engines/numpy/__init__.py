@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import Function, Op, Program, Region
+from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import (
     control,
@@ -38,7 +38,7 @@ else:
     np = lazy("numpy")
 
 _PARTS = (elementwise, reduce, linalg, movement, windows, indexing, scatter, ranking, normalize, integers, draws, control)
-# By the form that declarations name (`core.facts.InPlace`).
+# By the form that declarations name (`core.ir.InPlace`).
 BUILDERS: dict[str, Builder] = {form: build for part in _PARTS for form, build in part.BUILDERS.items()}
 
 

@@ -12,9 +12,8 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.engines.numpy.movement import looked_at

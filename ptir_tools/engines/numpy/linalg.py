@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of

@@ -21,7 +21,7 @@ else:
 
 
 def looked_at(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
-    """The operand `x` as a view `op` (`core.facts.View`) sees it, in `shape`; a copy where that needs one."""
+    """The operand `x` as a view `op` (`core.ir.View`) sees it, in `shape`; a copy where that needs one."""
     view = op.defn.view
     assert view is not None
     if view.in_order:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ptir_tools.core import costs
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.rewrite.step_log import op_text
 from ptir_tools.tools.graph.layout import arrange
 from ptir_tools.tools.graph.repeats import repeats

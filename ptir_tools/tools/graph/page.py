@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ptir_tools.core.ir import Program
+from ptir_tools.core.dialect import Program
 from ptir_tools.passes import Hook
 from ptir_tools.plan import Plan
 from ptir_tools.plan.write import blocks, shown

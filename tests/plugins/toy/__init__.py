@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools import plugins
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.declare import OPS, op
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Code, Codes, Dialect, Format, FormatEntry, Options
+from ptir_tools.core.dialect import Code, Codes, Dialect, Format, FormatEntry, Option, Options, Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Program, Value
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, OPS, PURE, create, op
+from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Value, create
 from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.types import POISON, Type, tensor
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 
 if TYPE_CHECKING:
-    from ptir_tools.core.opdef import Many  # noqa: F401
+    from ptir_tools.core.declare import Many  # noqa: F401
 
 
 def same(*types: Type) -> Type:
@@ -51,6 +51,7 @@ def flip(x):
     return x[::-1]
 
 
+LENGTH = Option("toy_length", 3, flag="--toy-length", metavar="N", parse=int, help="Toy: the length of an input without one (3).")
 CODES = Codes(syntax="ToySyntax", unknown_op="ToyOp", undefined="ToyName")
 _LINE = re.compile(r"(?P<name>\w+)\s*=\s*(?P<op>\w+)(?P<rest>(?:\s+\w+)*)|out(?P<out>(?:\s+\w+)+)")
 
@@ -75,8 +76,9 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         words = [] if m is None else (m["out"] or m["rest"]).split()
         if m is None:
             diagnostics.error(CODES.syntax, f"no statement: {text}", span)
-        elif m["op"] == "input" and len(words) == 1 and words[0].isdigit():
-            names[m["name"]] = builder.param(tensor(F32, (int(words[0]),)), m["name"])
+        elif m["op"] == "input" and (not words or (len(words) == 1 and words[0].isdigit())):
+            length = int(words[0]) if words else options[LENGTH]
+            names[m["name"]] = builder.param(tensor(F32, (length,)), m["name"])
         elif missing := [w for w in words if w not in names]:
             diagnostics.error(CODES.undefined, f"{missing[0]} is not defined", span)
         elif m["out"]:
@@ -123,6 +125,7 @@ DIALECT = Dialect(
         FormatEntry("toy", Format("toy", "toy", read, write, layout), named=False, comment=";", suffix=".toy", begins=r"toy\b"),
     ),
     codes=CODES,
+    options=(LENGTH,),
     pipeline="canonicalize,cse,dce",
     explain=lambda: (Code("ToyOp", "There is no op of that name.", "toy\nx = input 3\ny = half x\nout y\n", "", "toy"),),
     generate=generate,

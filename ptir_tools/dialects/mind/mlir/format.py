@@ -13,8 +13,8 @@ from math import prod
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Literal, Op, Program, Value
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.dialects.mind.mlir.lowering import (
     Lowering,
     axes_of,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import op
+from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, float_only, rounded, same_dtype
 

@@ -6,9 +6,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import Violation, operand, require
+from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, rounded, same_dtype
 from ptir_tools.dialects.mind.types import type_text

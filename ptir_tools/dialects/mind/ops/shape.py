@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.facts import Asks, same
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range
 from ptir_tools.dialects.mind.types import type_text

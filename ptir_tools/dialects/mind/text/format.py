@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Program, Value, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Value, collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind.text.reader import Line, Reader
 from ptir_tools.dialects.mind.text.statements import Alias, Inputs, Instruction, Outputs

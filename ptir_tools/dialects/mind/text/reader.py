@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Violation, did_you_mean, near_names, nearest
-from ptir_tools.core.dialect import Scope
+from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.ir import Function, Literal, Op, Program, Value
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
 from ptir_tools.dialects.mind import DIALECT

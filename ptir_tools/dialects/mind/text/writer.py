@@ -8,9 +8,9 @@ from typing import Any
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Function, Literal, Op, Program, Value
+from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.text.statements import Call, Range

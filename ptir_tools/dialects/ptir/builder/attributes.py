@@ -10,8 +10,7 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
-from ptir_tools.core.ir import Literal, Operand
-from ptir_tools.core.opdef import Attr, operand_type
+from ptir_tools.core.ir import Attr, Literal, Operand, operand_type
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.ir import Element, Function, Operand, Program, Region, Value
+from ptir_tools.core.ir import ELEMENTWISE, MANY, Element, Function, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ELEMENTWISE, MANY, OPS, OpDef, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.attributes import Number, attribute, dtype_named, extents, natural, plain

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import OpDef
 from ptir_tools.core.types import Dim, Type
 from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor

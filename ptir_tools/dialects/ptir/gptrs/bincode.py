@@ -13,13 +13,15 @@ from functools import partial
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES
-from ptir_tools.core.ir import Element, Hint, Literal, Op, Operand, Program, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.gptrs.kinds import KINDS, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written
 from ptir_tools.dialects.ptir.gptrs.serde import all_bytes
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS
 from ptir_tools.dialects.ptir.ops.scalars import COMPLEX, FLOAT, I1, Scalar
 from ptir_tools.dialects.ptir.ops.scalars import KINDS as SCALAR_KINDS

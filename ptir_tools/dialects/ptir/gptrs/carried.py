@@ -9,8 +9,7 @@ import re
 from typing import Any
 
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
-from ptir_tools.core.ir import Op
-from ptir_tools.core.opdef import REQUIRED, Attr, Derived, OpDef
+from ptir_tools.core.ir import REQUIRED, Attr, Derived, Op, OpDef
 from ptir_tools.dialects.ptir.gptrs.kinds import SPELLED, ops
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
 

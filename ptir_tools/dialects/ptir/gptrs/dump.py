@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Hint, Literal, Op, Operand, Program, Region, Value, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, collector_paused
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
@@ -21,6 +21,7 @@ from ptir_tools.dialects.ptir.gptrs.dump_symbols import settle
 from ptir_tools.dialects.ptir.gptrs.dump_writer import write
 from ptir_tools.dialects.ptir.gptrs.kinds import ops
 from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, read_attrs, read_op
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import check_depth
 
@@ -185,7 +186,7 @@ class _Reader:
 
     def open_hint(self, ident: int, kind: str, policy: str, at: Loc) -> None:
         self.attrs = {}
-        self.assembly.begin_hint(Hint(ident, kind, policy, loc=at))
+        self.assembly.begin_hint(Hint(id=ident, kind=kind, policy=policy, loc=at))
 
     def uses(self, which: str, names: list[str], at: Loc) -> None:
         if (hint := self.assembly.hint) is None:

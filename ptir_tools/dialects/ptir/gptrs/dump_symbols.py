@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Op, Program, Value
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape, Sym, TensorType, TupleType, Type, leaves, tensor, tuple_of
 from ptir_tools.dialects.ptir.gptrs.debug import shape_text, type_text
 from ptir_tools.dialects.ptir.gptrs.dump_items import read_dims

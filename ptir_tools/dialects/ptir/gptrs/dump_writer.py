@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Hint, Op, Operand, Program, Value
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir.gptrs.debug import attr_text, op_text, shape_text, type_text
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids
+from ptir_tools.dialects.ptir.hints import Hint
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Hint, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Op, Operand, Value, collector_paused
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.ptir.gptrs.json_writer import write
 from ptir_tools.dialects.ptir.gptrs.kinds import ops
 from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, get, one_key, read_attrs, read_literal, read_op, read_type
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION, Assembly, check_version
 
 
@@ -210,7 +211,8 @@ class _Reader:
         made = Payload(ops()["custom_call"], (), ())
         attrs = self.guarded((*path, "attrs"), read_attrs, raw.get("attrs") or {}, made.defn.attrs[1], made)
         self.warn(made, at)
-        self.assembly.begin_hint(Hint(ident, kind, policy, inputs, exports, attrs or (), [], at))
+        hint = Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs or (), loc=at)
+        self.assembly.begin_hint(hint)
         self.body(raw, path)
         self.assembly.close(at)
 

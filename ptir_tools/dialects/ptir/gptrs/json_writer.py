@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Hint, Literal, Op, Operand, Program, Value
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written
 from ptir_tools.dialects.ptir.gptrs.serde import all_bytes
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION
 

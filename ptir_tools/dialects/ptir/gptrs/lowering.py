@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, clone
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.gptrs.carried import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
+from ptir_tools.dialects.ptir.hints import Hint
+from ptir_tools.dialects.ptir.hints import hints as hints_of
 from ptir_tools.dialects.ptir.ops.quantize import scaled
 from ptir_tools.dialects.ptir.rewrites.sharing import unused
 
@@ -73,7 +75,7 @@ def with_calls(program: Program) -> Program:
     if not any(carries(op.defn) for b in program.blocks() for op in b.body):
         return program
     program = clone(program)
-    hints = [hint.body for f in program.functions for hint in f.hints]
+    hints = [hint.body for f in program.functions for hint in f.annotations]
     for body in (*(b.body for b in program.blocks()), *hints):
         body[:] = [call_of(op) if carries(op.defn) else op for op in body]
     return program
@@ -115,7 +117,7 @@ def _block(block: Region, copies: _Copies, diagnostics: Diagnostics) -> Block:
         results = [x if copy is None else copy for x, copy in zip(results, forwarded, strict=True)]
     values = [x for x in results if isinstance(x, Value)]
     types = block.result_types if len(block.result_types) == len(values) else [v.type for v in values]
-    hints = block.hints if isinstance(block, Function) else []
+    hints = hints_of(block) if isinstance(block, Function) else []
     return Block(block.name, block.params, body, values, list(types), hints, value_ids(block.params, body, not is_function))
 
 

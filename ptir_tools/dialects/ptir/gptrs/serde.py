@@ -9,9 +9,8 @@ from typing import Any, NoReturn, TypeVar
 
 from ptir_tools.core.diagnostics import nearest
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Literal
+from ptir_tools.core.ir import REQUIRED, Attr, Literal, OpDef
 from ptir_tools.core.limits import LIMITS, LimitExceeded
-from ptir_tools.core.opdef import REQUIRED, Attr, OpDef
 from ptir_tools.core.source import JsonPath
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.jsonc import KEY

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Literal, Operand, Program
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Literal, Operand
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir.gptrs import json
 

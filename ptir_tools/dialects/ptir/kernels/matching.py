@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, exact, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import exact, operand_type
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.gptrs.lowering import written
 from ptir_tools.dialects.ptir.kernels.products import PRODUCTS, Product, Wanted, close, through, ways, whole

@@ -17,7 +17,7 @@ The attributes of an op are the fields of gpt.rs's payload. An attribute's annot
 | `ScatterKind`, `WindowKind`, `SegmentKind`, `UpdateKind` | one of the strings in `kinds.ENUMERATIONS` | `add` |
 | `Attrs` | `((key, (kind, value)), …)` sorted by key; kinds in `kinds.ATTR_KINDS`, arrays are tuples | `{on = true}` |
 
-A default is a value, or `core.opdef.Derived` when it follows from other attributes and operand types (`OpDef.fill`).
+A default is a value, or `core.ir.Derived` when it follows from other attributes and operand types (`OpDef.fill`).
 Regions are keyword parameters annotated `Region`: `true_region`, `false_region`, `cond_region`, `body_region`.
 """
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import Algebra, InPlace
+from ptir_tools.core.ir import COMMUTES, PURE, Algebra, InPlace
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import COMMUTES, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import I1, DType, lossless
-from ptir_tools.core.facts import NOTHING, Asked, Asks, InPlace, Kernel, Need, View, same
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import (
+    COMMUTES,
+    ELEMENTWISE,
+    MOVEMENT,
+    NOTHING,
+    PURE,
+    Asked,
+    Asks,
+    InPlace,
+    Kernel,
+    Need,
+    Op,
+    Operand,
+    View,
+    operand_type,
+)
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, MOVEMENT, PURE, op, operand_type
 from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike
 from ptir_tools.dialects.ptir.ops.numerics import compute

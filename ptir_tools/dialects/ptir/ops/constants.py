@@ -7,12 +7,11 @@ from struct import iter_unpack
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import InPlace
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import CONSTANT, PURE, InPlace, Literal, Op, Operand, Value, is_legal, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import CONSTANT, PURE, is_legal, op, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs, errors
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.declare import op
+from ptir_tools.core.ir import PURE, Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import NUMERIC, ORDERED, axis_of, rule, want

@@ -6,14 +6,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import always, op
+from ptir_tools.core.ir import CALLS, PURE
 from ptir_tools.core.lazy import Later, late, lazy
-from ptir_tools.core.opdef import CALLS, PURE, always, op
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
 
 if TYPE_CHECKING:
-    from ptir_tools.core.opdef import Many
+    from ptir_tools.core.declare import Many
     from ptir_tools.dialects.ptir.kernels import targets
     from ptir_tools.dialects.ptir.ops.kinds import Attrs, Result
 else:

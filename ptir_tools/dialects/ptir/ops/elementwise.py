@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.facts import Algebra, Asks, InPlace, Kernel, divisor, signed
+from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPlace, Kernel
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.facts import Algebra, InPlace
+from ptir_tools.core.declare import op
+from ptir_tools.core.ir import Algebra, InPlace
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import special
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, of_float, of_inexact, of_numeric_pair

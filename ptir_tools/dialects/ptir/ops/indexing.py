@@ -7,12 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import indices, moved, op
 from ptir_tools.core.diagnostics import Place, Violation, operand, require
 from ptir_tools.core.diagnostics import attribute as place
-from ptir_tools.core.facts import Asks, Extents, InPlace, Strides, View, indices, moved
-from ptir_tools.core.ir import Literal, Op, Operand
+from ptir_tools.core.ir import PURE, Asks, Extents, InPlace, Literal, Op, Operand, Strides, View, operand_type
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (

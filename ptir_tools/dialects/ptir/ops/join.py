@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import moved, op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import F64
-from ptir_tools.core.facts import Asked, Asks, InPlace, Need, moved
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, Asked, Asks, Derived, InPlace, Need, Op, Operand, operand_type
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, Derived, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.opdef import Many
+    from ptir_tools.core.declare import Many
     from ptir_tools.dialects.ptir.ops.kinds import Result
     from ptir_tools.dialects.ptir.ops.scalars import Scalar
 else:

@@ -6,11 +6,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import Violation, operand
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import InPlace, Kernel
+from ptir_tools.core.ir import PURE, InPlace, Kernel
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import (

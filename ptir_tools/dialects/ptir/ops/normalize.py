@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import operand, require
-from ptir_tools.core.facts import InPlace
+from ptir_tools.core.ir import PURE, InPlace
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, agree, attribute, axis_of, rule, same_dtype, want

@@ -11,11 +11,10 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import F32, DType
-from ptir_tools.core.facts import InPlace
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, INTEGERS, ORDERED, agree, attribute, axis_of, rule, want

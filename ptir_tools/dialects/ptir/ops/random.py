@@ -6,11 +6,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import InPlace
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import PURE, RANDOM, InPlace, Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE, RANDOM, op
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, extents, rule, want
 

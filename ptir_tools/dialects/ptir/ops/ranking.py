@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import indices, op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
-from ptir_tools.core.facts import InPlace, indices
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptir_tools.core.arrays import Array
-    from ptir_tools.core.opdef import Many
+    from ptir_tools.core.declare import Many
     from ptir_tools.dialects.ptir.ops.kinds import Result, SegmentKind
 else:
     np = lazy("numpy")

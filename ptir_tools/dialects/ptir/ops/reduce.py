@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
-from ptir_tools.core.facts import InPlace, Kernel
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import PURE, InPlace, Kernel, Op, Operand
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE, op
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.typerules import (

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.facts import Algebra, Asks, InPlace, divisor, signed
+from ptir_tools.core.ir import Algebra, Asks, InPlace
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import op
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor

@@ -7,11 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import indices, op
 from ptir_tools.core.diagnostics import operand, require
-from ptir_tools.core.facts import InPlace, indices
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import PURE, InPlace, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import PURE, op, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unknown, indices_within, within

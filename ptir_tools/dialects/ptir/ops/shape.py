@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.diagnostics import attribute as place
-from ptir_tools.core.facts import Asks, Extents, Kernel, Strides, View, same
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, REPEATS, Asks, Extents, Kernel, Op, Operand, Strides, View, operand_type
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import MEASURES, MOVEMENT, PURE, REPEATS, op, operand_type
 from ptir_tools.core.strides import restrided
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from ptir_tools.core.diagnostics import Place, Violation, operand, require
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, SI64, DType, Kind
-from ptir_tools.core.opdef import Derived
+from ptir_tools.core.ir import Derived
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 
 R = TypeVar("R")

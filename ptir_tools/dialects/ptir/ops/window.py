@@ -8,12 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import InPlace
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import MEASURES, PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import MEASURES, PURE, op
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits

@@ -3,8 +3,8 @@ out, constants on the right."""
 
 from typing import Any
 
-from ptir_tools.core.ir import Op
-from ptir_tools.core.opdef import COMMUTES, OPS, create, operand_type
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.ir import COMMUTES, Op, create, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.opdef import create
+from ptir_tools.core.ir import Literal, Op, Operand, Value, create
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.motion import MAPS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import create, is_legal, operand_type
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, create, is_legal, operand_type
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.pruning import used_packed

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Op, Operand, Program, Value
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.rewrites import helpers

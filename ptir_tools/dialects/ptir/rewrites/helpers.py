@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import FP8_E4M3, DType
 from ptir_tools.core.dtypes import lossless as lossless
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value, create
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import OPS, create
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
 from ptir_tools.rewrite.constants import literal_of

@@ -11,9 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
-from ptir_tools.core.ir import Operand, Value
+from ptir_tools.core.ir import Operand, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.reduce import without

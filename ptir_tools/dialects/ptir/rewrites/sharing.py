@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
-from ptir_tools.core.ir import Literal, Operand, Program, Region, Value, clone_blocks
-from ptir_tools.core.opdef import OPS, create
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Literal, Operand, Region, Value, clone_blocks, create
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.rewrite.rewriter import Rewriter
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import Op, Region
-from ptir_tools.core.opdef import may_fail
+from ptir_tools.core.ir import Op, Region, may_fail
 
 
 def never_fails(op: Op) -> bool:

@@ -7,11 +7,11 @@ from operator import is_
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand
+from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, Literal, Op, Operand, create
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.opdef import ELEMENTWISE, MOVEMENT, OPS, create
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.ops import scalars

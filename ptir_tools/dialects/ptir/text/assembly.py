@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, did_you_mean, key, near_names, nearest
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, result_names
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.types import POISON, TensorType, Type
-from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir import DIALECT, WEIGHTS
 from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
+from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.attributes import convert
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.filling import Filling, Given
@@ -39,7 +39,7 @@ class Assembly:
 
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
-        self.files = Files(os.path.dirname(source.name), options.weights)
+        self.files = Files(os.path.dirname(source.name), options[WEIGHTS])
         self.filling = Filling(diagnostics, self.files)
         self.program = Program(DIALECT, source=source)
         self.ops: dict[str, OpDef] = DIALECT.ops
@@ -382,7 +382,7 @@ class Assembly:
         self.marks.append(hint.loc)
         if isinstance(self.block, Function):
             self.hint = hint
-            self.block.hints.append(hint)
+            self.block.annotations.append(hint)
             self.body = hint.body
 
     def open_hint(self, ident: int, kind: str, policy: str, given: Given, at: Loc) -> None:
@@ -399,7 +399,7 @@ class Assembly:
         except Violation as violation:
             self.violation(violation, at)
             attrs = ()
-        self.begin_hint(Hint(ident, kind, policy, inputs, exports, attrs, [], at))
+        self.begin_hint(Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs, loc=at))
 
 
 # Operations that other systems call otherwise: the same operation,

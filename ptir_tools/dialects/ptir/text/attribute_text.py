@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ptir_tools.core.opdef import REQUIRED, Attr, Derived, OpDef
+from ptir_tools.core.ir import REQUIRED, Attr, Derived, OpDef
 from ptir_tools.core.types import TensorType, Type, dim_text
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS

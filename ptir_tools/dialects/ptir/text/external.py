@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import LITERAL, UsageError, Violation, require
-from ptir_tools.core.ir import Literal, Program
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
@@ -77,7 +78,7 @@ def _same(found: object, wanted: object, key: str, what: str) -> None:
 
 
 def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, Array]]:
-    """What `Options.outside` takes to write the constants of more than SMALL elements as arrays of the file at `path`, which
+    """What the option OUTSIDE takes to write the constants of more than SMALL elements as arrays of the file at `path`, which
     stands beside the text, and those arrays by key: the name of the first constant that has the payload.
 
     Splats, and what .safetensors cannot name, stay in the text. Raises UsageError for another kind of file.
@@ -100,9 +101,9 @@ def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, 
 
 
 def kept(program: Program, folder: str) -> dict[Literal, str]:
-    """What `Options.outside` takes to leave what was read from files there; the text will stand in `folder`."""
+    """What the option OUTSIDE takes to leave what was read from files there; the text will stand in `folder`."""
     blocks = list(program.blocks())
-    hints = (h for f in program.functions for h in f.hints)
+    hints = (h for f in program.functions for h in f.annotations)
     ops = [op for body in (*(b.body for b in blocks), *(h.body for h in hints)) for op in body]
     held = (x for holder in (*(b.results for b in blocks), *((*op.operands, *op.attrs) for op in ops)) for x in holder)
     return {x: _reference(x.origin, folder) for x in held if isinstance(x, Literal) and x.origin}

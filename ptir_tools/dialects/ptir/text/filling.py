@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, nearest
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.diagnostics import key as place_of
-from ptir_tools.core.ir import Operand
-from ptir_tools.core.opdef import OpDef, operand_type
+from ptir_tools.core.ir import OpDef, Operand, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT

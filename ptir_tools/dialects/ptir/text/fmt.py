@@ -50,7 +50,7 @@ def _places(source: Source, assembly: Assembly) -> list[Span]:
     for block in assembly.program.blocks():
         locs += [op.loc for op in block.body]
         if isinstance(block, Function):
-            locs += [op.loc for hint in block.hints for op in hint.body]
+            locs += [op.loc for hint in block.annotations for op in hint.body]
     spans = sorted(s for loc in locs if (s := source.span(loc)) is not None)
     if any(s.end - s.start >= LENGTH_MASK for s in spans):
         raise LimitExceeded(f"{source.name} has a statement of {LENGTH_MASK} characters")

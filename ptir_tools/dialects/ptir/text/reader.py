@@ -8,12 +8,12 @@ from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, nearest
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Op, Operand, Program, Region, Value, collector_paused
-from ptir_tools.core.opdef import Derived, OpDef
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Value, collector_paused
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.jsonc import blank_comments
+from ptir_tools.dialects.ptir import PLACEHOLDERS
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
@@ -50,7 +50,7 @@ def fill_placeholders(source: Source, diagnostics: Diagnostics, options: Options
     """Replace `{{name}}` in the source by the caller's texts; what is left over is reported."""
     if "{{" not in source.text:
         return True
-    values = options.placeholders
+    values = options[PLACEHOLDERS]
     whole = True
     for m in _PLACEHOLDER.finditer(source.text):
         if m[1] and m[1] not in values:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Hint, Literal, Op, Operand, Program, Region, Value, result_names
-from ptir_tools.core.opdef import Derived, OpDef, operand_type
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Derived, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.types import TupleType, Type
+from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
+from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.text.attribute_text import attribute_text, items_text, shown
 from ptir_tools.dialects.ptir.text.literals import payload_text
 from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, quote, symbol_name
@@ -49,7 +50,7 @@ def names_of(block: Region) -> dict[Value, str]:
 
 class _Writer:
     def __init__(self, options: Options) -> None:
-        self.elide, self.outside = options.elide_constants, options.outside
+        self.elide, self.outside = options[ELIDE_CONSTANTS], options[OUTSIDE]
         self.types = TypeTexts()
         self.attrs: dict[tuple[OpDef, Any], str] = {}
         self.names: dict[Value, str] = {}
@@ -65,7 +66,7 @@ class _Writer:
             yield self.line(op, inner)
         returned = ", ".join(map(self.result, block.results, self.labels(block)))
         yield f"{inner}return {returned}\n" if returned else f"{inner}return\n"
-        for hint in block.hints if isinstance(block, Function) else ():
+        for hint in hints(block) if isinstance(block, Function) else ():
             yield from self.hint(hint, inner)
         yield f"{indent}}}\n"
 

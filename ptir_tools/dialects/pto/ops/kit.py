@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.declare import Many, op
 from ptir_tools.core.diagnostics import Violation, require, result
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Op, Trait
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, WAITS, Many, Trait, op
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
+from ptir_tools.core.declare import Many
 from ptir_tools.core.diagnostics import Violation, operand, require, result
 from ptir_tools.core.dtypes import F16, F32, FP8_E4M3, FP8_E5M2, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import Many, Trait
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.info import fixed

@@ -8,12 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.declare import Many, op
 from ptir_tools.core.diagnostics import Place, Violation, operand, require, result
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Many, OpDef, op, operand_type
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant

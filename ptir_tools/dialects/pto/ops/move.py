@@ -6,11 +6,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.declare import Many, op
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import MOVEMENT, Many, op, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant

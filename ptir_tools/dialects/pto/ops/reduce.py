@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.declare import Many
 from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import Many, Trait
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape

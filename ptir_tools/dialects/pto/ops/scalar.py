@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.declare import ASKS_NOTHING, op
 from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.facts import Asks
-from ptir_tools.core.ir import Literal
+from ptir_tools.core.ir import COMMUTES, CONSTANT, PURE, Asks, Literal
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import ASKS_NOTHING, COMMUTES, CONSTANT, PURE, op
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n

@@ -25,9 +25,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Op, Operand, Program, Region, Value
-from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.writer import clauses, grouped, operand_text

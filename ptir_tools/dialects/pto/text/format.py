@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Function, Program, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Function, collector_paused
 from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ptir_tools.core.opdef import OpDef
+from ptir_tools.core.ir import OpDef
 
 
 @dataclass(slots=True, frozen=True)

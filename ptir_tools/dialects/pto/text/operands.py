@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.diagnostics import OP_NAME, Violation, nearest, require, result
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.diagnostics import key as place_of
-from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.opdef import SEGMENTS, OpDef
+from ptir_tools.core.ir import SEGMENTS, Literal, OpDef, Operand, Value
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.types import agree as parts_agree
 from ptir_tools.dialects.pto import rules

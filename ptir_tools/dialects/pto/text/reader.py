@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import OP_NAME, Violation, did_you_mean, key, near_names, require
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value
-from ptir_tools.core.opdef import OPS, OpDef, operand_type
+from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.source import pack
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)

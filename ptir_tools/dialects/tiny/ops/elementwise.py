@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.facts import Asks, same
+from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Asks
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import COMMUTES, ELEMENTWISE, PURE, op
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape

@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import moved, op
 from ptir_tools.core.diagnostics import Violation, attribute, require
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import Asks, moved
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core.declare import op as declare
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import PURE
-from ptir_tools.core.opdef import op as declare
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.movement import resolve_axes

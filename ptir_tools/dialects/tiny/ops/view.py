@@ -7,12 +7,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
+from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.facts import Asks, same
-from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, lazy
-from ptir_tools.core.opdef import MOVEMENT, PURE, op
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates

@@ -10,8 +10,8 @@ from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import OP_NAME, Violation, attribute, nearest, require
 from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import REQUIRED, OpDef
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.opdef import REQUIRED, OpDef
 from ptir_tools.core.types import Dim, Sym
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import WORDS, word_for

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
 from ptir_tools.core.diagnostics import key as key_of
-from ptir_tools.core.dialect import Format, Options
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value, collector_paused
+from ptir_tools.core.dialect import Format, Options, Program
+from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, collector_paused, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.opdef import OpDef, operand_type
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.dialects import jsonc

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, operand_type
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import linalg, shape
 from ptir_tools.dialects.ptir.ops.erf import erf

@@ -1,0 +1,203 @@
+"""The op declaration: one decorated function says all there is to say about an op.
+
+The positional parameters are the operand groups, the keyword-only ones the attributes, the docstring the manual, the body
+the meaning in NumPy, `infer` the type rule with its constraints. Parameter annotations are read as text:
+
+* a positional parameter is one operand; annotated `Many` (or written `*xs`) it is any number of them, `Maybe` one or none;
+* a keyword-only parameter annotated `Region` is a region (in the body: a callable), `Context` the evaluation context and
+  `Result` the declared result type or types; those two are for bodies alone. All other keyword-only parameters are attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
+from typing import Any, TypeVar
+
+from ptir_tools.core.ir import (
+    MANY,
+    MAYBE,
+    ONE,
+    REQUIRED,
+    SEGMENTS,
+    Algebra,
+    Asked,
+    Asks,
+    Attr,
+    Branch,
+    Group,
+    InPlace,
+    Kernel,
+    Loop,
+    Need,
+    Op,
+    OpDef,
+    Operand,
+    ShapeOf,
+    Trait,
+    Value,
+    View,
+)  # fmt: skip
+from ptir_tools.core.types import Shape, Type
+
+# Annotations of operand groups; see the module's docstring.
+Many = tuple[Any, ...]
+Maybe = Any
+
+CO_VARARGS = 4  # as inspect.CO_VARARGS
+OPS: dict[str, OpDef] = {}
+NO_LAWS = Algebra()
+ASKS_NOTHING = Asks()
+_BODY_ONLY = ("Context", "Result")
+F = TypeVar("F", bound=FunctionType)
+
+
+def op(
+    name: str,
+    *,
+    infer: Callable[..., Any],
+    traits: Trait = Trait.NONE,
+    check: Callable[[Op], None] | None = None,
+    fold: Callable[[Op], Operand | None] | None = None,
+    safe: Callable[[Op, Sequence[Any]], bool] | None = None,
+    fails: Callable[[Op], bool] | None = None,
+    solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
+    generate: Callable[..., Any] | None = None,
+    family: str = "",
+    implemented: bool = True,
+    error: Callable[..., Any] | None = None,
+    algebra: Algebra = NO_LAWS,
+    cost: Callable[[Op], Any] | None = None,
+    kernel: Kernel | None = None,
+    inplace: InPlace | None = None,
+    view: View | None = None,
+    asks: Asks = ASKS_NOTHING,
+    control: Loop | Branch | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
+
+    `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
+    `safe` tells whether the op may be computed on these constants before it runs (without it: on any); `fails` whether it may
+    fail when it runs, on some values of its operands (without it: never; regions may, if ops in them do);
+    `solve` gives the symbols of the attributes that static operand types determine (a reshape to `?N`); `generate` drafts a
+    random one where operands and attributes must fit each other (`core.generate`); `family` groups ops that are one kind in
+    a serialization or a pattern root; `implemented=False` says that the body is still empty; `error` is the error rule of
+    `core.errors`, which follows from the traits for elementwise ops and movement.
+
+    The rest are facts, records of `core.ir`: the laws of its `algebra`, from which a fold and an error rule may follow;
+    what it is in a fused `kernel`; how NumPy computes it `inplace`; whether it is a `view`; what it `asks` of its operands; which
+    regions it runs (`control`).
+    `cost` counts its arithmetic (`core.costs`).
+    """
+
+    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+        OPS[name] = OpDef(
+            name=name,
+            infer=infer,
+            body=fn,
+            traits=traits,
+            doc=fn.__doc__ or "",
+            check=check,
+            fold=fold or (_fold_of(name, algebra) if fn.__code__.co_argcount == 1 else None),
+            safe=safe,
+            fails=fails,
+            solve=solve,
+            generate=generate,
+            family=family or name.partition(".")[2],
+            implemented=implemented,
+            error=error,
+            algebra=algebra,
+            cost=cost,
+            kernel=kernel,
+            inplace=inplace,
+            view=view,
+            asks=asks,
+            control=control,
+            **_schema(fn),
+        )
+        return fn
+
+    return declare
+
+
+def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | None:
+    """The fold that follows from the laws of the op `name` of one operand; None when none does."""
+    short = name.partition(".")[2]
+
+    def inner(op: Op) -> Op | None:
+        x = op.operands[0]
+        made = x.op if isinstance(x, Value) else None
+        return made if made is not None and made.defn is op.defn and made.attrs == op.attrs else None
+
+    def undone(op: Op) -> Operand | None:
+        found = inner(op)
+        return None if found is None else found.operands[0]
+
+    def done(op: Op) -> Operand | None:
+        return None if inner(op) is None else op.operands[0]
+
+    if algebra.involution:
+        undone.__doc__ = f"`y`, when `x` is `{short}(y)`."
+        return undone
+    if algebra.idempotent:
+        done.__doc__ = f"`x`, when it is made by `{short}`."
+        return done
+    return None
+
+
+def _schema(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The fields of `OpDef` that the signature of `fn` gives, read from its code: importing `inspect` would slow every start."""
+    code, notes = fn.__code__, fn.__annotations__
+    if not all(isinstance(note, str) for note in notes.values()):
+        raise TypeError(f"annotations of {fn.__qualname__} are no text: its file needs `from __future__ import annotations`")
+    named = code.co_argcount + code.co_kwonlyargcount
+    groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in code.co_varnames[: code.co_argcount]]
+    star = bool(code.co_flags & CO_VARARGS)
+    if star:
+        groups.append(Group(code.co_varnames[named], MANY))
+    kinds = {k: notes.get(k, "") for k in code.co_varnames[code.co_argcount : named]}
+    defaults = fn.__kwdefaults__ or {}
+    attrs = [Attr(k, t, defaults.get(k, REQUIRED)) for k, t in kinds.items() if t not in ("Region", *_BODY_ONLY)]
+    if sum(g.kind != ONE for g in groups) > 1:
+        attrs.append(Attr(SEGMENTS, "tuple[int, ...]", REQUIRED))
+    return {
+        "groups": tuple(groups),
+        "star": star,
+        "attrs": tuple(attrs),
+        "regions": tuple(k for k, t in kinds.items() if t == "Region"),
+        "wants": {k: t for k, t in kinds.items() if t in _BODY_ONLY},
+    }
+
+
+def always(op: Op) -> bool:
+    """The `fails` of an op that some values of its operands make fail, whatever else is known of it."""
+    return True
+
+
+def indices(operand: int, bounds: Callable[[Op, Shape], Iterable[Any]], of: int = 0) -> Asks:
+    """The operand with that number indexes: below `bounds(op, shape)`, where `shape` is that of the operand `of`."""
+
+    def own(op: Op, shape_of: ShapeOf) -> Iterator[tuple[Operand, Need]]:
+        yield op.operands[operand], Need(tuple(n if isinstance(n, int) else 1 for n in bounds(op, shape_of(op.operands[of]))))
+
+    return Asks(own)
+
+
+def divisor(operand: int) -> Asks:
+    """The operand with that number divides."""
+    return Asks(lambda op, shape_of: [(op.operands[operand], Need(nonzero=True))])
+
+
+def same(op: Op, need: Need) -> Asked:
+    """Element i of the result is that of the first operand, in another form."""
+    return [(op.operands[0], need)]
+
+
+def moved(op: Op, need: Need) -> Asked:
+    """The result has elements of the first operand, in other places."""
+    return [(op.operands[0], need.loosely())]
+
+
+def signed(op: Op, need: Need) -> Asked:
+    """The result is 0 where the first operand is."""
+    return [(op.operands[0], Need(nonzero=need.nonzero))]
