@@ -6,12 +6,14 @@ import ast
 import doctest
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, TESTDATA, run_ptir
+from conftest import ROOT, TESTDATA, Ran, run_ptir
 
 import ptir_tools as ptir
 from ptir_tools import convert
@@ -51,9 +53,15 @@ def printed(line: str) -> str:
     for part in line.partition("  # ")[0].split(" | "):
         words = shlex.split(part)
         assert words[0] == "ptir", f"{line}: only ptir runs here"
-        ran = run_ptir(*words[1:], stdin=out)
+        ran = (run_apart if "--load" in words else run_ptir)(*words[1:], stdin=out)
         out, said, status = ran.out, said + ran.err, max(status, ran.status)
     return said + out.decode()
+
+
+def run_apart(*args: str, stdin: bytes) -> Ran:
+    """Run `ptir` in a process of its own, where what a plug-in adds may stay."""
+    ran = subprocess.run([sys.executable, "-m", "ptir_tools", *args], input=stdin, capture_output=True, check=False)
+    return Ran(ran.returncode, ran.stdout, ran.stderr.decode())
 
 
 def _matches(wanted: str, found: str) -> bool:

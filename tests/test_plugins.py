@@ -116,6 +116,14 @@ def test_a_fault_of_a_pass_while_it_runs_is_the_plug_ins(tmp_path: Path) -> None
     assert ran.returncode == 2 and "bad.py:4: ZeroDivisionError" in ran.stderr
 
 
+def test_a_rule_that_raises_is_left_out_and_its_line_is_named(tmp_path: Path) -> None:
+    plugin = tmp_path / "rule.py"
+    plugin.write_text((TESTDATA / "tasks/wrong_rule.py").read_text("utf-8").replace("op.y", "op.rhs"), "utf-8")
+    found = ptir("opt", "--load", str(plugin), "testdata/tasks/model.ptir")
+    assert found.returncode == 0 and f"which is a fault of {plugin}:10: AttributeError" in found.stderr
+    assert "sub(%h, %d)" in found.stdout
+
+
 def test_rules_are_added_to_any_ir(tmp_path: Path) -> None:
     """MIND, whose canonicalization is not that of PTIR: what the rule makes is canonicalized again."""
     added = tmp_path / "added.py"

@@ -48,7 +48,8 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "BrokenRule",
-        "A rule of a pass raised an exception, which is a fault of the toolkit: please report it. The rule was left out, the "
+        "A rule of a pass raised an exception, which is a fault of the toolkit (please report it) or of the plug-in that the "
+        "message names. The rule was left out, the "
         "program is what the others made of it, and it verifies. With `--expensive-checks` the command fails instead, with a "
         "reproducer.",
     ),

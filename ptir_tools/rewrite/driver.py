@@ -74,7 +74,7 @@ class GreedyStats:
 def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, config: GreedyConfig | None = None) -> GreedyStats:
     """Rewrite the block of `rw` and the blocks nested in it to a fixpoint, or until `max_iterations`.
 
-    A pattern or fold that raises is a fault of ours: it is reported as a warning "BrokenRule", and the block is driven again from
+    A pattern or fold that raises is a fault: it is reported as a warning "BrokenRule", and the block is driven again from
     where it was, without that rule. Under expensive checks, or where `rw` has no diagnostics, its exception goes on.
     Raises LimitExceeded, naming the patterns, when they undo each other; BrokenPattern under expensive checks.
     """
@@ -88,7 +88,7 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
         except _Failed as fault:
             rw.restore(before)
             broken.add(fault.rule)
-            message = f"the rule `{fault.rule}` failed and was left out, which is a fault of ptir: {fault}"
+            message = f"the rule `{fault.rule}` failed and was left out, which is a fault of {fault.owner}: {fault}"
             rw.diagnostics.warning("BrokenRule", message, fault.loc)
             before.reported = len(rw.diagnostics.items)
             if config.log is not None:
@@ -102,6 +102,20 @@ class _Failed(Exception):
     def __init__(self, rule: str, op: Op, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.rule, self.root, self.loc = rule, op_text(op), op.loc
+        self.owner = _owner(error)
+
+
+def _owner(error: Exception) -> str:
+    """Who wrote the rule that raised: `ptir`, or the file and line in a plug-in. The rule is the first that is not of this room."""
+    at = error.__traceback__
+    while at is not None:
+        module = str(at.tb_frame.f_globals.get("__name__"))
+        if not module.startswith("ptir_tools."):
+            return f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
+        if not module.startswith("ptir_tools.rewrite."):
+            break
+        at = at.tb_next
+    return "ptir"
 
 
 def _on_constants(op: Op) -> bool:
