@@ -9,7 +9,6 @@ body of a `scan` of one step or more. Nothing that draws random numbers, or defi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ptir_tools.core.definers import defines
 from ptir_tools.core.dialect import Program

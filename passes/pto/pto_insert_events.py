@@ -11,7 +11,6 @@ An op that nothing follows stays synchronous. Functions with events of their own
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import count
 
 from ptir_tools.core.declare import OPS

@@ -12,7 +12,6 @@ addresses are left alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 

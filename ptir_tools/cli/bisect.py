@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +23,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.judging import Judge

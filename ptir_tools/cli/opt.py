@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
@@ -45,6 +44,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_text, require_format

@@ -11,7 +11,6 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -21,6 +20,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.records import fields, replace
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
 from ptir_tools.dialects.ptir import WEIGHTS
 

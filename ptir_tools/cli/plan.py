@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects import jsonc
 from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_text
 from ptir_tools.plan.check import faults

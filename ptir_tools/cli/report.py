@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -17,6 +16,7 @@ from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Loc, Source
 
 if TYPE_CHECKING:

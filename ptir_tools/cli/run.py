@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +21,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment

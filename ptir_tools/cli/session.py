@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar
 
 import click
@@ -16,6 +15,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -25,6 +24,7 @@ from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS, OWNERS
 from ptir_tools.dialects.writing import program_text

@@ -8,7 +8,6 @@ others are registered (contract: "Conversion infrastructure").
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import cast
 

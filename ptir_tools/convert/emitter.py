@@ -12,7 +12,6 @@ reported at once, and what reads a refused value stays silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ptir_tools.convert.legality import NOT_TRANSLATABLE as NOT_TRANSLATABLE

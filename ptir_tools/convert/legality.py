@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType

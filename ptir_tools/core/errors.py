@@ -8,7 +8,6 @@ functions here, which run the op's own body in float64. Rules are first order in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any

@@ -9,7 +9,6 @@ values, how attributes are drawn by name and by kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from typing import Any, TypeVar

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation

@@ -11,7 +11,6 @@ several times, and moves every result of an op by a multiple of what the op itse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ptir_tools.convert import HUB, NOT_TRANSLATABLE, translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError

@@ -6,7 +6,6 @@ What an input must satisfy is found by walking the program backward from the ops
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols

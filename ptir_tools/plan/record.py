@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Program

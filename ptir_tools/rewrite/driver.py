@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.ir import ELEMENTWISE, Literal, Op, Value

@@ -9,7 +9,6 @@ a payload that is missing, what would take long, and what would make the program
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core import arrays

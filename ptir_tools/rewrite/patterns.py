@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 

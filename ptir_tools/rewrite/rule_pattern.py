@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op

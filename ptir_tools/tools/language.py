@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from ptir_tools.core import places
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Fix, result

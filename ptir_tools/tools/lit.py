@@ -6,7 +6,6 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ptir_tools.core import arrays

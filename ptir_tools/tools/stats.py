@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ptir_tools.core import costs
 from ptir_tools.core.costs import Cost

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE

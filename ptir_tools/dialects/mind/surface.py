@@ -13,7 +13,6 @@ operator its instruction. Everything is validated before it is emitted: a broken
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ptir_tools.core.builder import single_function

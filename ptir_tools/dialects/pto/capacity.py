@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics

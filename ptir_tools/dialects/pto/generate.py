@@ -8,7 +8,6 @@ everything that an op may follow; `harm` takes one wait away again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 

@@ -12,7 +12,6 @@ that is set again before it was waited for (`EventIdReused`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics

@@ -12,7 +12,6 @@ in iterations two of its accesses can meet. What that leaves out is said as `Unp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from math import gcd, lcm
 from typing import Any

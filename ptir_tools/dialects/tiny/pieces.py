@@ -7,7 +7,6 @@ computes starts again with one piece.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType

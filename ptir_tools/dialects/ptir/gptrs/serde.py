@@ -4,7 +4,6 @@ same plain values of what Rust prints, so that every field is decoded here alone
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 from ptir_tools.core.diagnostics import nearest

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.definers import defines
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, create

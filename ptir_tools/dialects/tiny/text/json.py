@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
