@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION, populate_canonicalization
 from ptir_tools.dialects.ptir.rewrites.views import (
     BinaryView,

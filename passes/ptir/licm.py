@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ptir_tools.core.definers import defines
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Literal, Loop, Op, Operand, Region, Value, create, is_legal, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_params

@@ -11,7 +11,6 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.records import replace
 from ptir_tools.dialects.writing import program_text
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.dialects import load_dialect

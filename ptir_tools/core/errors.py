@@ -17,6 +17,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Op, OpDef, operand_type
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from ptir_tools.core.ir import (
     create,
     operand_type,
 )
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op, Region, operand_type
+from ptir_tools.core.records import fields
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, interned, tuple_of
 
 Lookup = Callable[[Sym], Any]

@@ -23,6 +23,7 @@ from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import reference

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.records import dataclass, field
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array

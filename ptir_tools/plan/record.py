@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, improve

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 

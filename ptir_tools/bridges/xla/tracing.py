@@ -11,6 +11,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir_tools.core.ir import ASYNC, Op, Region, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.pipes import pipe_of
 from ptir_tools.dialects.pto.types import EventType
 

@@ -17,6 +17,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes

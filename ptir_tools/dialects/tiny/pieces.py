@@ -12,6 +12,7 @@ from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import ELEMENTWISE, Op, Value, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 

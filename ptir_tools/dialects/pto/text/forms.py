@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from ptir_tools.core.ir import OpDef
+from ptir_tools.core.records import dataclass
 
 
 @dataclass(slots=True, frozen=True)
