@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
@@ -27,7 +26,6 @@ COMMANDS = (
     "diff", "stats", "graph", "hash", "lit", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "lsp",
 )  # fmt: skip
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
-_COLLECTED = 100_000  # new objects between two collections: loading modules makes many, and nearly all of them stay
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
@@ -87,7 +85,6 @@ def _plain(args: Sequence[str], reporter: report.Reporter) -> bool:
 
 def main() -> int:
     """The console script."""
-    gc.set_threshold(_COLLECTED)
     _open_standard_streams()
     if COMPLETE in os.environ:
         return int(parsing.group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
