@@ -64,9 +64,9 @@ def _build(name: str, transformer: Any = None) -> lark.Lark:
 
 def tables(name: str) -> bytes:
     """The content of `<name>.tables` as the build step writes it: what `Parser` and the line reader need, then Lark's own
-    serialization, with the version that made it."""
+    serialization, with the version that made it. Each is packed apart: a command unpacks what it needs."""
     data = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
-    return b"".join(marshal.dumps(x, 4) for x in (_stamp(name), _automaton(name), lark.__version__, data))
+    return marshal.dumps((_stamp(name), marshal.dumps(_automaton(name)), lark.__version__, marshal.dumps(data)))
 
 
 def _automaton(name: str) -> dict[str, Any]:
@@ -81,9 +81,10 @@ def _stamp(name: str) -> int:
 def load(name: str, transformer: Any = None) -> lark.Lark:
     """The grammar as Lark parses it; `transformer` is applied while parsing, so that no tree is built where it has a method."""
     saved = _saved(name)
-    if len(saved) < 2 or saved[1] != lark.__version__:
+    if saved is None or saved[1] != lark.__version__:
         return _build(name, transformer)
-    made: lark.Lark = lark.Lark._load_from_dict(*saved[2], transformer=transformer)  # type: ignore[no-untyped-call]
+    data = marshal.loads(saved[2])
+    made: lark.Lark = lark.Lark._load_from_dict(*data, transformer=transformer)  # type: ignore[no-untyped-call]
     return made
 
 
@@ -101,20 +102,19 @@ def lines(name: str) -> re.Pattern[str]:
 
 @cache
 def _table(name: str) -> dict[str, Any]:
-    saved = _saved(name, 1)
-    found: dict[str, Any] = saved[0] if saved else _automaton(name)
+    saved = _saved(name)
+    found: dict[str, Any] = _automaton(name) if saved is None else marshal.loads(saved[0])
     return found
 
 
-def _saved(name: str, count: int = 3) -> list[Any]:
-    """The first parts of a table that the build step has written; none of one that is not there, or of another grammar."""
+def _saved(name: str) -> tuple[bytes, str, bytes] | None:
+    """The parts of a table that the build step has written; None when it is not there, or of another grammar."""
     try:
         with open(_path(name, "tables"), "rb") as file:
-            if marshal.load(file) != _stamp(name):
-                return []
-            return [marshal.load(file) for _ in range(count)]
+            stamp, automaton, version, data = marshal.loads(file.read())
     except (OSError, ValueError, EOFError, TypeError):
-        return []
+        return None
+    return (automaton, version, data) if stamp == _stamp(name) else None
 
 
 def refused(name: str, text: str, start: str) -> Exception:

@@ -13,6 +13,7 @@ last one only where the statement does not go on.
 
 from __future__ import annotations
 
+import marshal
 import re
 import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
@@ -67,7 +68,7 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
     return found
 
 
-def saved(pattern: str) -> tuple[Any, ...]:
+def saved(pattern: str) -> bytes:
     """What `parser.expression` makes the regular expression of without compiling it, in this version of Python."""
     parsed = sre.parse(pattern)
     code = sre_compiler._code(parsed, 0)
@@ -76,7 +77,7 @@ def saved(pattern: str) -> tuple[Any, ...]:
     for name, number in state.groupdict.items():
         names[number] = name
     flags = int(sre_compiler.compile(pattern).flags)
-    return (VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names))
+    return marshal.dumps((VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names)))
 
 
 def _rule(rule: Any) -> tuple[str, int, str, list[tuple[int, bool]] | None, bool]:

@@ -6,6 +6,7 @@ A text that it refuses is given to Lark, which says what is wrong (`grammars.rep
 from __future__ import annotations
 
 import _sre  # type: ignore[import-not-found]
+import marshal
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -55,9 +56,9 @@ def located(method: Callable[..., Any]) -> Callable[..., Any]:
 VERSION = (*sys.version_info[:3], sys.implementation.name)  # in which what is compiled means the same
 
 
-def expression(pattern: str, compiled: Mapping[str, Any]) -> re.Pattern[str]:
+def expression(pattern: str, compiled: Mapping[str, bytes]) -> re.Pattern[str]:
     """A regular expression, as the build step compiled it, or compiled now."""
-    version, *made = compiled.get(pattern) or ((),)
+    version, *made = marshal.loads(compiled[pattern]) if pattern in compiled else ((),)
     if version != VERSION:
         return re.compile(pattern)
     found: re.Pattern[str] = _sre.compile(pattern, *made)
@@ -75,7 +76,7 @@ class Parser:
         self.name, self.actions = name, actions
         self.starts: dict[str, tuple[int, int]] = table["starts"]
         self.sources: list[str] = table["lexers"]
-        self.compiled: dict[str, Any] = table.get("compiled", {})
+        self.compiled: dict[str, bytes] = table.get("compiled", {})
         self.words: list[dict[str, dict[str, str]]] = table["words"]
         self.lexers: list[Callable[[str, int], Any] | None] = [None] * len(self.sources)
         self.dropped = frozenset(table["dropped"])

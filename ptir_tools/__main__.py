@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
+_COLLECTED = 100_000  # new objects between two collections: loading modules makes many, and nearly all of them stay
 _LOADING = "<frozen importlib"
 
 
@@ -48,6 +50,7 @@ def main() -> int:
     """Run the command line. Returns its exit code."""
     if sys.argv[1:] in (["--version"], ["-V"]) and sys.stdout is not None:  # answered before click is imported
         return _version()
+    gc.set_threshold(_COLLECTED)
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller wants it ignored
     try:
         if ours:
@@ -59,6 +62,7 @@ def main() -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         _stop()
+    gc.freeze()  # the process ends: nothing is to be searched for garbage once more
     return status
 
 

@@ -12,9 +12,9 @@ These are the very objects that `ptir opt` is made of; docs/rules-for-rules.md s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.ptir.rewrites.canonicalization import CANONICALIZATION, populate_canonicalization
 from ptir_tools.dialects.ptir.rewrites.views import (
     BinaryView,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from translations import parse
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E5M2, DType
+from ptir_tools.core.records import replace
 from ptir_tools.engines import compare
 
 PAGE = ROOT / "docs" / "engines.md"

@@ -1,5 +1,6 @@
 """What is made of a grammar: shapes are part of it, terminals are taken as its lexer takes them, its table runs as in Lark."""
 
+import marshal
 import re
 from typing import Any
 
@@ -119,4 +120,4 @@ def test_an_expression_that_the_build_compiled_is_the_one_of_its_text(name):
     table = building.table(grammars._build(name), grammars.grammar_text(name))
     for text, made in table["compiled"].items():
         assert expression(text, {text: made}) == re.compile(text)
-        assert expression(text, {text: (("another version",), *made[1:])}) == re.compile(text)
+        assert expression(text, {text: marshal.dumps((("another version",), *marshal.loads(made)[1:]))}) == re.compile(text)

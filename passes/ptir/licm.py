@@ -9,11 +9,11 @@ body of a `scan` of one step or more. Nothing that draws random numbers, or defi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ptir_tools.core.definers import defines
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Literal, Loop, Op, Operand, Region, Value, create, is_legal, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_count
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_params

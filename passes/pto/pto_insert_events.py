@@ -11,12 +11,12 @@ An op that nothing follows stays synchronous. Functions with events of their own
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import count
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import ASYNC, NO_USERS, SEGMENTS, WAITS, Op, Region, Value, create
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES

@@ -12,7 +12,6 @@ addresses are left alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -21,6 +20,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.carried import LOOPS

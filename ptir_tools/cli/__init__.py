@@ -2,67 +2,45 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING
 
-import click
-
-from ptir_tools import __version__
 from ptir_tools.core.lazy import lazy
 
-diagnostics = lazy("ptir_tools.core.diagnostics")
-plugins = lazy("ptir_tools.plugins")
-report = lazy("ptir_tools.cli.report")
+if TYPE_CHECKING:
+    from ptir_tools import plugins
+    from ptir_tools.cli import parsing, report
+    from ptir_tools.cli.options import Subcommand
+else:
+    parsing = lazy("ptir_tools.cli.parsing")
+    plugins = lazy("ptir_tools.plugins")
+    report = lazy("ptir_tools.cli.report")
 
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
 COMMANDS = (
     "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
     "diff", "stats", "graph", "hash", "lit", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "lsp",
 )  # fmt: skip
-_SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
-_COLLECTED = 100_000  # new objects between two collections: loading modules makes many, and nearly all of them stay
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
 
 
-class Commands(click.Group):
-    """The subcommands. A module is imported when its command is called or its help is listed."""
+def subcommand_of(name: str) -> Subcommand:
+    """The command `name` of COMMANDS."""
+    found: Subcommand = import_module(f"ptir_tools.cli.{name}").command
+    return found
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return cast(click.Command, import_module(f"ptir_tools.cli.{cmd_name}").command)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _SENTENCE.split(c.help or "")[0]) for name, c in commands if c])  # python -OO: no help
-        with formatter.section("Exit codes"):
-            formatter.write_dl(report.meanings())
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args and not ctx.resilient_parsing:
-            raise click.UsageError(f"no command\n\n{self.get_help(ctx)}")
-        if args[:1] == ["help"]:  # as `git help COMMAND`
-            args = [*args[1:2], "--help"]
-        return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise diagnostics.unknown_name("command", args[0], COMMANDS)
-        plugins.load_installed()  # before the command is imported, whose options list what there is
-        for path in _loads(args[1:]):
-            plugins.load(path)
-        return super().resolve_command(ctx, args)
+def load_plugins(words: Sequence[str]) -> None:
+    """Load the plug-ins that are installed and that the words after a command name: before the command is imported, whose
+    options list what there is. Raises UsageError."""
+    plugins.load_installed()
+    for path in _loads(words):
+        plugins.load(path)
 
 
 def _loads(args: Sequence[str]) -> Iterator[str]:
@@ -76,26 +54,16 @@ def _loads(args: Sequence[str]) -> Iterator[str]:
             yield word.partition("=")[2]
 
 
-@click.group(cls=Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="ptir", message="%(prog)s %(version)s")
-def group() -> None:
-    """Verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
-
-    A program is read from a file or from standard input, its format recognized by content; results go to standard
-    output, everything else to standard error. `ptir COMMAND --help` lists a command's options with examples.
-    """
-
-
 def invoke(args: Sequence[str]) -> int:
     """Run one command line (without the program's name) in this process. Returns its exit code; raises nothing."""
-    root, status = None, 0
+    reporter, status = report.Reporter(), 0
     try:
-        with group.make_context("ptir", list(args)) as root:
-            group.invoke(root)
-    except click.exceptions.Exit as error:
-        status = error.exit_code
+        if not _plain(args, reporter):
+            parsing.invoke(args, reporter)
+    except report.Leave as leaving:
+        status = leaving.status
     except BaseException as error:
-        status = report.told(error, args, root and root.obj)
+        status = report.told(error, args, reporter)
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -103,12 +71,23 @@ def invoke(args: Sequence[str]) -> int:
     return status
 
 
+def _plain(args: Sequence[str], reporter: report.Reporter) -> bool:
+    """Run a command line that is a command and its arguments; False for any other, which needs click."""
+    if not args or args[0] not in COMMANDS or any(word.startswith("-") and word != "-" for word in args):
+        return False
+    load_plugins(args[1:])
+    command = subcommand_of(args[0])
+    if (given := command.plain(args[1:])) is None:
+        return False
+    command.run(reporter, *given)
+    return True
+
+
 def main() -> int:
     """The console script."""
-    gc.set_threshold(_COLLECTED)
     _open_standard_streams()
     if COMPLETE in os.environ:
-        return int(group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
+        return int(parsing.group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
     status = invoke(sys.argv[1:])
     if status in UNWRITTEN:  # keep the interpreter from flushing what is left once more
         for stream in (1, 2):

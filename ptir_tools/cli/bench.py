@@ -9,11 +9,20 @@ import platform
 import sys
 from typing import Any
 
-import click
-
 from ptir_tools import __version__
-from ptir_tools.cli.options import Finite, files_argument, output_option, strict_fp_option, subcommand, titled
+from ptir_tools.cli.options import (
+    choice,
+    files_argument,
+    finite,
+    int_range,
+    option,
+    output_option,
+    strict_fp_option,
+    subcommand,
+    titled,
+)
 from ptir_tools.cli.output import write_text
+from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.tables import Table
 from ptir_tools.engines import ENGINES, RunOptions
@@ -28,18 +37,16 @@ _COLUMNS = ("program", "runs", "P50 us", "P90 us", "P99 us", "least us", "GFLOP/
     output_option,
     *titled(
         "Execution",
-        click.option(
-            "--engine", type=click.Choice(["auto", *ENGINES]), default="auto", help="The engine (the fastest that can)."
-        ),
-        click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
-        click.option("--random", type=int, default=0, metavar="SEED", help="Seed of the random inputs (0)."),
+        option("--engine", type=choice(["auto", *ENGINES]), default="auto", help="The engine (the fastest that can)."),
+        option("--threads", type=int_range(0), default=0, metavar="N", help="Threads of native (one per core)."),
+        option("--random", type=int, default=0, metavar="SEED", help="Seed of the random inputs (0)."),
         strict_fp_option,
     ),
     *titled(
         "Measuring",
-        click.option("--min-time", type=Finite(0), default=0.5, metavar="S", help="Run for so long, at least (0.5)."),
-        click.option("--runs", type=click.IntRange(1), metavar="N", help="Run so often instead."),
-        click.option("--json", "as_json", is_flag=True, help="The form of google-benchmark: its tools compare two files."),
+        option("--min-time", type=finite(0), default=0.5, metavar="S", help="Run for so long, at least (0.5)."),
+        option("--runs", type=int_range(1), metavar="N", help="Run so often instead."),
+        option("--json", "as_json", is_flag=True, help="The form of google-benchmark: its tools compare two files."),
     ),
 )
 def command(
@@ -84,7 +91,7 @@ def command(
     else:
         session.reporter.tabulate(sys.stdout, _plain(found), lambda: [Table(_COLUMNS, [_row(m) for m in found])])
     if status:
-        raise click.exceptions.Exit(status)
+        raise Leave(status)
 
 
 def _row(m: bench.Measured) -> tuple[str, ...]:

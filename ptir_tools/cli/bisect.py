@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import click
-from click.core import ParameterSource
 
 from ptir_tools.cli.opt import Pipeline, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import (
@@ -16,14 +12,17 @@ from ptir_tools.cli.options import (
     file_argument,
     float_options,
     judge_timeout_option,
+    option,
     output_option,
     subcommand,
 )
 from ptir_tools.cli.output import write_text
-from ptir_tools.cli.session import Session
+from ptir_tools.cli.report import Leave
+from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.judging import Judge
@@ -56,7 +55,7 @@ class Flags:
     file_argument,
     output_option,
     pipeline_option,
-    click.option("--check", metavar="CMD", help="The judge: exits with 0 for a good program, whose file is {} in CMD, or last."),
+    option("--check", metavar="CMD", help="The judge: exits with 0 for a good program, whose file is {} in CMD, or last."),
     check_runs_option,
     judge_timeout_option,
     *float_options,
@@ -99,7 +98,7 @@ def command(session: Session, file: str, **flags: Any) -> None:
         session.reporter.tell("no step is guilty: the judge is content after all of them")
         return
     write_text(given.output, [line + "\n" for line in _report(session, program, found, text)])
-    raise click.exceptions.Exit(1)
+    raise Leave(1)
 
 
 def _judge(session: Session, program: Program, flags: Flags, text: Callable[[Program], str]) -> Good:
@@ -126,20 +125,17 @@ def _report(session: Session, program: Program, found: Guilty, text: Callable[[P
     yield from (f"  after    {line}" for line in record.get("after") or ())
     if found.crash:
         yield f"  crash    {found.crash}"
-    yield f"  replay   {_again(guilty, session.ctx)}"
+    yield f"  replay   {_again(guilty, session.said)}"
     if found.before is not None and found.after is not None:
         yield from difference(text(found.before), text(found.after), f"after step {guilty - 1}", f"after step {guilty}")
 
 
-def _again(guilty: int, ctx: click.Context) -> str:
+def _again(guilty: int, said: Sequence[Given]) -> str:
     """The command that stops after the guilty step: what was given here and means the same to `ptir opt`."""
     words = ["ptir", "opt"]
-    for p in ctx.command.params:
-        name = p.name or ""
-        if name in _OWN or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        for value in given if isinstance(given := ctx.params[name], tuple) else [given]:
-            words += [p.opts[0]] * isinstance(p, click.Option) + [_spelled(value)] * (value is not True)
+    for name, spelled, given in said:
+        for value in () if name in _OWN else given if isinstance(given, tuple) else [given]:
+            words += [spelled] * bool(spelled) + [_spelled(value)] * (value is not True)
     return shlex.join([*words, "--bisect-limit", str(guilty)])
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 
-import click
 from click.shell_completion import get_completion_class
 
-from ptir_tools import cli
-from ptir_tools.cli.options import subcommand
+from ptir_tools.cli import COMPLETE, parsing
+from ptir_tools.cli.options import argument, choice, subcommand
 from ptir_tools.cli.session import Session
 
 
-@subcommand(click.argument("shell", type=click.Choice(["bash", "zsh", "fish"])), reads=False)
+@subcommand(argument("shell", type=choice(["bash", "zsh", "fish"])), reads=False)
 def command(session: Session, shell: str) -> None:
     """Print the script that makes a shell complete `ptir` command lines.
 
@@ -23,4 +22,4 @@ def command(session: Session, shell: str) -> None:
       ptir completion fish > ~/.config/fish/completions/ptir.fish
     """
     if (found := get_completion_class(shell)) is not None:
-        sys.stdout.write(found(cli.group, {}, "ptir", cli.COMPLETE).source() + "\n")
+        sys.stdout.write(found(parsing.group, {}, "ptir", COMPLETE).source() + "\n")

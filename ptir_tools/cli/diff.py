@@ -5,19 +5,18 @@ from __future__ import annotations
 import difflib
 import sys
 
-import click
-
 from ptir_tools.cli import checking
-from ptir_tools.cli.options import check_runs_option, subcommand
+from ptir_tools.cli.options import argument, check_runs_option, option, subcommand
+from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.tools.diff import plain_text
 
 
 @subcommand(
-    click.argument("before", metavar="A"),
-    click.argument("after", metavar="B"),
-    click.option("--run", is_flag=True, help="Compare what the programs compute instead of how they are written."),
+    argument("before", metavar="A"),
+    argument("after", metavar="B"),
+    option("--run", is_flag=True, help="Compare what the programs compute instead of how they are written."),
     check_runs_option,
 )
 def command(session: Session, before: str, after: str, run: bool, check_runs: int) -> None:
@@ -39,4 +38,4 @@ def command(session: Session, before: str, after: str, run: bool, check_runs: in
     found = list(difflib.unified_diff(old, new, before, after))
     sys.stdout.writelines(found)
     if found:
-        raise click.exceptions.Exit(1)
+        raise Leave(1)

@@ -6,11 +6,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-import click
-
 from ptir_tools.bridges.onnx.codes import EXPLAIN as ONNX
 from ptir_tools.bridges.stablehlo.codes import EXPLAIN as STABLEHLO
-from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.options import argument, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
 from ptir_tools.core.diagnostics import unknown_name
@@ -143,8 +141,8 @@ def all_codes() -> list[tuple[str, Code]]:
 
 
 @subcommand(
-    click.argument("code", default="", metavar="[CODE]"),
-    click.option("--markdown", is_flag=True, help="All codes as Markdown (docs/codes.md is made so)."),
+    argument("code", default="", metavar="[CODE]"),
+    option("--markdown", is_flag=True, help="All codes as Markdown (docs/codes.md is made so)."),
     reads=False,
 )
 def command(session: Session, code: str, markdown: bool) -> None:

@@ -6,18 +6,18 @@ import difflib
 import os
 import sys
 
-import click
-
 from ptir_tools.cli.options import (
     diff_option,
     files_argument,
     in_place_option,
     jobs_option,
+    option,
     output_option,
     split_option,
     subcommand,
 )
 from ptir_tools.cli.output import write_text
+from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
@@ -32,7 +32,7 @@ reading = lazy("ptir_tools.dialects.reading")
     files_argument,
     output_option,
     in_place_option,
-    click.option("--check", is_flag=True, help="List the files that would change; exit code 1 if there are any."),
+    option("--check", is_flag=True, help="List the files that would change; exit code 1 if there are any."),
     diff_option,
     split_option,
     jobs_option,
@@ -88,7 +88,7 @@ def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
         return 0
 
     if status := session.highest(splitting.parts(source), one):
-        raise click.exceptions.Exit(status)
+        raise Leave(status)
     return source.text, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
 
 

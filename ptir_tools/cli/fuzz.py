@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 
-import click
-
-from ptir_tools.cli.options import Finite, subcommand
+from ptir_tools.cli.options import choice, finite, int_range, option, subcommand
+from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.dialects import DIALECTS
 from ptir_tools.tools.fuzz import Campaign, Report, campaign, generators
 
 
 @subcommand(
-    click.option("--ir", "irs", type=click.Choice(DIALECTS), multiple=True, help="Programs of this IR (all that can be made)."),
-    click.option("--seed", type=int, default=0, metavar="N", help="The seed of the first case (0)."),
-    click.option("--count", type=click.IntRange(1), metavar="N", help="How many cases of each IR (100)."),
-    click.option("--minutes", type=Finite(0, min_open=True), metavar="N", help="How long; with --count, whichever ends first."),
-    click.option("--steps", type=click.IntRange(1, 10_000), default=12, metavar="N", help="How many steps a program has (12)."),
-    click.option("-o", "--output", metavar="DIR", help="Write each finding there, reduced, as a golden case."),
-    click.option("--reduce/--no-reduce", default=True, help="Reduce findings (on)."),
+    option("--ir", "irs", type=choice(DIALECTS), multiple=True, help="Programs of this IR (all that can be made)."),
+    option("--seed", type=int, default=0, metavar="N", help="The seed of the first case (0)."),
+    option("--count", type=int_range(1), metavar="N", help="How many cases of each IR (100)."),
+    option("--minutes", type=finite(0, min_open=True), metavar="N", help="How long; with --count, whichever ends first."),
+    option("--steps", type=int_range(1, 10_000), default=12, metavar="N", help="How many steps a program has (12)."),
+    option("-o", "--output", metavar="DIR", help="Write each finding there, reduced, as a golden case."),
+    option("--reduce/--no-reduce", default=True, help="Reduce findings (on)."),
     reads=False,
 )
 def command(
@@ -53,7 +52,7 @@ def command(
         sys.stderr.write("\r\033[K")
     _summarize(report)
     if report.findings:
-        raise click.exceptions.Exit(1)
+        raise Leave(1)
 
 
 def _shown(cases: int, findings: int) -> None:

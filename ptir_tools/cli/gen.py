@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from ptir_tools.cli.options import output_option, subcommand
+from ptir_tools.cli.options import choice, int_range, option, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.choices import Seeded
@@ -18,16 +16,14 @@ _GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is
 
 @subcommand(
     output_option,
-    click.option("--seed", type=int, required=True, metavar="N", help="Which program: the same one every time."),
-    click.option("--ir", "--from", type=click.Choice(_GENERATORS), help="Of which IR (that of --to; ptir)."),
-    click.option("--ops", "--steps", type=click.IntRange(1, 10_000), default=12, metavar="N", help="About how many ops (12)."),
-    click.option("--only", multiple=True, metavar="OP", help="Of these ops alone, and what they need. May be repeated."),
-    click.option("--count", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Of so many seeds, from --seed on (1)."),
-    click.option("--static", is_flag=True, help="No symbolic extents."),
-    click.option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
-    click.option(
-        "--to", type=click.Choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."
-    ),
+    option("--seed", type=int, required=True, metavar="N", help="Which program: the same one every time."),
+    option("--ir", "--from", type=choice(_GENERATORS), help="Of which IR (that of --to; ptir)."),
+    option("--ops", "--steps", type=int_range(1, 10_000), default=12, metavar="N", help="About how many ops (12)."),
+    option("--only", multiple=True, metavar="OP", help="Of these ops alone, and what they need. May be repeated."),
+    option("--count", type=int_range(1, 10_000), default=1, metavar="N", help="Of so many seeds, from --seed on (1)."),
+    option("--static", is_flag=True, help="No symbolic extents."),
+    option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
+    option("--to", type=choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."),
     reads=False,
 )
 def command(

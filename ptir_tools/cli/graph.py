@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import click
-
 from ptir_tools.cli.opt import Pipeline, pipeline_option
-from ptir_tools.cli.options import file_argument, output_option, subcommand
+from ptir_tools.cli.options import choice, file_argument, option, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
@@ -23,7 +21,7 @@ from ptir_tools.tools import graph
     file_argument,
     output_option,
     pipeline_option,
-    click.option("--to", type=click.Choice(["dot", "svg", "html"]), default="dot", help="Its form (dot)."),
+    option("--to", type=choice(["dot", "svg", "html"]), default="dot", help="Its form (dot)."),
 )
 def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str) -> None:
     """Draw the dataflow of a program: a node per op, an edge per use, a box per function, region or repeated run of ops.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import click
-
-from ptir_tools.cli.options import files_argument, subcommand
+from ptir_tools.cli.options import files_argument, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
@@ -16,8 +14,8 @@ convert = lazy("ptir_tools.convert")
 
 @subcommand(
     files_argument,
-    click.option("--canonical", is_flag=True, help="Call functions, regions and values by position: equal for renamed programs."),
-    click.option("--symbol", is_flag=True, help="Print the entry's symbol, NAME__HASH, as gpt.rs compiles it."),
+    option("--canonical", is_flag=True, help="Call functions, regions and values by position: equal for renamed programs."),
+    option("--symbol", is_flag=True, help="Print the entry's symbol, NAME__HASH, as gpt.rs compiles it."),
 )
 def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: bool) -> None:
     """Print the content address by which gpt.rs knows a PTIR program: FNV-1a over its bincode, 16 hexadecimal digits.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import click
-
-from ptir_tools.cli.options import files_argument, subcommand
+from ptir_tools.cli.options import files_argument, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.tools import lit
@@ -14,7 +12,7 @@ from ptir_tools.tools import lit
 
 @subcommand(
     files_argument,
-    click.option("-p", "--pipeline", metavar="PIPELINE", help="The passes that are tested (the default pipeline)."),
+    option("-p", "--pipeline", metavar="PIPELINE", help="The passes that are tested (the default pipeline)."),
 )
 def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> None:
     """Run gpt.rs's fixtures: passes must make of each INPUT what EXPECTED says, and must change it.

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ptir_tools import __version__
 from ptir_tools.cli import ops
-from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.options import int_range, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostic, Fix, UsageError
 from ptir_tools.core.lazy import lazy
@@ -27,7 +25,7 @@ _SOURCE = "ptir"
 
 
 @subcommand(
-    click.option("--tcp", metavar="PORT", type=click.IntRange(0, 65535), help="Listen on a port of this machine, not on stdio."),
+    option("--tcp", metavar="PORT", type=int_range(0, 65535), help="Listen on a port of this machine, not on stdio."),
 )
 def command(session: Session, tcp: int | None) -> None:
     """Serve editors: findings while typing, types and manuals, definitions, uses, renaming, completion, layout, fixes.

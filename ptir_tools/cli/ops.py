@@ -6,9 +6,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 
-import click
-
-from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.options import argument, choice, option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.dialect import Dialect
@@ -19,9 +17,9 @@ _GROUP = {MANY: "{}…", MAYBE: "[{}]"}
 
 
 @subcommand(
-    click.argument("name", default="", metavar="[OP]"),
-    click.option("--dialect", type=click.Choice(DIALECTS), help="Only the ops of this IR."),
-    click.option("--markdown", is_flag=True, help="All pages as Markdown (docs/ops.md is made so)."),
+    argument("name", default="", metavar="[OP]"),
+    option("--dialect", type=choice(DIALECTS), help="Only the ops of this IR."),
+    option("--markdown", is_flag=True, help="All pages as Markdown (docs/ops.md is made so)."),
     reads=False,
 )
 def command(session: Session, name: str, dialect: str | None, markdown: bool) -> None:

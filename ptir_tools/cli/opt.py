@@ -7,21 +7,21 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import click
 
 from ptir_tools import __version__
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
-    Decorator,
+    Parameter,
     check_options,
+    choice,
     elide_option,
     files_argument,
     float_options,
     in_place_option,
+    int_range,
     jobs_option,
+    option,
     output_tree_option,
     split_option,
     subcommand,
@@ -45,6 +45,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_text, require_format
@@ -56,9 +57,12 @@ from ptir_tools.tools.splitting import divider
 if TYPE_CHECKING:
     import json
 
+    import click
+
     from ptir_tools import passes
     from ptir_tools.cli import tables
 else:
+    click = lazy("click")
     json = lazy("json")
     passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
@@ -91,14 +95,14 @@ class Flags:
     check_runs: int
 
 
-def _once(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
+def _once(_: object, option: object, given: tuple[str, ...]) -> str | None:
     """The text that was given, if any. Of two, neither is to be forgotten."""
     if len(given) > 1:
-        raise click.BadParameter("given more than once; commas separate passes", param=option)
+        raise click.BadParameter("given more than once; commas separate passes")
     return given[0] if given else None
 
 
-pipeline_option = click.option(
+pipeline_option = option(
     "-p",
     "--pipeline",
     multiple=True,
@@ -106,8 +110,8 @@ pipeline_option = click.option(
     metavar="PIPELINE",
     help="The passes: `name,name{option=value}`, or @FILE that holds them (@-: stdin).",
 )
-pass_options: tuple[Decorator, ...] = (
-    click.option("--to", type=click.Choice(list(FORMATS)), help="Print in this format instead of the input's."),
+pass_options: tuple[Parameter, ...] = (
+    option("--to", type=choice(list(FORMATS)), help="Print in this format instead of the input's."),
     *float_options,
     elide_option,
     weights_option,
@@ -116,24 +120,20 @@ pass_options: tuple[Decorator, ...] = (
     jobs_option,
     *titled(
         "Watching",
-        click.option(
-            "--print-ir-before", metavar="PASS", multiple=True, help="Print the program before PASS[,PASS] (`all`: each)."
-        ),
-        click.option(
-            "--print-ir-after", metavar="PASS", multiple=True, help="… after PASS[,PASS] (`all`; `change`: if it changed)."
-        ),
-        click.option("--print-ir-diff", is_flag=True, help="Print what each pass changed."),
-        click.option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
-        click.option("--timing", is_flag=True, help="Show how long each pass took."),
-        click.option("--stats", is_flag=True, help="Show what each pass did: rewrites, folds, erased ops, per pattern."),
-        click.option("--trace", metavar="FILE", help="Write a Chrome trace of the passes."),
-        click.option("--log-rewrites", metavar="FILE", help="One JSON line per step: pass, pattern, root, before, after, at."),
-        click.option("--bisect-limit", type=click.IntRange(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
+        option("--print-ir-before", metavar="PASS", multiple=True, help="Print the program before PASS[,PASS] (`all`: each)."),
+        option("--print-ir-after", metavar="PASS", multiple=True, help="… after PASS[,PASS] (`all`; `change`: if it changed)."),
+        option("--print-ir-diff", is_flag=True, help="Print what each pass changed."),
+        option("--print-ir-tree", metavar="DIR", help="Write the program after each pass to DIR/0001_PASS.FORMAT."),
+        option("--timing", is_flag=True, help="Show how long each pass took."),
+        option("--stats", is_flag=True, help="Show what each pass did: rewrites, folds, erased ops, per pattern."),
+        option("--trace", metavar="FILE", help="Write a Chrome trace of the passes."),
+        option("--log-rewrites", metavar="FILE", help="One JSON line per step: pass, pattern, root, before, after, at."),
+        option("--bisect-limit", type=int_range(0), metavar="N", help="Stop after N steps (see `ptir bisect`)."),
     ),
     *titled(
         "Checking",
-        click.option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
-        click.option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
+        option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
+        option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
         *check_options,
     ),
 )
@@ -143,8 +143,8 @@ pass_options: tuple[Decorator, ...] = (
     files_argument,
     output_tree_option,
     pipeline_option,
-    click.option("--list-passes", is_flag=True, help="List the passes of every IR with their options and leave."),
-    click.option("--run-reproducer", is_flag=True, help="FILE is what a crash left: run its pipeline with its flags."),
+    option("--list-passes", is_flag=True, help="List the passes of every IR with their options and leave."),
+    option("--run-reproducer", is_flag=True, help="FILE is what a crash left: run its pipeline with its flags."),
     *pass_options,
 )
 def command(session: Session, files: tuple[str, ...], output: str | None, pipeline: str | None, **flags: Any) -> None:

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-import click
-
+from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session, named
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
@@ -163,7 +162,7 @@ class Made(NamedTuple):
         if not self.status or to_stdout(output):
             write_text(output, splitting.joined(self.texts, self.source, to))
         if self.status:
-            raise click.exceptions.Exit(self.status)
+            raise Leave(self.status)
 
 
 def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str]]) -> Made:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-import click
-
-from ptir_tools.cli.options import Finite, file_argument, output_option, size, subcommand
+from ptir_tools.cli.options import (
+    choice,
+    file_argument,
+    finite,
+    int_range,
+    option,
+    output_option,
+    size,
+    subcommand,
+)
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
@@ -19,6 +25,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects import jsonc
 from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_text
 from ptir_tools.plan.check import faults
@@ -56,15 +63,13 @@ class Flags:
 @subcommand(
     file_argument,
     output_option,
-    click.option("--to", type=click.Choice(list(_WRITERS)), default="text", help="The form of the plan."),
-    click.option(
-        "--align", type=click.IntRange(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."
-    ),
-    click.option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
-    click.option("--algorithm", type=click.Choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
-    click.option("--time-limit", type=Finite(0), default=10.0, metavar="S", help="exact: stop after S seconds per arena (10)."),
-    click.option("--order", type=click.Choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
-    click.option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
+    option("--to", type=choice(list(_WRITERS)), default="text", help="The form of the plan."),
+    option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
+    option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
+    option("--algorithm", type=choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
+    option("--time-limit", type=finite(0), default=10.0, metavar="S", help="exact: stop after S seconds per arena (10)."),
+    option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
+    option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
     also_from=("csv",),
 )
 def command(session: Session, file: str, **flags: object) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from ptir_tools.cli.options import file_argument, judge_timeout_option, output_option, subcommand
+from ptir_tools.cli.options import file_argument, judge_timeout_option, option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.tools.judging import Judge
@@ -14,14 +12,14 @@ from ptir_tools.tools.reduce import Smaller, reduced
 @subcommand(
     file_argument,
     output_option,
-    click.option(
+    option(
         "--check",
         metavar="CMD",
         required=True,
         help="The judge: exits with 0 for an interesting program, whose file is {} in CMD, or last.",
     ),
     judge_timeout_option,
-    click.option("--allow-invalid", is_flag=True, help="Try programs that do not verify, too."),
+    option("--allow-invalid", is_flag=True, help="Try programs that do not verify, too."),
 )
 def command(session: Session, file: str, output: str | None, check: str, timeout: float | None, allow_invalid: bool) -> None:
     """Make a program as small as can be while it stays interesting: exit code 0 of CMD, and nothing else, is interesting.

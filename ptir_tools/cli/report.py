@@ -8,15 +8,13 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TextIO
-
-import click
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Loc, Source
 
 if TYPE_CHECKING:
@@ -53,6 +51,14 @@ def wants_color(choice: str, stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+class Leave(Exception):
+    """The command ends here, with an exit code; what there is to say is said."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 @dataclass(slots=True)
 class Reporter:
     """How findings are shown. One per command line; the options of `options.py` set it."""
@@ -74,7 +80,7 @@ class Reporter:
     def settle(self, diagnostics: Diagnostics) -> None:
         """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
         if self.status(diagnostics):
-            raise click.exceptions.Exit(1)
+            raise Leave(REJECTED)
 
     def status(self, diagnostics: Diagnostics) -> int:
         """Show what was found and forget it; 1 when there were errors (notes and warnings with --strict), else 0."""
@@ -165,14 +171,6 @@ class Reporter:
         self.shown += 1
 
 
-def reporter_of(ctx: click.Context) -> Reporter:
-    """The reporter of the command line that `ctx` belongs to."""
-    root = ctx.find_root()
-    if root.obj is None:
-        root.obj = Reporter()
-    return root.obj  # type: ignore[no-any-return]
-
-
 def meanings() -> list[tuple[str, str]]:
     """The exit codes and what they mean, for --help."""
     return [(str(code), meaning) for code, meaning in _MEANINGS.items()]
@@ -183,7 +181,7 @@ def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | No
     reporter = reporter or Reporter()
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         return PIPE
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+    if isinstance(error, KeyboardInterrupt):
         reporter.fail("Interrupted", "interrupted")
         return INTERRUPTED
     try:
@@ -197,8 +195,8 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
         reporter.show(error.diagnostics)
         reporter.finish()
         return REJECTED
-    if isinstance(error, (click.ClickException, UsageError)):
-        reporter.fail("UsageError", *_usage(error))
+    if isinstance(error, UsageError):
+        reporter.fail("UsageError", str(error), error.help)
         return USAGE
     if isinstance(error, (LimitExceeded, MemoryError)):
         flag = getattr(error, "flag", None)
@@ -219,13 +217,9 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
     return INTERNAL
 
 
-def _usage(error: click.ClickException | UsageError) -> tuple[str, str | None]:
-    """(message, help) of wrong usage."""
-    if isinstance(error, UsageError):
-        return str(error), error.help
-    ctx = getattr(error, "ctx", None)
-    help = f"{ctx.command_path} --help tells the options" if ctx and ctx.parent else None
-    return error.format_message(), help
+def usage(message: str, command: str = "") -> UsageError:
+    """An error in the command line of `command`."""
+    return UsageError(message, f"ptir {command} --help tells the options" if command else None)
 
 
 def os_error_text(error: OSError) -> str:

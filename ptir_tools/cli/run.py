@@ -7,12 +7,20 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ptir_tools.cli.options import Finite, Parsed, file_argument, strict_fp_option, subcommand, target_option, titled
+from ptir_tools.cli.options import (
+    choice,
+    file_argument,
+    finite,
+    int_range,
+    option,
+    parsed,
+    strict_fp_option,
+    subcommand,
+    target_option,
+    titled,
+)
 from ptir_tools.cli.output import distinct, write_bytes, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
@@ -22,6 +30,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
@@ -89,85 +98,83 @@ class Flags:
     dump_dir: str | None
 
 
-_engine = click.Choice(ENGINES)
-_others = click.Choice([*ENGINES, *PEERS])
-_orders = click.Choice(ORDERS)
-_undef = click.Choice(UNDEF)
+_engine = choice(ENGINES)
+_others = choice([*ENGINES, *PEERS])
+_orders = choice(ORDERS)
+_undef = choice(UNDEF)
 
 
 @subcommand(
     file_argument,
-    click.option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
-    click.option("--full", is_flag=True, help="Print all values."),
-    click.option("--precision", type=click.IntRange(0, 17), default=6, metavar="N", help="Digits printed (6)."),
+    option("-o", "--output", metavar="FILE", help="Write the outputs to FILE.npz, .safetensors, or a lone one to .npy."),
+    option("--full", is_flag=True, help="Print all values."),
+    option("--precision", type=int_range(0, 17), default=6, metavar="N", help="Digits printed (6)."),
     *titled(
         "Inputs",
-        click.option(
+        option(
             "--input",
             "inputs_given",
-            type=Parsed(assignment),
+            type=parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
             help="An input, see above. Repeatable.",
         ),
-        click.option(
+        option(
             "--inputs",
             "inputs_files",
             metavar="FILE",
             multiple=True,
             help="Inputs by name, a .npz or .safetensors file. Repeatable.",
         ),
-        click.option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
-        click.option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
-        click.option(
+        option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
+        option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
+        option(
             "--shape",
             "shapes",
-            type=Parsed(assignment),
+            type=parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
             help="PTO: extents of a memref with `?`: NAME=64,32.",
         ),
-        click.option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
+        option("--save-inputs", metavar="FILE", help="Keep the inputs in FILE.npz or .safetensors."),
     ),
     *titled(
         "Execution",
-        click.option("--engine", type=_engine, help="The engine that executes (the fastest that can)."),
-        click.option("--function", metavar="NAME", help="The function to run (the entry)."),
-        click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="Threads of native (one per core)."),
-        click.option(
-            "--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."
-        ),
+        option("--engine", type=_engine, help="The engine that executes (the fastest that can)."),
+        option("--function", metavar="NAME", help="The function to run (the entry)."),
+        option("--threads", type=int_range(0), default=0, metavar="N", help="Threads of native (one per core)."),
+        option("--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."),
         strict_fp_option,
-        click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Stop after S seconds; exit code 3."),
-        click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Run N times; --timing shows the spread."),
+        option("--timeout", type=finite(0, min_open=True), metavar="S", help="Stop after S seconds; exit code 3."),
+        option("--repeat", type=int_range(1), default=1, metavar="N", help="Run N times; --timing shows the spread."),
     ),
     *titled(
         "Comparing",
-        click.option("--compare", "other_engine", type=_others, help="Run on that engine, too, and compare."),
-        click.option(
+        option("--compare", "other_engine", type=_others, help="Run on that engine, too, and compare."),
+        option(
             "--expect",
             metavar="FILE",
             help="Compare the outputs with those of FILE, by name where there are names.",
         ),
-        click.option("--rtol", type=Finite(0), default=1e-5, help="Relative tolerance of --expect (1e-5)."),
-        click.option("--atol", type=Finite(0), default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
+        option("--rtol", type=finite(0), default=1e-5, help="Relative tolerance of --expect (1e-5)."),
+        option("--atol", type=finite(0), default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
     ),
     *titled(
         "Watching",
-        click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
-        click.option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
-        click.option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
-        click.option("--timing-to", metavar="FILE", help="Write the same to FILE.json."),
-        click.option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json; of PTO its pipes in modelled cycles."),
-        click.option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
+        option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
+        option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
+        option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
+        option("--timing-to", metavar="FILE", help="Write the same to FILE.json."),
+        option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json; of PTO its pipes in modelled cycles."),
+        option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
     ),
     *titled(
         "PTO",
         target_option,
-        click.option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
-        click.option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
-        click.option("--report", is_flag=True, help="Show bytes per space, occupancy per pipe, stalls and the critical path."),
-        click.option("--no-verify", type=click.Choice(["hazards"]), help="Run what only the hazard check refuses."),
+        option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
+        option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
+        option("--report", is_flag=True, help="Show bytes per space, occupancy per pipe, stalls and the critical path."),
+        option("--no-verify", type=choice(["hazards"]), help="Run what only the hazard check refuses."),
     ),
 )
 def command(session: Session, file: str, **flags: Any) -> None:

@@ -6,16 +6,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
-import click
-
-from ptir_tools.cli.report import Reporter, told
+from ptir_tools.cli.report import Leave, Reporter, told, usage
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 
@@ -58,12 +56,21 @@ def named(path: str | None) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, path) from None
 
 
+class Given(NamedTuple):
+    """A parameter that a command line gives: its name, how it is spelled (an argument: not at all), its value."""
+
+    name: str
+    spelled: str
+    value: Any
+
+
 @dataclass(slots=True)
 class Session:
     """What a command works with: its reporter, the options for readers and verifiers, the format and bindings asked for."""
 
-    ctx: click.Context
+    command: str
     reporter: Reporter
+    said: Sequence[Given] = ()  # what the command line gives, in the order of the declarations
     options: Options = field(default_factory=Options)
     form: str | None = None
     bindings: dict[str, int] = field(default_factory=dict)
@@ -126,7 +133,7 @@ class Session:
             with named(path), open(path, "rb") as file:
                 return os.fspath(path), _at_most(most, file)
         if sys.stdin.isatty():
-            raise click.UsageError(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.ctx)
+            raise usage(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.command)
         if self.took_stdin:
             raise UsageError("standard input can be read once only")
         self.took_stdin = True
@@ -141,7 +148,7 @@ class Session:
         else:
             status = self.highest(files, action)
         if status:
-            raise click.exceptions.Exit(status)
+            raise Leave(status)
 
     def files(self, paths: Sequence[str]) -> list[str]:
         """The files that `paths` name. A folder that is no trace stands for every file below it in the order of names,
@@ -159,8 +166,8 @@ class Session:
     def _status(self, thing: T, action: Callable[[T], int]) -> int:
         try:
             return action(thing)
-        except click.exceptions.Exit as error:
-            return error.exit_code
+        except Leave as leaving:
+            return leaving.status
         except BrokenPipeError:
             raise
         except (OSError, LimitExceeded) as error:

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ptir_tools.cli.options import file_argument, json_option, output_option, subcommand
+from ptir_tools.cli.options import file_argument, json_option, option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import costs
@@ -28,7 +26,7 @@ _COLUMNS = ("op", "ops", "operations", "bytes", "intensity")
     file_argument,
     output_option,
     json_option,
-    click.option("--per-op", is_flag=True, help="A row for each op, in order, instead of one for each kind."),
+    option("--per-op", is_flag=True, help="A row for each op, in order, instead of one for each kind."),
 )
 def command(session: Session, file: str, output: str | None, as_json: bool, per_op: bool) -> None:
     """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
 from rich import box, table
 from rich.console import Console
 from rich.text import Text
+
+from ptir_tools.core.records import dataclass
 
 _NARROWEST = 60
 

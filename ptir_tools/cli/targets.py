@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-import click
-
-from ptir_tools.cli.options import subcommand
+from ptir_tools.cli.options import argument, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.dialects.pto.targets import TARGETS, Target
 
 
-@subcommand(click.argument("name", default="", metavar="[TARGET]"), reads=False)
+@subcommand(argument("name", default="", metavar="[TARGET]"), reads=False)
 def command(session: Session, name: str) -> None:
     """List the PTO targets, or show what one allows: capacities, layouts, element types per op.
 

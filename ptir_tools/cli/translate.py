@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
-
-import click
 
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
     check_options,
     elide_option,
     file_argument,
+    option,
     output_option,
     split_option,
     subcommand,
@@ -25,6 +23,7 @@ from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS, OWNERS
 from ptir_tools.dialects.writing import program_text
@@ -57,11 +56,9 @@ class Flags:
 @subcommand(
     file_argument,
     output_option,
-    click.option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
-    click.option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
-    click.option(
-        "--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."
-    ),
+    option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
+    option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
+    option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."),
     target_option,
     elide_option,
     weights_option,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import click
-
-from ptir_tools.cli.options import files_argument, jobs_option, split_option, subcommand, target_option
+from ptir_tools.cli.options import files_argument, jobs_option, option, split_option, subcommand, target_option
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
@@ -21,7 +19,7 @@ expectations = lazy("ptir_tools.tools.expectations")
     target_option,
     split_option,
     jobs_option,
-    click.option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
+    option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
 def command(
     session: Session, files: tuple[str, ...], target: str | None, split_input: bool, jobs: int, verify_diagnostics: bool

@@ -8,7 +8,6 @@ others are registered (contract: "Conversion infrastructure").
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import cast
 
@@ -25,6 +24,7 @@ from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Violation
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import collector_paused
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
 
 __all__ = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, Region, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, leaves
 
 NOT_TRANSLATABLE = "NotTranslatable"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, Span
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """Element types. One universe for all dialects; each dialect spells them its own way."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ptir_tools.core.records import dataclass
 
 
 class Kind(StrEnum):

@@ -8,7 +8,6 @@ functions here, which run the op's own body in float64. Rules are first order in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Op, OpDef, operand_type
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ values, how attributes are drawn by name and by kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
@@ -37,6 +36,7 @@ from ptir_tools.core.ir import (
     create,
     operand_type,
 )
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 
 T = TypeVar("T")

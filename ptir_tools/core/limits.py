@@ -1,6 +1,6 @@
 """Every limit of the toolkit, in one record. A command that hits one exits with 3; each has a flag."""
 
-from dataclasses import dataclass
+from ptir_tools.core.records import dataclass
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,11 +6,11 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostic, Severity
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span
 
 if TYPE_CHECKING:

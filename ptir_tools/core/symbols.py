@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op, Region, operand_type
+from ptir_tools.core.records import fields
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, interned, tuple_of
 
 Lookup = Callable[[Sym], Any]

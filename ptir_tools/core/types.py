@@ -1,11 +1,11 @@
 """Types are values: equal types are the same object, so `is` compares them. Build them with the functions below."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
 
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.records import dataclass, field
 
 
 @dataclass(slots=True, frozen=True, eq=False)

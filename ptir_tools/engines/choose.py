@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ptir_tools.convert import HUB, NOT_TRANSLATABLE, translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.ir import CALLS, Function
+from ptir_tools.core.records import replace
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference, xla
 from ptir_tools.engines import numpy as numpy_engine

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
@@ -14,6 +13,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead

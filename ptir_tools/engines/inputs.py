@@ -6,7 +6,6 @@ What an input must satisfy is found by walking the program backward from the ops
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
@@ -29,6 +28,7 @@ from ptir_tools.core.ir import (
 )
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, signature

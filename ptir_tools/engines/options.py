@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 

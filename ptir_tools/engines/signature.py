@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
@@ -11,6 +10,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Region, operand_type, result_names
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import unify
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, tensor

@@ -9,12 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import replace
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import Execution, PassEvent, TraceSink
 from ptir_tools.passes import Hook, PassContext

@@ -8,9 +8,9 @@ elementwise op gives its storage to the result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, Element, Extents, Literal, Op, Operand, Region, Strides, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, TupleType, Type
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
 from ptir_tools.core.ir import ELEMENTWISE, Element, Function, Literal, Op, Region, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.walks import post_order
 from ptir_tools.plan.liveness import Buffer, analyze
 from ptir_tools.plan.placement import Interval, lower_bound

@@ -10,9 +10,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 
+from ptir_tools.core.records import dataclass
 from ptir_tools.plan.search import Buffers, fit, kernel
 
 PAIRS = 4_000_000

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, improve

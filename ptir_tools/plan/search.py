@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+
+from ptir_tools.core.records import dataclass, field
 
 DEEPEST = 4096  # nested decisions
 _NEVER = (1 << 63) - 1

@@ -9,13 +9,13 @@ a payload that is missing, what would take long, and what would make the program
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, RANDOM, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.limits import Limits
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.inspector import Inspector

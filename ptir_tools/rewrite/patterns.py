@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import MANY, Literal, Op, OpDef, Operand, Value, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, leaves
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import has_one_use

@@ -6,9 +6,9 @@ A comma or a line end separates passes; `#` and `//` begin a comment that the li
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.records import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _VALUE = re.compile(r'"[^"\n]*"|[^",{}()\s]+')

@@ -38,7 +38,7 @@ def _path(text: str, dialect: Dialect) -> str:
 def _read(path: str) -> list[Row] | None:
     try:
         with open(path, "rb") as file:
-            stamp, facts, saved = marshal.load(file)
+            stamp, facts, saved = marshal.loads(file.read())
         if stamp == _stamp() and all(_declared(name) == fact for name, fact in facts):
             return [Row(*row) for row in saved]
     except (OSError, ValueError, TypeError, EOFError):

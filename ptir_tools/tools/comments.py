@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 

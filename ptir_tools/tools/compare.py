@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles
@@ -12,6 +11,7 @@ from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.records import replace
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import PEERS

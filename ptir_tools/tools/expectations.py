@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span
 
 _EXPECTED = re.compile(r"expected-(error|warning|note)(?:@([+-]\d{1,6}))?[ \t]*\{\{(.*?)\}\}")

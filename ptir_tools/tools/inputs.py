@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays, decimals, symbols
@@ -19,6 +18,7 @@ from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kin
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from ptir_tools.core import places
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Fix, result
 from ptir_tools.core.dialect import Dialect, Options, Program
 from ptir_tools.core.ir import SEGMENTS, OpDef, Value
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import POISON, UNTYPED
 from ptir_tools.core.verify import verify

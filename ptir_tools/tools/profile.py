@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.records import dataclass, field
 
 COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "step", "values", "line")
 T = TypeVar("T")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ptir_tools.core import costs
 from ptir_tools.core.costs import Cost
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
+from ptir_tools.core.records import dataclass
 
 
 @dataclass(slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.grammars.parser import Parser, Refused, Token, located
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import integer as number_of
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -31,6 +30,7 @@ from ptir_tools.core.dtypes import (
     DType,
 )  # fmt: skip
 from ptir_tools.core.limits import integer
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
 
 UNSUPPORTED = "UnsupportedStableHLO"

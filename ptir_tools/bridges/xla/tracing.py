@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
@@ -12,6 +11,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
@@ -14,6 +13,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES

@@ -8,12 +8,12 @@ say is equal; what is read from memory has axes of its own for every use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op
+from ptir_tools.core.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
@@ -24,6 +23,7 @@ from ptir_tools.convert.ptir_to_pto.axes import (
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 

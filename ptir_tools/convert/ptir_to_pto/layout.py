@@ -7,12 +7,12 @@ scalar, by which of the two axes it has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat
 from ptir_tools.convert.ptir_to_pto.kernel import Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type

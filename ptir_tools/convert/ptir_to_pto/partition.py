@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import VIEWS
@@ -14,6 +13,7 @@ from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.pto.targets import Target

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ptir_tools.convert.ptir_to_pto.kernel import element
 from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, DType
 from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import Target

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Annotation, Function
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.ptir.ops.kinds import Attrs
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ptir_tools.core.dtypes import Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 
 DEPTH = 64  # how far definitions are followed

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Arena, Options, Program, SpaceBuffer
 from ptir_tools.core.ir import ELEMENTWISE, Function, Op, Operand, Region, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, infer, tile_bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.records import dataclass
 
 LOOPS = ("scf.for", "scf.while")  # ops whose blocks may run again
 

@@ -7,9 +7,9 @@ give, is one event all along. Each ordered pair of pipes has ids 0 to 7, and a f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from ptir_tools.core.ir import ASYNC, Op, Region, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.pipes import pipe_of
 from ptir_tools.dialects.pto.types import EventType
 

@@ -8,7 +8,6 @@ everything that an op may follow; `harm` takes one wait away again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import SEGMENTS, Function, Op, OpDef, Operand, Region, Value, create
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto import DIALECT, info
 from ptir_tools.dialects.pto.info import tile_bytes

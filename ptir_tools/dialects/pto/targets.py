@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.names import inner
 

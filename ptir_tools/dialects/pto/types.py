@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core.dtypes import INDEX, DType
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import (
     UNKNOWN,
     Dim,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product as pairs
 from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Sym, sym
 
 MAX_TERMS = 256

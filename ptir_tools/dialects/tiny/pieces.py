@@ -7,12 +7,12 @@ computes starts again with one piece.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import ELEMENTWISE, Op, Value, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 

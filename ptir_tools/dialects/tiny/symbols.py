@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Op, Value, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import POISON, Dim, Sym, TensorType
 from ptir_tools.dialects.tiny import expressions as ex

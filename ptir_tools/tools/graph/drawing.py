@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.rewrite.step_log import op_text
 from ptir_tools.tools.graph.layout import arrange
 from ptir_tools.tools.graph.repeats import repeats

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, did_you_mean, ne
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
 from ptir_tools.dialects.mind import DIALECT

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Span
 
 ID_DIGITS = 18  # a longer value id is a name, not a number

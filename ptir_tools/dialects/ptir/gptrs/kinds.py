@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import Attr, OpDef
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.ptir import DIALECT
 
 RUST_DTYPE: dict[DType, str] = {d: d.name.capitalize() for d in PTIR_DTYPES}

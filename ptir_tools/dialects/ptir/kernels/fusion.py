@@ -10,10 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.kernels.targets import NODES
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue

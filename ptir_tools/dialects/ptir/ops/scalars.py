@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ptir_tools.core.definers import defines
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, create
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.ptir.ops.control import result_count, result_operands, result_types
 from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, suits
 from ptir_tools.rewrite.constants import literal_of, same_operand

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ptir_tools.core import decimals
@@ -17,6 +16,7 @@ from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attr
 from ptir_tools.core.limits import LimitExceeded, Limits, integer
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,6 +11,7 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Fix, Violation
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.limits import integer
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Span, pack
 from ptir_tools.core.types import Type, tuple_of
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly

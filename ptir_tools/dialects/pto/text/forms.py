@@ -7,10 +7,10 @@ result type; one type without an arrow that is an attribute's is the result's an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from ptir_tools.core.ir import OpDef
+from ptir_tools.core.records import dataclass
 
 
 @dataclass(slots=True, frozen=True)

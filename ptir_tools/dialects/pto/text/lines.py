@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from typing import Any
 
+from ptir_tools.core.records import dataclass, field, fields
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.dialects.pto.text.syntax import File, FunctionText, Statement, parse_piece

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.ir import Literal, Op, OpDef, Region, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import literals

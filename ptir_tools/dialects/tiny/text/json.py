@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
@@ -17,6 +16,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, collector_paused, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.dialects import jsonc

@@ -7,13 +7,13 @@ What stands for a kernel is the op `layer_norm`, a custom call of gpt.rs where i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.kernels.recognition.attention import attention
 from ptir_tools.dialects.ptir.kernels.recognition.convolution import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.kernels.fusion import attrs
 from ptir_tools.dialects.ptir.kernels.recognition.found import Found, Number

@@ -1,0 +1,244 @@
+"""Command lines as click parses them: the commands and their parameters made of what is declared.
+
+What a shell proposes for a value follows from the metavar of its option.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ptir_tools import __version__
+from ptir_tools.cli import COMMANDS, load_plugins, subcommand_of
+from ptir_tools.cli.options import LIMIT_NAMES, SCALE, Kind, Parameter, Subcommand
+from ptir_tools.cli.report import Leave, Reporter, meanings, usage
+from ptir_tools.cli.session import Given
+from ptir_tools.core.diagnostics import unknown_name
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LIMITS
+from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
+
+if TYPE_CHECKING:
+    from click import shell_completion
+
+    from ptir_tools import passes
+    from ptir_tools.cli import explain
+    from ptir_tools.dialects.pto import targets
+
+    Text = click.ParamType[str]
+    Items = list[shell_completion.CompletionItem]
+else:
+    explain = lazy("ptir_tools.cli.explain")
+    passes = lazy("ptir_tools.passes")
+    shell_completion = lazy("click.shell_completion")
+    targets = lazy("ptir_tools.dialects.pto.targets")
+    Text = click.ParamType
+
+_SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
+
+
+class Finite(click.FloatRange):
+    """A float in a range; NaN and the infinities are none."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Raises click.BadParameter."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
+
+
+class Words(Text):
+    """Text with known words in it. What stands before the last `,` or `(` of it stays."""
+
+    name = "text"
+
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        self.known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        kept = re.sub(r"[^,(]*\Z", "", incomplete)
+        proposed = (kept + word for word in sorted(set(self.known())))
+        return [shell_completion.CompletionItem(word) for word in proposed if word.startswith(incomplete)]
+
+
+class Paths(Text):
+    """The path of a file or of a folder, `kind`."""
+
+    name = "text"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        return [shell_completion.CompletionItem(incomplete, type=self.kind)]
+
+
+def _ops() -> list[str]:
+    return [name for dialect in DIALECTS for op in load_dialect(dialect).ops.values() for name in (op.short, op.name)]
+
+
+def _passes() -> list[str]:
+    return [name for dialect in DIALECTS for name in passes.names(dialect)]
+
+
+_FILE, _PASSES = Paths("file"), Words(_passes)
+_TYPES: dict[str, Text] = {
+    "FILE": _FILE,
+    "A": _FILE,
+    "B": _FILE,
+    "PLAN.json": _FILE,
+    "DIR": Paths("dir"),
+    "PASS": _PASSES,
+    "PIPELINE": _PASSES,
+    "FORMAT": Words(lambda: FORMATS),
+    "CODE": Words(lambda: [code.code for _, code in explain.all_codes()]),
+    "OP": Words(_ops),
+    "TARGET": Words(lambda: targets.TARGETS),
+}
+
+
+class Parsed(Text):
+    """A value that `parse` reads, which raises ValueError."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What `parse` reads. Raises click.BadParameter."""
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_KINDS: dict[str, Callable[..., click.ParamType[Any]]] = {
+    "choice": click.Choice,
+    "int_range": click.IntRange,
+    "finite": Finite,
+    "parsed": Parsed,
+}
+
+
+class Command(click.Command):
+    """A subcommand whose help lists its options by title, the shared ones after its own, then the limits and the exit codes."""
+
+    titles: dict[str, str]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        titles: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for p in self.get_params(ctx):
+            if isinstance(p, click.Option) and (record := p.get_help_record(ctx)):
+                titles.setdefault(self.titles.get(p.name or "", "Options"), []).append(record)
+        for title, rows in titles.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        if limits := [f"{p.opts[0]} {_default(p.name)}" for p in self.params if p.name in LIMIT_NAMES]:
+            with formatter.section("Limits, with their values (a number, with K, M, G or T)"):
+                unbroken = " ".join(limit.replace(" ", "\xa0") for limit in limits)
+                wrapped = textwrap.wrap(unbroken, formatter.width - 4, break_on_hyphens=False)
+                formatter.write("".join(f"  {line}\n" for line in wrapped).replace("\xa0", " "))
+        with formatter.section("Exit codes"):
+            formatter.write_dl(meanings())
+
+
+def _default(limit: str) -> str:
+    """The value of a limit that nobody gives: `256M`."""
+    value = getattr(LIMITS, limit.removeprefix("max_"))
+    if value is None:
+        return "(half of the machine's)"
+    letter, scale = next((k, n) for k, n in reversed(SCALE.items()) if value % n == 0)
+    return f"{value // scale}{letter.upper()}"
+
+
+def _parameter(declared: Parameter) -> click.Parameter:
+    """The parameter of click; one of plain text is completed by what its metavar says."""
+    settings = dict(declared.settings)
+    if isinstance(kind := settings.get("type"), Kind):
+        settings["type"] = _KINDS[kind.name](*kind.arguments, **kind.settings)
+    made = (click.Argument if declared.is_argument else click.Option)(declared.words, **settings)
+    if made.type is click.STRING and made.metavar:
+        made.type = _TYPES.get(made.metavar.strip("[]."), made.type)
+    return made
+
+
+def _command(declared: Subcommand) -> click.Command:
+    """The command of click."""
+
+    def call(**parameters: Any) -> None:
+        ctx = click.get_current_context()
+        asked = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
+        given = [Given(p.name or "", p.opts[0] if isinstance(p, click.Option) else "", parameters[p.name or ""]) for p in asked]
+        declared.run(ctx.find_root().obj, parameters, given)
+
+    params = [_parameter(p) for p in declared.parameters]
+    made = Command(declared.name, callback=call, params=params, help=inspect.getdoc(declared.function))
+    made.titles = {p.name: p.title for p in declared.parameters}
+    return made
+
+
+class Commands(click.Group):
+    """The subcommands. A module is imported when its command is called or its help is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return _command(subcommand_of(cmd_name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _SENTENCE.split(c.help or "")[0]) for name, c in commands if c])  # python -OO: no help
+        with formatter.section("Exit codes"):
+            formatter.write_dl(meanings())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            raise click.UsageError(f"no command\n\n{self.get_help(ctx)}")
+        if args[:1] == ["help"]:  # as `git help COMMAND`
+            args = [*args[1:2], "--help"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise unknown_name("command", args[0], COMMANDS)
+        load_plugins(args[1:])
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="ptir", message="%(prog)s %(version)s")
+def group() -> None:
+    """Verify, optimize, translate, plan and run tensor programs in PTIR, PTO IR, MIND Core IR and Tiny IR.
+
+    A program is read from a file or from standard input, its format recognized by content; results go to standard
+    output, everything else to standard error. `ptir COMMAND --help` lists a command's options with examples.
+    """
+
+
+def invoke(args: Sequence[str], reporter: Reporter) -> None:
+    """Run a command line. Raises Leave with an exit code, UsageError for a command line that is wrong, and what goes wrong."""
+    try:
+        with group.make_context("ptir", list(args), obj=reporter) as root:
+            group.invoke(root)
+    except click.exceptions.Exit as error:
+        raise Leave(error.exit_code) from None
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.ClickException as error:
+        ctx = getattr(error, "ctx", None)
+        raise usage(error.format_message(), ctx.info_name if ctx and ctx.parent else "") from None

@@ -1,0 +1,215 @@
+"""Dataclasses whose methods are made when they are first used.
+
+The decorator of the standard library compiles its methods at import, used or not, and imports `inspect`: that is a third of the
+start of a command. This one is the same for those who read, type-check and use a class: `@dataclass(slots=True)` with `frozen`,
+`eq`, `repr` and `kw_only`, `field`, `fields` and `replace`, `__post_init__`, `__match_args__`, inheritance, copies and pickles.
+Instances always have slots.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from reprlib import recursive_repr
+
+TYPE_CHECKING = False  # importing `typing` would cost more than this file
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Literal, TypeVar, dataclass_transform
+
+    T = TypeVar("T")
+else:
+
+    def dataclass_transform(**_):
+        return lambda decorator: decorator
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<factory>"  # where a signature is shown
+
+
+_MISSING = _Missing()
+_FIELDS = "__record_fields__"  # of a class: {name: Field}, those inherited first
+
+
+class FrozenInstanceError(AttributeError):
+    """A field of a frozen instance was assigned."""
+
+
+class Field:
+    """What a class says of one of its fields."""
+
+    __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "type")
+
+    def __init__(self, default: object, factory: object, init: bool, repr: bool, compare: bool, kw_only: bool | None) -> None:
+        self.default, self.factory, self.init, self.repr, self.compare, self.kw_only = (
+            default,
+            factory,
+            init,
+            repr,
+            compare,
+            kw_only,
+        )
+        self.name, self.type = "", ""
+
+    @property
+    def optional(self) -> bool:
+        """Whether an instance can be made without it."""
+        return self.default is not _MISSING or self.factory is not None
+
+
+def field(
+    *,
+    default: Any = _MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    init: bool = True,
+    repr: bool = True,
+    compare: bool = True,
+    kw_only: bool | None = None,
+) -> Any:
+    """The options of one field, as those of `dataclasses.field`."""
+    return Field(default, default_factory, init, repr, compare, kw_only)
+
+
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(
+    *, slots: Literal[True], frozen: bool = False, eq: bool = True, repr: bool = True, kw_only: bool = False
+) -> Callable[[type[T]], type[T]]:
+    """The decorator, with the options of `dataclasses.dataclass`. Raises TypeError for a field that follows an optional one."""
+    return lambda cls: _made(cls, frozen=frozen, eq=eq, shown=repr, kw_only=kw_only)
+
+
+def fields(x: object) -> tuple[Field, ...]:
+    """The fields of a class or an instance, in order. Raises AttributeError when it has none."""
+    return tuple(getattr(x, _FIELDS).values())
+
+
+def replace(x: T, /, **changes: object) -> T:
+    """A copy with other values. Raises TypeError for a name that is no field."""
+    for f in fields(x):
+        if f.init and f.name not in changes:
+            changes[f.name] = getattr(x, f.name)
+    return type(x)(**changes)
+
+
+def _made(cls: type[T], *, frozen: bool, eq: bool, shown: bool, kw_only: bool) -> type[T]:
+    space = {key: value for key, value in cls.__dict__.items() if key not in ("__dict__", "__weakref__")}
+    own = dict(_own(space, kw_only))
+    inherited: dict[str, Field] = {}
+    for base in cls.__mro__[:0:-1]:
+        inherited |= base.__dict__.get(_FIELDS, {})
+    known = inherited | own
+    space[_FIELDS] = known
+    space["__slots__"] = tuple(name for name in own if name not in inherited)
+    space["__qualname__"] = cls.__qualname__
+    space.setdefault("__match_args__", tuple(f.name for f in known.values() if f.init and not f.kw_only))
+    space.setdefault("__init__", _Init(known, frozen))
+    if shown:
+        space.setdefault("__repr__", _repr)
+    if eq:
+        key = _key([f.name for f in known.values() if f.compare])
+        if space.get("__hash__") is None and (frozen or "__eq__" not in space):
+            space["__hash__"] = _hash(key) if frozen else None
+        space.setdefault("__eq__", _eq(key))
+    if frozen:
+        space.update(__setattr__=_refuse, __delattr__=_refuse)
+        space.setdefault("__setstate__", _restore)
+    made: type[T] = type.__call__(type(cls), cls.__name__, cls.__bases__, space)
+    return made
+
+
+def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
+    """The fields that a class declares; their defaults leave its namespace, for instances have slots of these names."""
+    late = False
+    for name, kind in space.get("__annotations__", {}).items():
+        if str(kind).startswith("ClassVar"):
+            continue
+        default = space.pop(name, _MISSING)
+        f = default if isinstance(default, Field) else Field(default, None, True, True, True, None)
+        f.name, f.type, f.kw_only = name, kind, kw_only if f.kw_only is None else f.kw_only
+        if f.init and not f.kw_only:
+            if late and not f.optional:
+                raise TypeError(f"the field {name!r} has no default and follows one that has")
+            late = f.optional
+        yield name, f
+
+
+class _Init:
+    """Is `__init__` until someone asks for it, and puts the real one there."""
+
+    __slots__ = ("fields", "frozen", "owner")
+
+    def __init__(self, fields: dict[str, Field], frozen: bool) -> None:
+        self.fields, self.frozen = fields.values(), frozen
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner = owner
+
+    def __get__(self, x: object, owner: type) -> Callable[..., None]:
+        found: Any = self.owner.__dict__["__init__"]
+        if found is self:
+            found = self.compiled()
+            type.__setattr__(self.owner, "__init__", found)
+        method: Callable[..., None] = found.__get__(x, owner)
+        return method
+
+    def compiled(self) -> Callable[..., None]:
+        names: dict[str, Any] = {"_MISSING": _MISSING, "_set": object.__setattr__}
+        plain, named, lines = ["self"], list[str](), list[str]()
+        for f in self.fields:
+            names[f"_d_{f.name}"] = f.default if f.factory is None else f.factory
+            given = f.name
+            if f.init:
+                optional = "" if not f.optional else f"=_d_{f.name}" if f.factory is None else "=_MISSING"
+                (named if f.kw_only else plain).append(f.name + optional)
+                if f.factory is not None:
+                    given = f"_d_{f.name}() if {f.name} is _MISSING else {f.name}"
+            elif f.optional:
+                given = f"_d_{f.name}" if f.factory is None else f"_d_{f.name}()"
+            else:
+                continue
+            lines.append(f"_set(self, {f.name!r}, {given})" if self.frozen else f"self.{f.name} = {given}")
+        if hasattr(self.owner, "__post_init__"):
+            lines.append("self.__post_init__()")
+        head = ", ".join([*plain, "*", *named] if named else plain)
+        exec(f"def __init__({head}):\n " + "\n ".join(lines or ["pass"]), names)
+        made: Callable[..., None] = names["__init__"]
+        made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__init__", self.owner.__module__
+        made.__annotations__ = {f.name: f.type for f in self.fields if f.init} | {"return": None}
+        return made
+
+
+def _key(names: list[str]) -> Callable[[object], tuple[object, ...]]:
+    """What of an instance is compared."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda x: tuple(getattr(x, name) for name in names)
+
+
+def _eq(key: Callable[[object], tuple[object, ...]]) -> Callable[[object, object], bool]:
+    def __eq__(self: object, other: object) -> bool:
+        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
+
+
+def _hash(key: Callable[[object], tuple[object, ...]]) -> Callable[[object], int]:
+    def __hash__(self: object) -> int:
+        return hash(key(self))
+
+    return __hash__
+
+
+@recursive_repr()
+def _repr(self: object) -> str:
+    shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _refuse(self: object, name: str, value: object = None) -> None:
+    raise FrozenInstanceError(f"{type(self).__qualname__} is frozen: {name} cannot be changed")
+
+
+def _restore(self: object, state: tuple[None, dict[str, object]]) -> None:
+    for name, value in state[1].items():
+        object.__setattr__(self, name, value)

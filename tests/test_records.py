@@ -1,0 +1,131 @@
+"""The dataclasses of the core do what those of the standard library do, and make their methods when they are used."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+
+from ptir_tools.core import records
+
+OPTIONS = [{}, {"frozen": True}, {"eq": False}, {"repr": False}, {"frozen": True, "eq": False}, {"kw_only": True}]
+
+
+def classes(module: ModuleType, **options: bool) -> tuple[type, type]:
+    """A class with every kind of field, and one that inherits from it."""
+    field = module.field
+
+    @module.dataclass(slots=True, **options)
+    class Base:
+        kind: ClassVar[str] = "base"
+        a: int
+        b: str = "b"
+        c: list[int] = field(default_factory=list)
+        made: int = field(default=7, init=False)
+        aside: int = field(default=0, compare=False, repr=False)
+        late: int = field(default=1, kw_only=True)
+
+        def total(self) -> int:
+            return self.a + len(self.c) + self.late
+
+    @module.dataclass(slots=True, **options)
+    class Derived(Base):
+        a: int
+        d: tuple[int, ...] = ()
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "made", self.a + 1)
+
+    return Base, Derived
+
+
+def outcome(call):
+    """What a call gives: the kind of its error, or its result."""
+    try:
+        return call()
+    except Exception as error:
+        return AttributeError if isinstance(error, AttributeError) else type(error)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("which", [0, 1])
+def test_as_the_standard_library_does(options: dict[str, bool], which: int) -> None:
+    seen = []
+    for module in (records, dataclasses):
+        cls = classes(module, **options)[which]
+        x, y, z = cls(a=1), cls(a=1, aside=3), cls(a=2, b="c", c=[1], late=5)
+        calls = [
+            lambda cls=cls: str(inspect.signature(cls)),
+            lambda cls=cls: cls.__match_args__,
+            lambda cls=cls, module=module: [(f.name, f.init, f.compare) for f in module.fields(cls)],
+            lambda cls=cls: cls(1, "x", [2]).total(),
+            lambda cls=cls: cls(),
+            lambda cls=cls: cls(a=1, made=2),
+            lambda x=x: x.kind,
+            lambda x=x, y=y: x == y,
+            lambda x=x, y=y: x == 1 or x != y,
+            lambda x=x, z=z: x == z,
+            lambda x=x: x.c is type(x)(a=1).c,
+            lambda x=x, y=y: hash(x) == hash(y),
+            lambda y=y: repr(y) if options.get("repr", True) else object.__repr__ is type(y).__repr__,
+            lambda y=y, module=module: vars_of(module.replace(y, a=9)),
+            lambda y=y, module=module: module.replace(y, nothing=9),
+            lambda x=x: outcome(lambda: setattr(x, "nothing", 1)) is not None,  # with another error each
+            lambda z=z: vars_of(copy.copy(z)),
+            lambda z=z: vars_of(copy.deepcopy(z)),
+            lambda z=z: setattr(z, "b", "new"),
+            lambda z=z: delattr(z, "b"),
+            lambda z=z: vars_of(z),
+        ]
+        seen.append([outcome(call) for call in calls])
+    assert seen[0] == seen[1]
+
+
+def vars_of(x: object) -> list[object]:
+    return [getattr(x, name) for name in ("a", "b", "c", "made", "aside", "late")]
+
+
+@records.dataclass(slots=True, frozen=True)
+class Point:
+    x: int
+    y: int = 0
+
+
+@records.dataclass(slots=True)
+class Chain:
+    next: Chain | None = None
+
+
+def test_frozen_instances_are_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Point(1, 2))) == Point(1, 2)
+    assert {Point(1), Point(1, 0)} == {Point(1)}
+
+
+def test_an_instance_that_holds_itself_is_shown() -> None:
+    x = Chain()
+    x.next = x
+    assert repr(x) == "Chain(next=...)"
+
+
+def test_methods_are_made_when_they_are_used() -> None:
+    @records.dataclass(slots=True)
+    class Late:
+        x: int
+
+    assert not inspect.isfunction(Late.__dict__["__init__"])
+    assert Late(3).x == 3
+    assert inspect.isfunction(Late.__dict__["__init__"])
+
+
+def test_a_field_without_default_follows_none_that_has() -> None:
+    with pytest.raises(TypeError):
+
+        @records.dataclass(slots=True)
+        class Wrong:
+            x: int = 0
+            y: int
