@@ -106,7 +106,7 @@ class _Failed(Exception):
 
 
 def _owner(error: Exception) -> str:
-    """Who wrote the rule that raised: `ptir`, or the file and line in a plug-in. The rule is the first that is not of this folder."""
+    """Who wrote the rule that raised: `ptir`, or the file and line in a plug-in. The rule is the first outside of it."""
     at = error.__traceback__
     while at is not None:
         module = str(at.tb_frame.f_globals.get("__name__"))
