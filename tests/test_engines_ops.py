@@ -251,6 +251,7 @@ def test_quantization_is_that_of_the_bodies_to_the_bit(axis, target):
     count = 1 if axis is None else shape[axis]
     scale = {"axis": axis, "scales": tuple(rng.random(count) + 0.1), "zero_points": tuple(rng.integers(0, 20, count).tolist())}
     agree(one("quantize", [(F32, shape)], output_dtype=target, **scale), [x])
+    agree(one("quantize", [(F32, shape)], output_dtype=F32, axis=axis, scales=scale["scales"]), [x])
     info = np.iinfo(numpy_dtype(target))
     q = rng.integers(info.min, info.max, shape, numpy_dtype(target))
     expected = run(one("dequantize", [(target, shape)], **scale), [q], RunOptions(engine="reference"))

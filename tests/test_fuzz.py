@@ -121,13 +121,16 @@ def test_the_evaluator_of_the_tests_can_say_no() -> None:
     assert judged(program, given, off)
 
 
-@pytest.mark.parametrize("ending", ["hang", "memory", "signal", "exit"])
+@pytest.mark.parametrize("ending", ["hang", "wait", "memory", "signal", "exit"])
 def test_what_ends_a_child_is_reported(ending: str) -> None:
     def work(announce: Announce) -> Iterator[int]:
         announce("first")
         yield 1
         announce("second")
         if ending == "hang":
+            while True:
+                pass
+        elif ending == "wait":
             time.sleep(60)
         elif ending == "memory":
             np.ones(1 << 28)
@@ -137,9 +140,9 @@ def test_what_ends_a_child_is_reported(ending: str) -> None:
             os._exit(3)
         yield 2
 
-    one, died = isolated(work, seconds=1, memory=1 << 28)
+    one, died = isolated(work, seconds=0.2, memory=1 << 28)
     assert one == 1 and isinstance(died, Died)
-    assert died.during == "second" and died.kind == {"exit": "signal"}.get(ending, ending)
+    assert died.during == "second" and died.kind == {"exit": "signal", "wait": "hang"}.get(ending, ending)
 
 
 def test_command(ptir: Ptir, tmp_path: Path) -> None:

@@ -79,6 +79,12 @@ class Step:
         floats = [fine(d) for d in kept if d.precision]
         return unit(declared) if declared is not None else max(floats, default=fine(self.dtypes[0]))
 
+    @property
+    def most(self) -> float:
+        """The largest number of what sums are accumulated in."""
+        declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
+        return largest(declared or (F64 if self.accumulator < ACCUMULATED else F32))
+
     def run(self, operands: Sequence[Any], **given: Any) -> list[Array]:
         """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes. Of real
         operands (magnitudes, errors) they are real, also where the result of the op is complex."""
@@ -94,10 +100,11 @@ class Step:
         found = self.run(operands, **given)[0]
         return found.real if found.dtype.kind == "c" else found
 
-    def absolute(self, k: int) -> Array:
-        """The magnitudes of an operand in float64."""
+    def absolute(self, k: int, finite: bool = False) -> Array:
+        """The magnitudes of an operand in float64; with `finite`, 0 for those that are not finite."""
         x = arrays.widen(self.operands[k])
-        return np.abs(x) if x.dtype.kind in "fc" else np.abs(x.astype(np.float64))
+        size = np.abs(x) if x.dtype.kind in "fc" else np.abs(x.astype(np.float64))
+        return np.where(np.isfinite(size), size, 0) if finite else size
 
     def error(self, k: int) -> Array:
         """The errors of an operand as an array."""
@@ -191,6 +198,10 @@ def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False, ne
         error: Error = _spread(step, result, found, ulp, rounds=not exact) if found or not exact else EXACT
         if near:
             error = error + near * 2 * ulp * fine(step.dtypes[0])
+        for k in off:  # a NaN that may be any number
+            if step.operands[k].shape == result.shape and step.operands[k].dtype.kind not in "iub":
+                lost = np.isnan(arrays.widen(step.operands[k])) & np.isposinf(step.errors[k])
+                error = np.where(lost, np.inf, error)
         if pole is not None and step.errors[pole] is not EXACT:
             error = np.where(step.absolute(pole) <= step.errors[pole], np.inf, error)
         return [error]
@@ -208,6 +219,7 @@ def _shifted(x: Array, e: Array) -> Iterator[Array]:
         return iter(
             [np.clip(wide.astype(np.float64) + s * e, info.min, float(info.max) / 1.001).astype(wide.dtype) for s in (-1, 1)]
         )
+    wide = np.where(np.isnan(wide) & np.isposinf(e), 0, wide)
     return iter([wide + s * e for s in (_TURNS if wide.dtype.kind == "c" else (-1, 1))])
 
 
@@ -289,7 +301,8 @@ def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool =
     for f in found or [wide]:
         size = np.abs(f)
         finite = np.isfinite(wide)
-        over = ~finite & (size * (1 - relative) > most)  # overflows on every engine
+        over = np.isinf(wide) & (size * (1 - relative) > most)  # overflows on every engine, to the same side
+        over &= True if dtype.is_complex else np.signbit(f) == np.signbit(wide)
         gap = np.where(over, 0.0, apart(f, wide)) + relative * np.where(np.isfinite(size), size, 0)
         worst = np.maximum(worst, np.where(finite & (size * (1 + relative) > most), np.inf, gap))
     return worst + 2 * smallest(dtype) * (worst > 0) if rounds else worst
@@ -326,8 +339,8 @@ def moved(data: tuple[int, ...] | None = None, **fill: Any) -> Rule:
 def linear(
     data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Any] | None = None, **fill: Any
 ) -> Rule:
-    """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: how many
-    are summed, where running the body on ones does not count them. `fill` as in `moved`."""
+    """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: of how many
+    the result is the mean. `fill` as in `moved`."""
 
     def rule(step: Step) -> list[Error]:
         chosen = range(len(step.operands)) if data is None else data
@@ -345,10 +358,19 @@ def linear(
 
 
 def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | None, fill: dict[str, Any]) -> Array:
-    total = step.sizes([step.absolute(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
+    def total(finite: bool) -> Array:
+        return step.sizes([step.absolute(k, finite) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
+
     ones = [np.ones(x.shape) if k in chosen else x for k, x in enumerate(step.operands)]
     count = step.sizes(ones, **fill) if terms is None else terms(step)
-    return _accumulated(step, total * (count * step.accumulator), total)
+    sizes, by = total(finite=False), 1 if terms is None else count
+    error = _accumulated(step, sizes * (count * step.accumulator), sizes)
+    return np.where(_overflowing(step, sizes * by, lambda: total(finite=True) * by), np.inf, error)
+
+
+def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> Any:
+    """Where, in some order, the accumulator overflows: magnitudes sum up to `total`, those that are finite to `finite`."""
+    return False if np.all(total <= step.most) else ~(finite() <= step.most)
 
 
 def _accumulated(step: Step, error: Array, total: Array) -> Array:
@@ -364,8 +386,7 @@ def _accumulated(step: Step, error: Array, total: Array) -> Array:
     near = np.where(np.isfinite(wide), np.abs(wide) + error > largest(dtype), total * (1 - 1e-6) <= largest(dtype))
     undecided = near & ~np.isnan(wide)
     partly = ~np.isfinite(wide) & ~np.isfinite(total)  # an operand is infinite or NaN, and so is the result
-    overflows = np.isfinite(wide) & ~np.isfinite(total)  # in another order of summation
-    return np.where((undecided & ~partly) | overflows, np.inf, error)
+    return np.where(undecided & ~partly, np.inf, error)
 
 
 def products(terms: Callable[[Step], int]) -> Rule:
@@ -383,8 +404,11 @@ def products(terms: Callable[[Step], int]) -> Rule:
         if step.errors[1] is not EXACT:
             error = error + step.sizes([a, step.errors[1]])
         error = np.where(np.isnan(error), np.inf, error)
-        finite = np.isfinite(total)
-        return [_accumulated(step, np.where(finite, error, 0), total)]
+        error = _accumulated(step, np.where(np.isfinite(total), error, 0), total)
+        overflowing = _overflowing(
+            step, total, lambda: step.sizes([step.absolute(0, finite=True), step.absolute(1, finite=True)])
+        )
+        return [np.where(overflowing, np.inf, error)]
 
     return rule
 

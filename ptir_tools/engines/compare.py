@@ -11,7 +11,9 @@ from ptir_tools.core import arrays, symbols
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
+from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.ir import operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
@@ -49,7 +51,6 @@ class Tolerance:
 EXACT = Tolerance()
 UNBOUNDED = "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0"
 _ATTEMPTS = 100
-_LOOSE = 2.0**-4  # a proven bound is measured, too, where it is more than this of the largest element
 _LEAST = 0.125  # every float dtype has it
 
 
@@ -122,11 +123,6 @@ def _floats(array: Array) -> bool:
     return array.dtype.kind not in "iubc" and "int" not in array.dtype.name
 
 
-def _counts(array: Array) -> bool:
-    """Whether its elements are integers or i1."""
-    return not _floats(array) and array.dtype.kind != "c"
-
-
 def _needed(gap: Any, size: Any, same: Any) -> tuple[float | None, float | None]:
     """The smallest absolute and relative tolerance that pass everywhere; None where there is none."""
     rest, base = gap[~same], size[~same]
@@ -156,39 +152,50 @@ def reference_outputs(
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory, options.limits)
     outputs = execute(executable, static, given, options, diagnostics)
-    proven = dict(zip(outputs, (0.0 if e is NO_ERROR else e for e in executable.errors), strict=True))
-    if not any(np.any(_loose(outputs[name], e)) for name, e in proven.items()):
-        return outputs, {name: Tolerance(e) for name, e in proven.items()}
+    units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
+    proven = [
+        _Proven(x, 0.0 if e is NO_ERROR else e, u) for x, e, u in zip(outputs.values(), executable.errors, units, strict=True)
+    ]
+    if not any(np.any(p.loose) for p in proven):
+        return outputs, {name: Tolerance(p.error) for name, p in zip(outputs, proven, strict=True)}
 
     def again(perturbed: bounds.Executable) -> list[Array]:
         return list(execute(perturbed, static, given, options, Diagnostics(program.source)).values())
 
     spreads = bounds.measured(static, options, list(outputs.values()), again)
-    return outputs, {name: _measured(x, proven[name], s) for (name, x), s in zip(outputs.items(), spreads, strict=True)}
+    return outputs, {name: p.measured(s) for name, p, s in zip(outputs, proven, spreads, strict=True)}
 
 
-def _loose(output: Array, error: Any) -> Any:
-    """Where a proven error says next to nothing of the elements of an output."""
-    if not np.any(error):
-        return np.zeros(output.shape, np.bool_)
-    return np.isposinf(error) if _counts(output) else np.asarray(error) > _LOOSE * _scale(output)
+@dataclass(slots=True)
+class _Proven:
+    """An output, its proven error and the unit roundoff of its dtype: 0 for integers and i1."""
 
+    output: Array
+    error: Any
+    unit: float
 
-def _scale(output: Array) -> float:
-    """The largest finite magnitude."""
-    size = np.abs(_wide(output))
-    return float(np.max(size, where=np.isfinite(size), initial=0.0))
+    @property
+    def scale(self) -> float:
+        """The largest finite magnitude."""
+        size = np.abs(_wide(self.output))
+        return float(np.max(size, where=np.isfinite(size), initial=0.0))
 
+    @property
+    def loose(self) -> Any:
+        """Where the error leaves less than half of the digits of the largest element."""
+        if not np.any(self.error):
+            return np.zeros(self.output.shape, np.bool_)
+        return np.asarray(self.error) > np.sqrt(self.unit) * self.scale if self.unit else np.isposinf(self.error)
 
-def _measured(output: Array, proven: Any, spread: bounds.Spread) -> Tolerance:
-    """The proven errors, and the measured ones where those are loose. Of what is as large as the output nothing is known."""
-    loose = _loose(output, proven)
-    if _counts(output):
-        most = np.where(spread.most > 0, np.inf, 0.0)
-    else:
-        most = bounds.FACTOR * spread.most
-        most = np.where(most < _scale(output), most, np.inf)
-    return Tolerance(np.where(loose, np.minimum(proven, most), proven), wild=spread.wild & np.isposinf(proven))
+    def measured(self, spread: bounds.Spread) -> Tolerance:
+        """The proven error, and the measured one where that is loose. Nothing is known of what is as large as the output."""
+        if self.unit:
+            most = bounds.FACTOR * spread.most
+            most = np.where(most < self.scale, most, np.inf)
+        else:
+            most = np.where(spread.most > 0, np.inf, 0.0)
+        absolute = np.where(self.loose, np.minimum(self.error, most), self.error)
+        return Tolerance(absolute, wild=spread.wild & np.isposinf(self.error))
 
 
 @dataclass(slots=True)

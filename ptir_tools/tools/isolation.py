@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,7 @@ else:
     resource = lazy("resource")
 
 SECONDS = 5.0
+PATIENCE = 12  # times as long may pass where the machine is busy with other things
 BYTES = 1 << 30
 
 
@@ -36,7 +38,8 @@ def isolated(function: Callable[[Announce], Iterable[Any]], seconds: float = SEC
     """What `function` yields, which must pickle, run in a child process; at last a `Died` when that did not come to its end.
 
     `function` gets `announce(what)`, which names what comes next and starts the clock anew: nothing announced may take more than
-    `seconds`, nor the child `memory` bytes more than this process has. Raises OSError on systems that cannot fork.
+    `seconds` of the processor, or `PATIENCE` times as long, nor the child `memory` bytes more than this process has. Raises
+    OSError on systems that cannot fork.
     """
     if not hasattr(os, "fork"):
         raise OSError("programs are run in child processes, which this system cannot fork")
@@ -49,11 +52,13 @@ def isolated(function: Callable[[Announce], Iterable[Any]], seconds: float = SEC
         _work(function, theirs, memory)
     theirs.close()
     during, died = "", None
+    clock = _Clock(child)
     try:
         while died is None:
             if not ours.poll(seconds):
-                died = Died("hang", f"took more than {seconds:g} s", during)
-                break
+                if clock.took(seconds):
+                    died = Died("hang", f"took more than {seconds:g} s", during)
+                continue
             try:
                 what, found = ours.recv()
             except EOFError:
@@ -65,7 +70,7 @@ def isolated(function: Callable[[Announce], Iterable[Any]], seconds: float = SEC
             if what == "found":
                 yield found
             elif what == "during":
-                during = found
+                during, clock = found, _Clock(child)
             else:
                 died = Died("memory", f"took more than {memory >> 20} MiB", during)
     finally:
@@ -75,6 +80,31 @@ def isolated(function: Callable[[Announce], Iterable[Any]], seconds: float = SEC
             os.waitpid(child, 0)
     if died is not None:
         yield died
+
+
+class _Clock:
+    """The time that a child takes from now on."""
+
+    def __init__(self, child: int) -> None:
+        self.child = child
+        self.start = time.monotonic()
+        self.spent = self.processor()
+
+    def processor(self) -> float | None:
+        """The seconds that it had of the processor; None where the system does not say."""
+        try:
+            with open(f"/proc/{self.child}/stat", encoding="utf-8") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def took(self, seconds: float) -> bool:
+        """Whether that is more than `seconds`."""
+        now, passed = self.processor(), time.monotonic() - self.start
+        if now is None or self.spent is None:
+            return passed > seconds
+        return now - self.spent > seconds or passed > PATIENCE * seconds
 
 
 def _end(child: int) -> str:

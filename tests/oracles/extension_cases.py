@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 from ptir_oracle import BITS, DTYPES, FLOATS, INTEGERS, NUMPY, sample
 
@@ -137,6 +138,7 @@ def factorial(dtype: str) -> Drawn:
     yield (np.arange(-6, 7).astype(NUMPY[dtype]),), {}
     yield ((np.arange(-40, 80) / 8 + 1 / 16).astype(NUMPY[dtype]),), {}
     yield (np.array([100, 12.5, 1e-2, 448], NUMPY[dtype]),), {}
+    yield (np.array([1, -1], NUMPY[dtype]) * np.asarray(ml_dtypes.finfo(NUMPY[dtype]).max, NUMPY[dtype]),), {}
 
 
 @draws("nextafter")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-KINDS = "bBhHiIf"  # integers up to 32 bits, and f32
+KINDS = "bBhHiIf"  # integers up to 32 bits; f32 on one side
 WORTH = 1 << 18  # elements below which a second thread costs more than it gives
 
 
@@ -29,7 +29,8 @@ def rescaled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
     """The steps of a quantization with scales, cut by rows for the threads; others by NumPy."""
     (x, (out,)) = ins[0], outs
     scaled = _numbers(op, "scales", 0.0).any() or _numbers(op, "output_scales", 0.0).any()
-    if not scaled or x.dtype.char not in KINDS or out.dtype.char not in KINDS or out.size == 0:
+    floats = x.dtype.kind == out.dtype.kind == "f"
+    if not scaled or floats or x.dtype.char not in KINDS or out.dtype.char not in KINDS or out.size == 0:
         return numpy_engine.builder(op)(op, ins, outs, shop)
     given, made = ("scales", "zero_points"), ("output_scales", "output_zero_points")
     if x.dtype.kind == "f":

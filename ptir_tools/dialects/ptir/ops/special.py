@@ -44,7 +44,10 @@ def erf_inv(x: Array) -> Array:
 
 
 def _lgamma(x: float) -> float:
-    return inf if x <= 0 and x == x // 1 else scalar_lgamma(x)
+    try:
+        return inf if x <= 0 and x == x // 1 else scalar_lgamma(x)
+    except OverflowError:
+        return inf
 
 
 def lgamma(x: Array) -> Array:
