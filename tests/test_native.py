@@ -91,11 +91,11 @@ def test_copies_turn_any_axes(perm, shape, workers):
 def test_turning_refuses_what_is_not_turned():
     square = np.zeros((1, 4, 4), np.float32)
     with pytest.raises(ValueError, match="strides"):
-        kernels().turn(square, square)
+        kernels().turn(square, square, False)
     with pytest.raises(ValueError, match="strides"):
-        kernels().turn(np.zeros((1, 4, 5), np.float32), square.swapaxes(1, 2))
+        kernels().turn(np.zeros((1, 4, 5), np.float32), square.swapaxes(1, 2), False)
     with pytest.raises(ValueError, match="dtype"):
-        kernels().turn(np.zeros((1, 4, 4)), square.swapaxes(1, 2))
+        kernels().turn(np.zeros((1, 4, 4)), square.swapaxes(1, 2), False)
 
 
 class Alarm(Exception):

@@ -98,6 +98,71 @@ for channels, stride, low in itertools.product((1, 15, 16, 17, 33, 144), (1, 2),
         assert (abs(out - terms.sum(-1)) <= 1e-5 * abs(terms).sum(-1)).all(), geometry
 """
 
+# Reductions of columns, turned copies, rows by number; what goes past the cache is what goes through it, bit by bit.
+ROWS = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(3)
+
+def placed(shape, offset):
+    raw = np.empty(int(np.prod(shape)) + 32, np.float32)
+    start = (-raw.ctypes.data // 4) % 16 + offset
+    return raw[start:][: int(np.prod(shape))].reshape(shape)
+
+for b, m, n in itertools.product((1, 3), (1, 2, 4, 7, 33), (1, 5, 16, 17, 67, 4099)):
+    x = placed((b, m, n), 1)
+    x[:] = rng.standard_normal((b, m, n))
+    for some in (0.0, 0.05):
+        x[rng.random(x.shape) < some] = np.nan
+        x[rng.random(x.shape) < some / 5] = np.inf
+        out = placed((b, n), 1)
+        for kind, exact in ((native.MAX, np.max), (native.MIN, np.min)):
+            native.fold(out, x, kind)
+            assert np.array_equal(out, exact(x, 1), equal_nan=True), (b, m, n, kind)
+    x[:] = rng.standard_normal((b, m, n))
+    native.fold(out, x, native.SUM)
+    assert (abs(out - x.sum(1, dtype=float)) <= m * 2.0**-24 * abs(x).sum(1, dtype=float)).all(), (b, m, n)
+for b, m, n in itertools.product((1, 3), (1, 7, 16, 31, 64, 80, 129), (1, 8, 15, 16, 17, 72, 144)):
+    for offset, large in itertools.product((0, 1), (False, True)):
+        x, out = rng.standard_normal((b, n, m), np.float32), placed((b, m, n), offset)
+        out[:] = np.nan
+        native.turn(out, x.swapaxes(1, 2), large)
+        assert (out == x.swapaxes(1, 2)).all(), (b, m, n, offset, large)
+for letter in "bBhHiIlLqQ":
+    x = rng.integers(0, 256, (100, 37), np.uint8)
+    numbers = rng.integers(0, 100, 33).astype(letter)
+    out = np.zeros((33, 37), np.uint8)
+    native.take(out, x, numbers)
+    assert (out == x[numbers]).all(), letter
+    numbers[-1] = 100
+    for wrong in [100] if letter.isupper() else [100, -1]:
+        numbers[-1] = wrong
+        try:
+            native.take(out, x, numbers)
+        except ValueError:
+            continue
+        raise AssertionError((letter, wrong))
+code = {name: i for i, name in enumerate(native.OPS)}
+for rows, columns, offset in itertools.product((1, 3, 40), (1, 5, 16, 64, 65, 128, 200), (0, 1)):
+    x = rng.standard_normal((rows, columns), np.float32) * np.float32(30)
+    x[rng.random(x.shape) < 0.1] = rng.choice(np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 88.5, -104.0, 3e38]))
+    for names in (["exp"], ["neg"], ["erf", "abs"]):
+        program = bytes([code["on_elements"], 0, 0, code["load"], 0, 0, *(b for n in names for b in (code[n], 0, 0)), code["store"], 1, 0])
+        kinds = bytes([native.FULL, native.FULL])
+        room = np.empty(native.tile_floats(kinds, rows, columns, False), np.float32)
+        outs = [placed((rows, columns), offset) for _ in range(2)]
+        for out, large in zip(outs, (False, True)):
+            native.tiles(program, kinds, (x, out), 1, rows, columns, False, room, large)
+        assert (outs[0].view(np.uint32) == outs[1].view(np.uint32)).all(), (names, rows, columns, offset)
+        if names == ["exp"]:
+            with np.errstate(all="ignore"):
+                exact = np.exp(x.astype(float))
+            near = abs(outs[0].astype(float) - exact) <= 2 * np.spacing(exact.astype(np.float32)).astype(float) + 2.0**-149
+            assert (near | (outs[0] == exact.astype(np.float32)) | (np.isnan(outs[0]) & np.isnan(x))).all(), (rows, columns)
+"""
+
 
 def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, isa]
@@ -105,7 +170,7 @@ def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("isa", native.ISAS)
-@pytest.mark.parametrize("program", [PRODUCTS, BYTES, WINDOWS], ids=["f32", "bytes", "windows"])
+@pytest.mark.parametrize("program", [PRODUCTS, BYTES, WINDOWS, ROWS], ids=["f32", "bytes", "windows", "rows"])
 def test_products(isa: str, program: str) -> None:
     done = _run(isa, program)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,12 @@
 
 #define PTIR_INLINE static inline __attribute__((always_inline))
 
+#if defined(__GNUC__)
+#define ptir_fetch(p) __builtin_prefetch(p) /* what is needed soon */
+#else
+#define ptir_fetch(p) ((void)(p))
+#endif
+
 /* The text of what a macro stands for. */
 #define PTIR_TEXT_(x) #x
 #define PTIR_TEXT(x) PTIR_TEXT_(x)
@@ -19,6 +25,14 @@ static inline int is_stopped(ptir_watch *w, size_t work)
         w->stopped = w->stopped || w->stop(w->data);
     }
     return w->stopped;
+}
+
+/* What was written past the cache is there for other threads. */
+static inline void in_order(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_ia32_sfence();
+#endif
 }
 
 static inline size_t smallest(size_t a, size_t b) { return a < b ? a : b; }

@@ -43,13 +43,15 @@ typedef struct {
     /* Layer norm of dense rows of n elements; those whose squares leave the range of f32 in float64. */
     void (*layer_norm)(float *out, const float *x, const float *gamma, const float *beta, size_t rows, size_t n, double epsilon,
                        ptir_watch *watch);
+    /* out[b, j] = the sum, maximum or minimum over i of x[b, i, j]; rows of x are in order, and out is dense. */
+    void (*fold)(float *out, ptir_matrix x, int kind, size_t batch, size_t m, size_t n, ptir_watch *watch);
     /* (x - zero) * scale of each x in float64; then as f32 (kind 'f'), or as integers, divided by the output's scale, rounded to the
      * nearest, and with its zero added. Kinds are formats of buffers. Row r has the scaling r % channels, or with `along` each
      * column its own. */
     void (*rescaled)(void *out, char to, const void *x, char from, size_t rows, size_t n, size_t channels, int along, ptir_scaling s,
                      ptir_watch *watch);
-    /* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i. */
-    void (*turn)(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n);
+    /* to(b, i, j) = from(b, i, j), where `to` lies in order along j and `from` along i; past the cache where it `streams`. */
+    void (*turn)(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n, int streams);
     /* Copy `n` elements of a kind, `step` apart, to floats; floats to elements in order. */
     void (*load)(float *to, const void *from, ptrdiff_t step, size_t n, int kind);
     void (*store)(void *to, const float *from, size_t n, int kind);

@@ -48,6 +48,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .gemv = gemv,
     .chain = chain,
     .layer_norm = layer_norm,
+    .fold = fold,
     .rescaled = rescaled,
     .turn = turn_stack,
     .load = load,

@@ -187,7 +187,5 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
                 run_phase(&w, p, &t, &phases[i]);
             leave(p, &t, row, column);
         }
-#if PTIR_X86
-    __builtin_ia32_sfence(); /* what was streamed is there for other threads */
-#endif
+    in_order();
 }

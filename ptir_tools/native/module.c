@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common.h"
 #include "isa.h"
 #include "kernels.h"
 #include "placement.h"
@@ -234,6 +235,89 @@ static PyObject *py_layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
+PyDoc_STRVAR(fold_doc, "fold(out, x, kind): the SUM, MAX or MIN over the middle axis of x, [batch, m, n] of f32 in order along the last\n"
+                       "axis; out is [batch, n], its rows in order.");
+
+static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const int ranks[] = {2, 3};
+    Py_buffer view[2];
+    int held = 0, good = count == 3 || fail("fold takes 3 arguments");
+    long kind = good ? PyLong_AsLong(args[2]) : 0;
+    (void)self;
+    good = good && !PyErr_Occurred();
+    while (good && held < 2 && (good = take(args[held], &view[held], ranks[held], "f", held == 0)))
+        held++;
+    if (good) {
+        const Py_ssize_t *out = view[0].shape, *x = view[1].shape;
+        good = out[0] == x[0] && out[1] == x[2] && (kind == PTIR_SUM || kind == PTIR_MAX || kind == PTIR_MIN) && is_dense(&view[0]) &&
+               (x[2] == 1 || view[1].strides[2] == view[1].itemsize);
+        good = good || fail("the arrays do not fit each other, or do not lie in order");
+    }
+    if (good) {
+        const Py_ssize_t *x = view[1].shape;
+        PyThreadState *saved = PyEval_SaveThread();
+        ptir_watch watch = {is_interrupted, &saved, 0, 0};
+        ptir_isa_in_use()->fold(view[0].buf, matrix(&view[1]), (int)kind, x[0], x[1], x[2], &watch);
+        PyEval_RestoreThread(saved);
+        good = !watch.stopped;
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(take_doc, "take(out, x, numbers): the rows of x, [rows, bytes], with these numbers; out is [count, bytes], all are dense.");
+
+/* Number i of a buffer of integers; what is negative becomes too large. */
+static uint64_t number_at(const Py_buffer *numbers, Py_ssize_t i)
+{
+    const void *at = numbers->buf;
+    switch (numbers->format[0]) {
+    case 'b': return (uint64_t)((const int8_t *)at)[i];
+    case 'B': return ((const uint8_t *)at)[i];
+    case 'h': return (uint64_t)((const int16_t *)at)[i];
+    case 'H': return ((const uint16_t *)at)[i];
+    }
+    if (numbers->itemsize == 8)
+        return ((const uint64_t *)at)[i];
+    return numbers->format[0] == 'i' || numbers->format[0] == 'l' ? (uint64_t)((const int32_t *)at)[i] : ((const uint32_t *)at)[i];
+}
+
+static PyObject *py_take(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const char *const formats[] = {"B", "B", "bBhHiIlLqQ"};
+    enum { ROWS_AHEAD = 2, LINES_AHEAD = 8, LINE = 64 };
+    Py_buffer view[3];
+    int held = 0, good = count == 3 || fail("take takes 3 arguments");
+    (void)self;
+    while (good && held < 3 && (good = take(args[held], &view[held], held < 2 ? 2 : 1, formats[held], held == 0)))
+        held++;
+    if (good) {
+        Py_ssize_t n = view[2].shape[0], width = view[1].shape[1];
+        uint64_t rows = (uint64_t)view[1].shape[0];
+        good = is_dense(&view[0]) && is_dense(&view[1]) && is_dense(&view[2]) && view[0].shape[0] == n && view[0].shape[1] == width;
+        good = good || fail("the arrays are not dense, or do not fit each other");
+        for (Py_ssize_t i = 0; good && i < n; i++)
+            good = number_at(&view[2], i) < rows || fail("there is no such row");
+        if (good) {
+            char *out = view[0].buf;
+            const char *x = view[1].buf;
+            Py_BEGIN_ALLOW_THREADS
+            for (Py_ssize_t i = 0; i < n; i++, out += width) {
+                const char *next = x + (Py_ssize_t)number_at(&view[2], i + ROWS_AHEAD < n ? i + ROWS_AHEAD : i) * width;
+                for (Py_ssize_t at = 0; at < width && at < LINES_AHEAD * LINE; at += LINE)
+                    ptir_fetch(next + at);
+                memcpy(out, x + (Py_ssize_t)number_at(&view[2], i) * width, (size_t)width);
+            }
+            Py_END_ALLOW_THREADS
+        }
+    }
+    while (held)
+        PyBuffer_Release(&view[--held]);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
 PyDoc_STRVAR(rescaled_doc,
              "rescaled(out, x, scaling, along): (x - zero) * scale of [rows, n] integers or f32 as f32, or as integers: divided by the\n"
              "output's scale, rounded, its zero point added, saturated. scaling, of f64, has the rows scale, zero, output's scale and\n"
@@ -392,14 +476,16 @@ static int run_tiles(ptir_program *p, Py_buffer *scratch)
     return !watch.stopped;
 }
 
-PyDoc_STRVAR(turn_doc, "turn(out, x): copy x, [batch, m, n] in order along m, to out, in order along n. Items of four bytes.");
+PyDoc_STRVAR(turn_doc, "turn(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; past the cache\n"
+                       "if the whole is large. Items of four bytes.");
 
 static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer out, x;
     (void)self;
-    if (count != 2)
-        return fail("turn takes 2 arguments"), NULL;
+    int is_large = count == 3 ? PyObject_IsTrue(args[2]) : -1;
+    if (is_large < 0)
+        return PyErr_Occurred() ? NULL : (fail("turn takes 3 arguments"), NULL);
     if (!take(args[0], &out, 3, "fiI", 1))
         return NULL;
     if (!take(args[1], &x, 3, "fiI", 0)) {
@@ -415,7 +501,7 @@ static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count
         Py_BEGIN_ALLOW_THREADS
         ptir_turned to = {out.buf, out.strides[0] / size, out.strides[1] / size};
         ptir_turned from = {x.buf, x.strides[0] / size, x.strides[2] / size};
-        ptir_isa_in_use()->turn(to, from, x.shape[0], x.shape[1], x.shape[2]);
+        ptir_isa_in_use()->turn(to, from, x.shape[0], x.shape[1], x.shape[2], is_large);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&x);
@@ -559,6 +645,8 @@ static PyMethodDef methods[] = {
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"layer_norm", (PyCFunction)(void (*)(void))py_layer_norm, METH_FASTCALL, layer_norm_doc},
+    {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, fold_doc},
+    {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},
     {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"tiles", py_tiles, METH_VARARGS, tiles_doc},

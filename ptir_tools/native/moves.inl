@@ -1,25 +1,97 @@
 /* Copies: stacks of matrices that are turned, and elements of a tile, which are floats while they are in work. */
 
-enum { BLOCK = 64 };
+enum { BLOCK = 64, TILE = 16 }; /* items on a side of what is in work: of a block, and of a tile, which is a line of the cache wide */
 
-/* Blocks that fit the nearest cache on both sides. */
-static void turn(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n)
+#if W == 16
+typedef uint32_t line __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* A tile turned in registers: out[i * stride + j] = from[i + j * step]. */
+PTIR_INLINE void turn_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, int streams)
 {
-    for (size_t top = 0; top < m; top += BLOCK)
-        for (size_t left = 0; left < n; left += SIDE) {
-            size_t bottom = smallest(m, top + BLOCK), right = smallest(n, left + SIDE), i = top;
-            for (; i + SIDE <= bottom && left + SIDE <= n; i += SIDE)
-                turn8(out + (ptrdiff_t)i * stride + left, stride, from + i + (ptrdiff_t)left * step, step);
-            for (; i < bottom; i++)
-                for (size_t j = left; j < right; j++)
-                    out[(ptrdiff_t)i * stride + (ptrdiff_t)j] = from[(ptrdiff_t)i + (ptrdiff_t)j * step];
+#define MIX __builtin_shufflevector
+    line a[TILE], b[TILE];
+    for (int i = 0; i < TILE; i++)
+        a[i] = *(const line *)(from + i * step);
+    for (int i = 0; i < TILE; i += 2) {
+        b[i] = MIX(a[i], a[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        b[i + 1] = MIX(a[i], a[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+    for (int i = 0; i < TILE; i += 4)
+        for (int k = 0; k < 2; k++) {
+            a[i + 2 * k] = MIX(b[i + k], b[i + k + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+            a[i + 2 * k + 1] = MIX(b[i + k], b[i + k + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
         }
+#define EVEN_QUARTERS(a, b) MIX(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+#define ODD_QUARTERS(a, b) MIX(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
+    for (int k = 0; k < 4; k++) {
+        line even = EVEN_QUARTERS(a[k], a[k + 4]), other_even = EVEN_QUARTERS(a[k + 8], a[k + 12]);
+        line odd = ODD_QUARTERS(a[k], a[k + 4]), other_odd = ODD_QUARTERS(a[k + 8], a[k + 12]);
+        b[k] = EVEN_QUARTERS(even, other_even), b[k + 8] = ODD_QUARTERS(even, other_even);
+        b[k + 4] = EVEN_QUARTERS(odd, other_odd), b[k + 12] = ODD_QUARTERS(odd, other_odd);
+    }
+    for (int i = 0; i < TILE; i++)
+        if (streams)
+            stream((float *)(out + i * stride), (floats)b[i]);
+        else
+            *(line *)(out + i * stride) = b[i];
+#undef MIX
+}
+#else
+PTIR_INLINE void turn_tile(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, int streams)
+{
+    uint32_t turned[TILE * TILE];
+    for (int i = 0; i < TILE; i += SIDE)
+        for (int j = 0; j < TILE; j += SIDE)
+            if (streams)
+                turn8(turned + i * TILE + j, TILE, from + i + j * step, step);
+            else
+                turn8(out + i * stride + j, stride, from + i + j * step, step);
+    for (int i = 0; streams && i < TILE; i++)
+        for (int j = 0; j < TILE; j += W)
+            stream((float *)(out + i * stride + j), *(const floats *)(turned + i * TILE + j));
+}
+#endif
+
+/* What is left at an edge. */
+static void turn_edge(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n)
+{
+    for (size_t j = 0, across; j < n; j += across) {
+        size_t i = 0;
+        across = smallest(SIDE, n - j);
+        for (; across == SIDE && i + SIDE <= m; i += SIDE)
+            turn8(out + (ptrdiff_t)i * stride + j, stride, from + i + (ptrdiff_t)j * step, step);
+        for (; i < m; i++)
+            for (size_t k = j; k < j + across; k++)
+                out[(ptrdiff_t)i * stride + (ptrdiff_t)k] = from[(ptrdiff_t)i + (ptrdiff_t)k * step];
+    }
 }
 
-static void turn_stack(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n)
+/* Blocks that fit the nearest cache on both sides, read in order. */
+PTIR_INLINE void turn_blocks(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
+{
+    size_t tall = m / TILE * TILE, wide = n / TILE * TILE;
+    for (size_t left = 0; left < wide; left += BLOCK)
+        for (size_t top = 0; top < tall; top += BLOCK)
+            for (size_t j = left; j < smallest(wide, left + BLOCK); j += TILE)
+                for (size_t i = top; i < smallest(tall, top + BLOCK); i += TILE)
+                    turn_tile(out + (ptrdiff_t)i * stride + j, stride, from + i + (ptrdiff_t)j * step, step, streams);
+    turn_edge(out + wide, stride, from + (ptrdiff_t)wide * step, step, tall, n - wide);
+    turn_edge(out + (ptrdiff_t)tall * stride, stride, from + tall, step, m - tall, n);
+}
+
+static void turn(uint32_t *out, ptrdiff_t stride, const uint32_t *from, ptrdiff_t step, size_t m, size_t n, int streams)
+{
+    if (streams && (uintptr_t)out % 64 == 0 && stride % 16 == 0)
+        turn_blocks(out, stride, from, step, m, n, 1);
+    else
+        turn_blocks(out, stride, from, step, m, n, 0);
+}
+
+static void turn_stack(ptir_turned to, ptir_turned from, size_t batch, size_t m, size_t n, int streams)
 {
     for (size_t b = 0; b < batch; b++)
-        turn(to.data + (ptrdiff_t)b * to.batch, to.step, from.data + (ptrdiff_t)b * from.batch, from.step, m, n);
+        turn(to.data + (ptrdiff_t)b * to.batch, to.step, from.data + (ptrdiff_t)b * from.batch, from.step, m, n, streams);
+    in_order();
 }
 
 /* Copies of `n` elements between an array, `step` apart there, and a register. */

@@ -46,7 +46,7 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
 enum { AHEAD = 512 }; /* floats that are fetched before they are needed: the next rows, where a reduction waits at each end */
 PTIR_INLINE floats fetched(const float *x)
 {
-    __builtin_prefetch(x + AHEAD);
+    ptir_fetch(x + AHEAD);
     return VECTOR(x, 0);
 }
 

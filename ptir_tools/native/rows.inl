@@ -1,4 +1,4 @@
-/* Layer norm and quantization, row by row. */
+/* Layer norm and quantization, row by row; reductions of columns; rows by number. */
 
 /* A row in float64: one whose squares leave the range of f32. */
 static void normalized_exactly(float *out, const float *x, const float *gamma, const float *beta, size_t n, double epsilon)
@@ -135,4 +135,49 @@ static void rescaled(void *out, char to, const void *x, char from, size_t rows, 
                          (size_t)along);
         }
     }
+}
+
+/* Four rows at once, so that the results so far are read and written less often. */
+PTIR_INLINE void fold_rows(unsigned op, float *out, const float *x, ptrdiff_t step, size_t m, size_t n)
+{
+    const float *row[4];
+    for (size_t i = 0, count; i < m; i += count) {
+        size_t j = 0;
+        count = m - i < 4 ? 1 : 4;
+        for (size_t r = 0; r < 4; r++)
+            row[r] = x + (ptrdiff_t)(i + r % count) * step;
+        for (; count == 4 && j + W <= n; j += W) {
+            floats low = joined(op, VECTOR(row[0] + j, 0), VECTOR(row[1] + j, 0));
+            floats high = joined(op, VECTOR(row[2] + j, 0), VECTOR(row[3] + j, 0));
+            put(out + j, joined(op, VECTOR(out + j, 0), joined(op, low, high)));
+        }
+        for (; j + W <= n; j += W)
+            put(out + j, joined(op, VECTOR(out + j, 0), VECTOR(row[0] + j, 0)));
+        for (; j < n; j++) {
+            floats v = all(row[0][j]);
+            if (count == 4)
+                v = joined(op, joined(op, v, all(row[1][j])), joined(op, all(row[2][j]), all(row[3][j])));
+            out[j] = joined(op, all(out[j]), v)[0];
+        }
+    }
+}
+
+static void fold(float *out, ptir_matrix x, int kind, size_t batch, size_t m, size_t n, ptir_watch *watch)
+{
+    const size_t strip = 4096; /* columns whose results stay in the nearest cache */
+    const float none = kind == PTIR_SUM ? 0.0f : kind == PTIR_MAX ? -INFINITY : INFINITY;
+    for (size_t b = 0; b < batch; b++, out += n)
+        for (size_t j = 0; j < n; j += strip) {
+            size_t width = smallest(strip, n - j);
+            const float *from = x.data + (ptrdiff_t)b * x.batch + j;
+            for (size_t i = 0; i < width; i++)
+                out[j + i] = none;
+            if (is_stopped(watch, m * width))
+                return;
+            switch (kind) {
+            case PTIR_SUM: fold_rows(PTIR_reduce_sum, out + j, from, x.rows, m, width); break;
+            case PTIR_MAX: fold_rows(PTIR_reduce_max, out + j, from, x.rows, m, width); break;
+            case PTIR_MIN: fold_rows(PTIR_reduce_min, out + j, from, x.rows, m, width); break;
+            }
+        }
 }

@@ -13,7 +13,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, normalize, products, quantize, threads, vectors, windows
+from ptir_tools.engines.native import attention, blocks, moves, products, quantize, rows, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble
@@ -39,6 +39,8 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well in f32."""
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
     assert op.defn.kernel is not None
+    if op.defn.kernel.role == "reduce" and clusters.started(op) is None:
+        return rows.folded(op, ins, outs, shop)
     if clusters.started(op) is None or not (narrow or op.defn.kernel.pays):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
@@ -52,9 +54,9 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     (out,) = outs
     if wraps_in_si32(op):
         return _bytes(op, ins, out, shop)
-    batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
+    batch, height_axes, contract, other_batch, columns, other_contract = axes_of(op)
     height, width, depth = (
-        prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (rows, columns, contract), strict=True)
+        prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (height_axes, columns, contract), strict=True)
     )
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
@@ -64,7 +66,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
-    left = stack(ins[0], (batch, rows, contract), 0, shop, F32, steps)
+    left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
     if packs:
         right = products.packed(op, ins[1].transpose([*other_contract, *columns]), depth, shop, steps)
     else:
@@ -82,9 +84,9 @@ def wraps_in_si32(op: Op) -> bool:
 
 def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
     """Products of 8-bit integers, in 32 bits that wrap."""
-    batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
+    batch, height_axes, contract, other_batch, columns, other_contract = axes_of(op)
     steps: list[Step] = []
-    left = stack(ins[0], (batch, rows, contract), 0, shop, tensor_of(op).dtype, steps)
+    left = stack(ins[0], (batch, height_axes, contract), 0, shop, tensor_of(op).dtype, steps)
     right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, tensor_of(op, 1).dtype, steps)
     products = _cut(out.reshape(-1, left.shape[1], right.shape[2]), left, right, shop)
     run, scratch = kernels().igemm, kernels().IGEMM_SCRATCH
@@ -109,7 +111,7 @@ _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _do
 
 
 # By the form of the NumPy engine's step.
-_FORMS: dict[str, Builder] = {"window": windows.pooled, "layer-norm": in_f32(normalize.layer_norm)}
+_FORMS: dict[str, Builder] = {"window": windows.pooled, "layer-norm": in_f32(rows.layer_norm), "take": rows.taken}
 _FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), quantize.rescaled)
 
 

@@ -96,7 +96,9 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
             del owned[id(_base(array))]
             results.append(array)
             continue
-        fresh = np.empty(array.shape, array.dtype)
+        fresh = (
+            aligned(array.nbytes).view(array.dtype).reshape(array.shape) if array.nbytes else np.empty(array.shape, array.dtype)
+        )
         results.append(fresh)
         copies += frame.copied(fresh, array)
     return results, copies
