@@ -3,13 +3,17 @@
 import re
 
 import pytest
-from pto_programs import SAMPLES, event, good, module
+from pto_flags import Judge
+from pto_programs import SAMPLES, check, event, good, module, printed
 
 from ptir_tools import api
 from ptir_tools.convert import translate
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.dialects.pto.generate import generate
 from ptir_tools.dialects.pto.text.assembly import write
+from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.passes import PassContext, run_pipeline
 
 M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
@@ -38,14 +42,20 @@ def test_instructions():
             ".arg %out : !pto.memref<32x32xf32>;",
             ".arg %r : index;",
             ".const %c0 = 0 : index;",
-            "%t, %e = tload %a[%c0, 0] {valid = [%r, 32]}"
-            " : (!pto.memref<32x32xf32>, index, index) -> (!pto.tile<32x32xf32>, !pto.event);",
+            "%t = tload %a[%c0, 0] {valid = [%r, 32]} : (!pto.memref<32x32xf32>, index, index) -> !pto.tile<32x32xf32>;",
+            "set_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];",
             ".const %two = 2.0 : f32;",
-            "%u = tmuls %t, %two wait(%e) : (!pto.tile<32x32xf32>, f32) -> !pto.tile<32x32xf32>;",
+            "wait_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];",
+            "%u = tmuls %t, %two : (!pto.tile<32x32xf32>, f32) -> !pto.tile<32x32xf32>;",
             "%m = tcmps %u, %two {cmpMode = #pto.cmp<GT>} : (!pto.tile<32x32xf32>, f32) -> !pto.tile<32x32xi8>;",
-            "%f = tstore %u, %out[%c0, %c0] : (!pto.tile<32x32xf32>, !pto.memref<32x32xf32>, index, index) -> !pto.event;",
-            "tsync wait(%f) : !pto.event;",
-            "tsync.op #pto.op<TADD>;",
+            "set_flag[PIPE_V, PIPE_MTE3, EVENT_ID0];",  # the ops of V are synchronous
+            "wait_flag[PIPE_V, PIPE_MTE3, EVENT_ID0];",
+            "tstore %u, %out[%c0, %c0] : (!pto.tile<32x32xf32>, !pto.memref<32x32xf32>, index, index) -> ();",
+            "set_flag[PIPE_MTE3, PIPE_S, EVENT_ID0];",
+            "wait_flag[PIPE_MTE3, PIPE_S, EVENT_ID0];",
+            "set_flag[PIPE_V, PIPE_S, EVENT_ID0];",  # pto.sync.op #pto.op<TADD>
+            "wait_flag[PIPE_V, PIPE_S, EVENT_ID0];",
+            "pipe_barrier[PIPE_ALL];",
         ],
         [],
     )
@@ -59,7 +69,9 @@ def test_every_op_is_one_line_and_every_name_defined_before_it_is_used(name):
     source = (SAMPLES / f"{name}.pto").read_text()
     main = good(source).main
     lines, found = assembled(source)
-    assert not found and len(lines) == len(main.params) + len(main.body)
+    flags = [line for line in lines if re.match(r"(set_flag|wait_flag|pipe_barrier)\[", line)]
+    ops = [op for op in main.body if op.defn.short not in ("sync", "sync.op")]
+    assert not found and len(lines) == len(main.params) + len(ops) + len(flags)
     known = set()
     for line in lines:
         assert line.endswith(";") and "\n" not in line
@@ -203,6 +215,133 @@ def test_kernels_of_the_translator_reach_assembly(target):
     found = Diagnostics()
     lines = "".join(write(program, found, Options())).splitlines()
     text = "\n".join(lines)
-    assert not found.items and "tmatmul" in text and "tassign" in text and "br.ge" in text and "eid = " in text
+    assert (
+        not found.items
+        and "tmatmul" in text
+        and "tassign" in text
+        and "br.ge" in text
+        and "set_flag[PIPE_MTE2, PIPE_MTE1, EVENT_ID0, cube]" in text
+    )
     jumps = set(re.findall(r"(\.L\d+);", text))
     assert jumps and jumps <= {line[:-1] for line in lines if line.endswith(":")}
+
+
+# Flags
+
+
+def flagged(program, target=None):
+    """The assembly of a program for a target, and arguments for its judge."""
+    if target:
+        program.attrs["pto.target"] = f"#pto.target<{target}>"
+    found = Diagnostics()
+    lines = "".join(write(program, found, Options())).splitlines()
+    assert not found.items
+    return lines, {f"%{p.name}": 3 for p in program.main.params if not isinstance(p.type, MemRefType)}
+
+
+def generated(seed):
+    program = api.read(printed(generate(Seeded(seed), size=20)), "pto")
+    run_pipeline(program, "pto-infer-tile-info", PassContext(diagnostics=Diagnostics()))
+    return program
+
+
+def judge_all(seeds):
+    for seed in seeds:
+        for target in (None, "a3"):
+            lines, given = flagged(generated(seed), target)
+            assert Judge(lines, given, target == "a3").run() == [], seed
+
+
+def test_flags_order_what_events_order():
+    judge_all(range(12))
+
+
+@pytest.mark.slow
+def test_flags_order_what_events_order_in_many_programs():
+    judge_all(range(12, 200))
+
+
+def test_the_judge_sees_flags_that_are_gone():
+    """A flag is taken out that is set and waited for in one place; many are for ops that have nothing to do with each other."""
+    found = tried = 0
+    for seed in range(12, 20):
+        lines, given = flagged(generated(seed))
+        for k, (a, b) in enumerate(zip(lines, lines[1:], strict=False)):
+            if a.startswith("set_flag[") and b == a.replace("set_flag", "wait_flag"):
+                tried += 1
+                found += bool(Judge(lines[:k] + lines[k + 2 :], given, False).run())
+    assert tried > 500 and found > 60
+
+
+def test_flags_balance_on_every_way():
+    """An event of before a loop, awaited in it; one that a loop carries; one that one branch waits for."""
+    lines = [
+        "%c1 = pto.constant 1 : index",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {event('TLOAD')}",
+        f"%u, %f = pto.tile.load %a[0, 0] : {M}, {T}, {event('TLOAD')}",
+        f"%l, %g = scf.for %i = %c0 to %n step %c1 iter_args(%x = %t, %ex = %e) -> ({T}, {event('TLOAD')}) {{",
+        f"  %y, %z = pto.tile.exp %x wait(%ex, %f) : {T}, {event('TEXP')}",
+        "  scf.if %p {",
+        f"    pto.sync wait(%z) : {event('TEXP')}",
+        "  }",
+        f"  %w, %h = pto.tile.load %a[0, 0] : {M}, {T}, {event('TLOAD')}",
+        f"  scf.yield %w, %h : {T}, {event('TLOAD')}",
+        "}",
+        f"%r = pto.tile.exp %l wait(%g) : {T}",
+    ]
+    program = good(module(f"%a: {M}, %n: index, %p: i1", *lines))
+    text, given = flagged(program)
+    for n in range(4):
+        for p in (0, 1):
+            assert Judge(text, given | {"%n": n, "%p": p}, False).run() == []
+    again = [k for k, line in enumerate(text) if line.startswith("br .L0")]
+    body = text[text.index(".L0:") : again[0]]
+    assert "set_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];" in body and "wait_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];" in body
+
+
+def test_too_many_flags_are_waited_for_at_once():
+    loads = [f"%t{i}, %e{i} = pto.tile.load %a[0, 0] : {M}, {T}, {event('TLOAD')}" for i in range(12)]
+    uses = [f"%u{i} = pto.tile.exp %t{i} wait(%e{i}) : {T}" for i in range(12)]
+    text, given = flagged(good(module(f"%a: {M}", *loads, *uses)))
+    assert Judge(text, given, False).run() == []
+    assert sum(line.startswith("set_flag[PIPE_MTE2, PIPE_V") for line in text) == 12
+
+
+def test_an_id_that_an_event_states_is_kept():
+    load = f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, !pto.event<producer = #pto.op<TLOAD>, eid = 5>"
+    text, _ = flagged(good(module(f"%a: {M}", load, f"%u = pto.tile.exp %t wait(%e) : {T}")))
+    assert "set_flag[PIPE_MTE2, PIPE_V, EVENT_ID5];" in text
+
+
+def test_barriers_are_between_dependents_of_v_where_the_target_needs_them():
+    lines = [f"%t = pto.tile.load %a[0, 0] : {M}, {T}", f"%u = pto.tile.exp %t : {T}", f"%v = pto.tile.neg %t : {T}"]
+    program = good(module(f"%a: {M}", *lines, f"%w = pto.tile.add %u, %v : {T}"))
+    assert sum(line == "pipe_barrier[PIPE_V];" for line in flagged(program, "a3")[0]) == 1
+    assert sum(line == "pipe_barrier[PIPE_V];" for line in flagged(program, "a5")[0]) == 0
+
+
+def test_flags_between_the_cores_are_inter():
+    program = good((SAMPLES / "kernels" / "flash_a3.pto").read_text())
+    run_pipeline(program, "pto{target=a3}", PassContext(diagnostics=Diagnostics()))
+    text, given = flagged(program, "a3")
+    assert any(re.match(r"set_flag\[PIPE_FIX, PIPE_V, EVENT_ID\d+, inter, cube\];", line) for line in text)
+    for n in (0, 32, 64):
+        assert Judge(text, given | {"%n": n}, True).run() == []
+
+
+def test_an_event_is_no_argument():
+    source = f"""module {{
+  func.func @g(%e: {event("TLOAD")}) {{
+    pto.sync wait(%e) : {event("TLOAD")}
+    return
+  }}
+  func.func @f(%a: {M}) {{
+    %t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {event("TLOAD")}
+    func.call @g(%e) : ({event("TLOAD")}) -> ()
+    return
+  }}
+}}
+"""
+    program, found = check(source)
+    if program is not None and not found.errors:
+        assert assembled(source) == ([], ["NotTranslatable"])

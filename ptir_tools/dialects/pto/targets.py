@@ -39,6 +39,7 @@ class Target:
     products: frozenset[tuple[str, str]]
     stores: tuple[str, ...]  # locations that a store may read
     costs: Costs
+    barriers: tuple[str, ...] = ()  # pipes whose ops need a barrier between two that depend on each other
     scratch: tuple[int, int] | None = None
 
 
@@ -154,6 +155,7 @@ A3 = Target(
     _PRODUCTS,
     ("Vec", "Mat", "Acc"),
     _costs(_RATES, {1: 8192, 2: 4096, 4: 1024}),
+    ("V",),
     (184 * _KIB, 8 * _KIB),
 )
 A5 = Target(

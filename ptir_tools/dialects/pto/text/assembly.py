@@ -2,9 +2,14 @@
 
     .arg %a : !pto.memref<32x32xf32>;
     .const %c0 = 0 : index;
-    %t, %e = tload %a[%c0, %c0] : (!pto.memref<32x32xf32>, index, index) -> (!pto.tile<32x32xf32>, !pto.event);
+    %t = tload %a[%c0, %c0] : (!pto.memref<32x32xf32>, index, index) -> !pto.tile<32x32xf32>;
+    set_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];
 
-An instruction is called as its op without `pto.tile.`, with a `t` in front. Loops and branches are labels and branches:
+An instruction is called as its op without `pto.tile.`, with a `t` in front. Events are flags (`dialects.pto.signals`):
+`set_flag` and `wait_flag` with the two pipes and the id; `pipe_barrier` is between ops of one pipe. In a function for both cores
+they name the core of the first pipe, and flags to the other core are `inter`.
+
+Loops and branches are labels and branches:
 
     %i, %a = mov 0, %t : index, !pto.tile<32x32xf32>;
     .L0:
@@ -16,7 +21,7 @@ An instruction is called as its op without `pto.tile.`, with a `t` in front. Loo
 
 A name is a register here, which may be written again: `mov` gives several at once what several others have. A tile that is moved
 so stays where it is. `br.not` branches where a condition is 0. Of several functions each begins with `.func` and ends with `ret`;
-`call` names one. What returns values is refused.
+`call` names one. What returns values, or takes events, is refused.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
+from ptir_tools.dialects.pto.signals import BARRIER, Signal, Signals, signals_of
+from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.writer import clauses, grouped, operand_text
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, type_text
@@ -42,90 +49,109 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
         if function.results:
             at = function.return_loc or function.loc
             diagnostics.error(NOT_TRANSLATABLE, "assembly returns nothing; store the results", at)
+        if any(isinstance(p.type, EventType) for p in function.params):
+            diagnostics.error(NOT_TRANSLATABLE, "a flag is no argument; wait for the event before the call", function.loc)
         for op in function.ops():
             if op.regions and op.defn.short not in _CONTROL:
                 diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is no instruction", op.loc)
     if diagnostics.errors > before:
         return
     several = len(program.functions) > 1
+    target = target_of(program, options)
     for function in program.functions:
         if several:
             yield f".func @{function.name};\n"
         yield from (f".arg %{p.name} : {_type(p.type)};\n" for p in function.params)
-        yield from _block(function, count())
+        yield from _Text(signals_of(function, program, target)).block(function)
         if several:
             yield "ret;\n"
 
 
-# Control flow
+class _Text:
+    """The instructions of one function, with its flags."""
+
+    def __init__(self, signals: Signals) -> None:
+        self.signals = signals
+        self.labels = (f".L{k}" for k in count())
+
+    def block(self, block: Region) -> Iterator[str]:
+        """All ops of a block, and the flags at its end."""
+        for op in block.body:
+            yield from self.flags(self.signals.before.get(op))
+            flow = _CONTROL.get(op.defn.short)
+            if flow is not None:
+                yield from flow(self, op)
+            elif op.defn.short not in ("sync", "sync.op"):  # they are their flags
+                yield f"{_statement(op)};\n"
+            yield from self.flags(self.signals.behind.get(op))
+        yield from self.flags(self.signals.ends.get(block))
+
+    def flags(self, found: Sequence[Signal] | None) -> Iterator[str]:
+        """Flags that stand at one place."""
+        return (_signal(s, len(self.signals.cores) > 1) for s in found or ())
+
+    def loop(self, op: Op) -> Iterator[str]:
+        """A counter that goes up to a bound."""
+        lower, upper, step, *inits = op.operands
+        body = op.regions[0]
+        counter, *carried = body.params
+        again, after = next(self.labels), next(self.labels)
+        yield from _move(body.params, [lower, *inits])
+        yield f"{again}:\nbr.ge %{counter.name}, {operand_text(upper)}, {after};\n"
+        yield from self.block(body)
+        yield from _move(carried, body.results)
+        t = _type(counter.type)
+        yield f"%{counter.name} = addi %{counter.name}, {operand_text(step)} : ({t}, {t}) -> {t};\nbr {again};\n{after}:\n"
+        yield from _move(op.results, carried)
+
+    def branch(self, op: Op) -> Iterator[str]:
+        """Two blocks, of which one is jumped over."""
+        then, otherwise = op.regions
+        other = next(self.labels)
+        yield f"br.not {operand_text(op.operands[0])}, {other};\n"
+        yield from self.block(then)
+        yield from _move(op.results, then.results)
+        if otherwise.body or op.results or otherwise in self.signals.ends:
+            after = next(self.labels)
+            yield f"br {after};\n{other}:\n"
+            yield from self.block(otherwise)
+            yield from _move(op.results, otherwise.results)
+            other = after
+        yield f"{other}:\n"
+
+    def repeat(self, op: Op) -> Iterator[str]:
+        """A loop that ends where its first block says so."""
+        before, body = op.regions
+        condition, *given = before.results
+        again, after = next(self.labels), next(self.labels)
+        yield from _move(before.params, op.operands)
+        yield f"{again}:\n"
+        yield from self.block(before)
+        yield f"br.not {operand_text(condition)}, {after};\n"
+        yield from _move(body.params, given)
+        yield from self.block(body)
+        yield from _move(before.params, body.results)
+        yield f"br {again};\n{after}:\n"
+        yield from _move(op.results, given)
 
 
-def _block(block: Region, labels: Iterator[int]) -> Iterator[str]:
-    for op in block.body:
-        flow = _CONTROL.get(op.defn.short)
-        if flow is not None:
-            yield from flow(op, labels)
-        else:
-            yield f"{_statement(op)};\n"
+_CONTROL = {"scf.for": _Text.loop, "scf.if": _Text.branch, "scf.while": _Text.repeat}
 
 
-def _label(labels: Iterator[int]) -> str:
-    return f".L{next(labels)}"
+def _signal(s: Signal, mixed: bool) -> str:
+    """A flag or barrier. In a function for both cores it names the core of its source."""
+    words = [f"PIPE_{unit.pipe}" for unit in ((s.source,) if s.kind == BARRIER else (s.source, s.target))]
+    words += [] if s.kind == BARRIER else [f"EVENT_ID{s.eid}"]
+    words += ["inter"] if s.inter else []
+    return f"{s.kind}[{', '.join([*words, *([s.source.core] if mixed else [])])}];\n"
 
 
 def _move(to: Sequence[Value], values: Sequence[Operand]) -> Iterator[str]:
-    """Give names values, all at once."""
-    pairs = [(v, x) for v, x in zip(to, values, strict=True) if v is not x]
+    """Give names values, all at once. Events have none."""
+    pairs = [(v, x) for v, x in zip(to, values, strict=True) if v is not x and not isinstance(v.type, EventType)]
     if pairs:
         names = ", ".join(f"%{v.name}" for v, _ in pairs)
         yield f"{names} = mov {', '.join(operand_text(x) for _, x in pairs)} : {_types(v.type for v, _ in pairs)};\n"
-
-
-def _loop(op: Op, labels: Iterator[int]) -> Iterator[str]:
-    lower, upper, step, *inits = op.operands
-    body = op.regions[0]
-    counter, *carried = body.params
-    again, after = _label(labels), _label(labels)
-    yield from _move(body.params, [lower, *inits])
-    yield f"{again}:\nbr.ge %{counter.name}, {operand_text(upper)}, {after};\n"
-    yield from _block(body, labels)
-    yield from _move(carried, body.results)
-    t = _type(counter.type)
-    yield f"%{counter.name} = addi %{counter.name}, {operand_text(step)} : ({t}, {t}) -> {t};\nbr {again};\n{after}:\n"
-    yield from _move(op.results, carried)
-
-
-def _if(op: Op, labels: Iterator[int]) -> Iterator[str]:
-    then, otherwise = op.regions
-    other = _label(labels)
-    yield f"br.not {operand_text(op.operands[0])}, {other};\n"
-    yield from _block(then, labels)
-    yield from _move(op.results, then.results)
-    if otherwise.body or op.results:
-        after = _label(labels)
-        yield f"br {after};\n{other}:\n"
-        yield from _block(otherwise, labels)
-        yield from _move(op.results, otherwise.results)
-        other = after
-    yield f"{other}:\n"
-
-
-def _while(op: Op, labels: Iterator[int]) -> Iterator[str]:
-    before, body = op.regions
-    condition, *given = before.results
-    again, after = _label(labels), _label(labels)
-    yield from _move(before.params, op.operands)
-    yield f"{again}:\n"
-    yield from _block(before, labels)
-    yield f"br.not {operand_text(condition)}, {after};\n"
-    yield from _move(body.params, given)
-    yield from _block(body, labels)
-    yield from _move(before.params, body.results)
-    yield f"br {again};\n{after}:\n"
-    yield from _move(op.results, given)
-
-
-_CONTROL = {"scf.for": _loop, "scf.if": _if, "scf.while": _while}
 
 
 # Instructions
@@ -135,19 +161,16 @@ def _statement(op: Op) -> str:
     short = op.defn.short
     if op.defn.is_constant:
         return f".const %{op.result.name} = {literals.scalar_text(op.attr('value'))} : {type_text(op.result.type)}"
-    if short == "sync.op":
-        return f"tsync.op #pto.op<{op.attr('opcode')}>"
-    if short == "sync":
-        return f"tsync wait({', '.join(map(operand_text, op.operands))}) : {_types(map(operand_type, op.operands))}"
     if short == "func.call":
         arguments = ", ".join(map(operand_text, op.operands))
         return f"call @{op.attr('callee')}({arguments}) : ({_types(map(operand_type, op.operands))}) -> ()"
-    words = " ".join([mnemonic(short), *(_view(op) if short == "memref.subview" else clauses(op))])
+    words = " ".join([mnemonic(short), *(_view(op) if short == "memref.subview" else clauses(op, waits=False))])
     given = [operand_type(x) for name, part in grouped(op).items() if name not in ("valid", "wait") for x in part]
-    made = _types(v.type for v in op.results)
-    types = f"({_types(given)}) -> {made if len(op.results) == 1 else f'({made})'}"
-    results = ", ".join(f"%{v.name}" for v in op.results)
-    return f"{results} = {words} : {types}" if results else f"{words} : {types}"
+    results = [v for v in op.results if not isinstance(v.type, EventType)]
+    made = _types(v.type for v in results)
+    types = f"({_types(given)}) -> {made if len(results) == 1 else f'({made})'}"
+    names = ", ".join(f"%{v.name}" for v in results)
+    return f"{names} = {words} : {types}" if results else f"{words} : {types}"
 
 
 def mnemonic(short: str) -> str:
@@ -165,8 +188,6 @@ def _types(types: Iterable[Type]) -> str:
 
 
 def _type(t: Type) -> str:
-    if isinstance(t, EventType):
-        return "!pto.event" if t.eid is None else f"!pto.event<eid = {t.eid}>"
     return {TileType: "!pto.", MemRefType: "!"}.get(type(t), "") + type_text(t)
 
 

@@ -96,8 +96,8 @@ def grouped(op: Op) -> dict[str, Sequence[Operand]]:
     return {g.name: part if isinstance(part, tuple) else () if part is None else (part,) for g, part in parts}
 
 
-def clauses(op: Op) -> list[str]:
-    """What stands between an op's name and its types: operands, attributes, `wait(…)`."""
+def clauses(op: Op, *, waits: bool = True) -> list[str]:
+    """What is between an op's name and its types: operands, attributes, `wait(…)` unless `waits` is false."""
     form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
     operands = _operands(form.operands, form.subscripts, groups, attrs)
     entries = [f"valid = [{_list(groups['valid'])}]"] if groups.get("valid") else []
@@ -106,7 +106,7 @@ def clauses(op: Op) -> list[str]:
             entries.append(f"{a.name} = {_attribute(a.name, attrs[a.name])}")
     words = [operands] if operands else []
     words += [f"{{{', '.join(entries)}}}"] if entries else []
-    return words + ([f"wait({_list(groups['wait'])})"] if groups.get("wait") else [])
+    return words + ([f"wait({_list(groups['wait'])})"] if waits and groups.get("wait") else [])
 
 
 def _operands(

@@ -1,0 +1,449 @@
+"""Events as flags: where each is set and waited for, once for every pipe that waits, and with which id (facts 4.1, 4.3).
+
+A flag goes from one pipe to one other. It is set behind its producer, waited for before its first user in the other pipe, and set
+again only after that. Where it is set on one way through the program and not on another, it is waited for where the ways meet;
+what a loop carries is set around it. So it is known everywhere whether a flag is set, and every set has one wait.
+
+An op without an event is complete before what follows is issued: the next op of each other pipe waits for it. Ops of one pipe
+that depend on each other have a barrier between them where the target needs one. Flags between the cube core and the vector core
+of a chip are of another kind (`scope = inter`). Where more flags of two pipes are set at one time than there are ids, some are
+waited for at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from ptir_tools.core.ir import Function, Op, Operand, Program, Region, Value
+from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.rules import EVENT_IDS
+from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.dialects.pto.types import EventType, TileType
+from ptir_tools.dialects.pto.windows import Access, overlap, placed
+
+SET, WAIT, BARRIER = "set_flag", "wait_flag", "pipe_barrier"
+CUBE, VECTOR = "cube", "vector"
+INTER_IDS = 14  # of 16, two are for barriers of all cores
+ALL = "ALL"
+
+
+class Unit(NamedTuple):
+    """A pipe of one of the two cores."""
+
+    core: str
+    pipe: str
+
+
+class Signal(NamedTuple):
+    """One instruction: a flag is set or waited for, or a pipe (`ALL`: every pipe) waits for itself."""
+
+    kind: str
+    source: Unit
+    target: Unit
+    eid: int = 0
+
+    @property
+    def inter(self) -> bool:
+        """Whether it goes from one core to the other."""
+        return self.source.core != self.target.core
+
+
+@dataclass(slots=True)
+class Signals:
+    """The instructions of a function, which these `cores` execute: before and behind its ops, and at the end of its blocks."""
+
+    cores: tuple[str, ...] = (VECTOR,)
+    before: dict[Op, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+    behind: dict[Op, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[Region, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+
+
+class _Key(NamedTuple):
+    """A flag without its id: of which events, from where, to where. Flags of nothing but one place have a number below 0."""
+
+    event: int
+    source: Unit
+    target: Unit
+
+
+def signals_of(function: Function, program: Program, target: Target | None) -> Signals:
+    """The instructions that order the ops of `function` as its events and its synchronous ops say."""
+    plan = _Plan(function, program, target)
+    eager: set[_Key] = set()
+    while True:
+        made = _Walk(plan, eager)
+        made.function()
+        ids, without = _ids(made.spans, plan.wanted)
+        if not without - eager:
+            return made.signals(ids)
+        eager |= without
+
+
+class _Plan:
+    """What is known before the walk: the unit of each op, which values are one event, who sets it and who waits."""
+
+    def __init__(self, function: Function, program: Program, target: Target | None) -> None:
+        self.main = function
+        self.target = target
+        self.tiles = infer(function, target)
+        self.placed = placed([function])
+        self.bound = {op.operands[0] for op in function.ops() if op.defn.short == "tile.assign"}
+        own = {self._core(op) for op in function.ops() if is_tile_op(op.defn)} - {None}
+        self.cores = tuple(sorted(c for c in own if c is not None)) or (VECTOR,)
+        self.names: dict[Value, int] = {}  # per event, the number of all its names
+        self.wanted: dict[int, int] = {}  # the id that an event states
+        self._number(function)
+        self.sources: dict[int, list[Unit]] = defaultdict(list)
+        self.targets: dict[int, list[Unit]] = defaultdict(list)
+        for op in function.ops():
+            if (v := self.event(op)) is not None:
+                _add(self.sources[self.names[v]], self.unit(op))
+            for e in self.awaited(op):
+                for unit in self.waiting(op):
+                    _add(self.targets[e], unit)
+        self.every = [k for e in self.sources for k in self.keys(e)]
+
+    def _number(self, function: Function) -> None:
+        groups: list[list[Operand]] = []
+        for op in function.ops():
+            groups += [[v] for v in op.results if isinstance(v.type, EventType)]
+            for c in carried(op):
+                if isinstance(c.homes[0].type, EventType):
+                    groups.append([*c.homes, *(c.given(*place) for place in c.sources)])
+        for group in groups:
+            values = [v for v in group if isinstance(v, Value)]
+            known = {self.names[v] for v in values if v in self.names}
+            number = min(known, default=len(self.names))
+            for v, n in list(self.names.items()) if len(known) > 1 else ():
+                if n in known:
+                    self.names[v] = number
+            self.names.update(dict.fromkeys(values, number))
+        for v, n in self.names.items():
+            if isinstance(v.type, EventType) and v.type.eid is not None:
+                self.wanted.setdefault(n, v.type.eid)
+
+    def _core(self, op: Op) -> str | None:
+        """The core of a tile op; None where it may be either."""
+        pipe = pipe_of(op)
+        if pipe in ("M", "MTE1", "FIX"):
+            return CUBE
+        if pipe == "V":
+            return VECTOR
+        values = [*op.results, *op.operands]
+        loc = next((self.tiles[v].loc for v in values if isinstance(v, Value) and v in self.tiles), None)
+        return None if loc is None else CUBE if loc == "Mat" else VECTOR
+
+    def unit(self, op: Op) -> Unit:
+        """The pipe that executes a tile op."""
+        return Unit(self._core(op) or self.cores[0], pipe_of(op))
+
+    def scalars(self) -> list[Unit]:
+        """The scalar units: what they wait for holds up all that follows."""
+        return [Unit(core, "S") for core in self.cores]
+
+    def event(self, op: Op) -> Value | None:
+        """The event that a tile op signals."""
+        v = op.results[-1] if op.results and is_tile_op(op.defn) else None
+        return v if v is not None and isinstance(v.type, EventType) else None
+
+    def awaited(self, op: Op) -> list[int]:
+        """The events that an op waits for."""
+        if op.regions or op.defn.short == "func.call":
+            return []
+        return [self.names[x] for x in op.operands if isinstance(x, Value) and x in self.names]
+
+    def waiting(self, op: Op) -> list[Unit]:
+        """The units in which an op waits."""
+        return [self.unit(op)] if is_tile_op(op.defn) else self.scalars()
+
+    def keys(self, event: int, targets: Iterable[Unit] | None = None) -> list[_Key]:
+        """The flags of an event to these units, or to all that wait for it."""
+        chosen = self.targets.get(event, ()) if targets is None else targets
+        return [_Key(event, p, q) for p in self.sources.get(event, ()) for q in chosen if p != q]
+
+
+def _later(a: Clock, b: Clock) -> Clock:
+    return a | {unit: at for unit, at in b.items() if at > a.get(unit, 0)}
+
+
+def _add(units: list[Unit], unit: Unit) -> None:
+    if unit not in units:
+        units.append(unit)
+
+
+Clock = dict[Unit, int]
+Effect = dict[_Key, bool]  # the flags that are surely set (True) or not (False) behind something; the others are as before
+
+
+class _Walk:
+    """Follows a function with the flags that are set."""
+
+    def __init__(self, plan: _Plan, eager: set[_Key]) -> None:
+        self.plan = plan
+        self.eager = eager
+        self.at = 0
+        self.spans: dict[_Key, tuple[int, int]] = {}  # from where to where each flag is set, in order of the text
+        self.made: list[tuple[list[tuple[str, _Key]], list[Signal]]] = []
+        self.result = Signals(plan.cores)
+        self.effects: dict[Region, Effect] = {}
+        self.pending: dict[Unit, int] = {}  # per unit, where its last synchronous op is of which not all others know
+        self.known: dict[Unit, Clock] = defaultdict(dict)  # per unit, up to where the others are complete when its next op starts
+        self.issued: Clock = {}  # the same of everything that follows
+        self.set: dict[_Key, Clock] = {}  # and where a flag was set
+        self.fresh = 0
+        self.touched: dict[Unit, list[tuple[Value, Access | None, bool]]] = {}  # since the last barrier of a pipe
+        self.unsure = False  # something was done in pipes that other blocks do not see
+
+    def function(self) -> None:
+        """All of it. In the end no flag is set and every pipe is done."""
+        end = self.block(self.plan.main, set())
+        self.wait(self.plan.main, sorted(end))
+        if any(is_tile_op(op.defn) for op in self.plan.main.ops()):
+            for core in self.plan.cores:
+                self.instructions(self.plan.main).append((BARRIER, _Key(0, Unit(core, ALL), Unit(core, ALL))))
+
+    def signals(self, ids: dict[_Key, int]) -> Signals:
+        """What was placed, with the ids of the flags."""
+        for placed_, into in self.made:
+            into += [Signal(kind, k.source, k.target, ids.get(k, 0)) for kind, k in placed_]
+        for table in (self.result.before, self.result.behind, self.result.ends):
+            for place in [p for p, found in table.items() if not found]:
+                del table[place]  # type: ignore[arg-type]
+        return self.result
+
+    # What a block does to flags
+
+    def effect(self, block: Region) -> Effect:
+        """What a block does to flags, whatever is set before it."""
+        if (found := self.effects.get(block)) is None:
+            found = {}
+            for op in block.body:
+                found |= self.done_by(op)
+            self.effects[block] = found
+        return found
+
+    def done_by(self, op: Op) -> Effect:
+        """As `effect`, of an op."""
+        short = op.defn.short
+        if short == "func.call":
+            return dict.fromkeys(self.plan.every, False)
+        if op.regions:
+            effects = [self.effect(r) for r in op.regions]
+            if short in LOOPS:
+                round_ = {k: v for e in effects for k, v in e.items()}
+                head = {k: False for k, v in round_.items() if not v}
+                return head | effects[0] if short == "scf.while" else head
+            made: Effect = {}
+            for k in {k for e in effects for k in e}:
+                ways = [e.get(k) for e in effects]
+                if False in ways or None not in ways:
+                    made[k] = False not in ways
+            return made
+        made = {k: False for e in self.plan.awaited(op) for k in self.plan.keys(e, self.plan.waiting(op))}
+        if (v := self.plan.event(op)) is not None:
+            event, unit = self.plan.names[v], self.plan.unit(op)
+            made |= {k: k not in self.eager for k in self.plan.keys(event) if k.source == unit}
+        return made
+
+    # The walk
+
+    def block(self, block: Region, flags: set[_Key]) -> set[_Key]:
+        """Follow a block; the flags that are set behind it."""
+        for op in block.body:
+            self.at += 1
+            if op.regions:
+                self.settle(op)
+                flags = self.loop(op, flags) if op.defn.short in LOOPS else self.branch(op, flags)
+                self.unsure = True
+            elif op.defn.short == "func.call":
+                self.settle(op)
+                self.wait(op, sorted(flags))
+                flags = set()
+                self.unsure = True
+            elif op.defn.short == "sync.op":
+                self.barrier(op)
+            else:
+                flags = self.step(op, flags)
+        self.at += 1
+        self.settle(block)
+        return flags
+
+    def loop(self, op: Op, flags: set[_Key]) -> set[_Key]:
+        opened = self.at
+        round_ = {k: v for r in op.regions for k, v in self.effect(r).items()}
+        gone = {k for k in flags if round_.get(k) is False}
+        self.wait(op, sorted(gone))
+        head = flags - gone
+        self.unsure = True
+        state = set(head)
+        behind = state
+        for r in op.regions:
+            state = self.block(r, state)
+            behind = state if r is op.regions[0] else behind
+        assert head <= state
+        self.wait(op.regions[-1], sorted(state - head))
+        for k in head:
+            self.extend(k, opened)
+            self.extend(k, self.at)
+        return set(behind) if op.defn.short == "scf.while" else set(head)
+
+    def branch(self, op: Op, flags: set[_Key]) -> set[_Key]:
+        self.unsure = True
+        ends = [self.block(r, set(flags)) for r in op.regions]
+        common = set.intersection(*ends)
+        for r, end in zip(op.regions, ends, strict=True):
+            self.wait(r, sorted(end - common))
+        return common
+
+    def step(self, op: Op, flags: set[_Key]) -> set[_Key]:
+        plan, flags = self.plan, set(flags)
+        for e in dict.fromkeys(plan.awaited(op)):
+            ready = [k for k in plan.keys(e, plan.waiting(op)) if k in flags]
+            self.wait(op, ready)
+            flags -= set(ready)
+        if not is_tile_op(op.defn):
+            return flags
+        unit = plan.unit(op)
+        for other, at in sorted(self.pending.items(), key=lambda item: -item[1]):  # a late one knows of those before
+            if other != unit and max(self.known[unit].get(other, 0), self.issued.get(other, 0)) < at:
+                self.both(op, other, unit)
+        self.dependents(op, unit)
+        if (v := plan.event(op)) is None:
+            self.pending[unit] = self.known[unit][unit] = self.at
+            return flags
+        self.known[unit][unit] = self.at
+        for k in plan.keys(plan.names[v]):
+            if k.source != unit:
+                continue
+            if k in flags:
+                self.wait(op, [k])
+            self.put(op, SET, k, behind=True)
+            flags.add(k)
+            if k in self.eager:
+                self.put(op, WAIT, k, behind=True)
+                flags.discard(k)
+        return flags
+
+    def settle(self, at: Op | Region) -> None:
+        """Let all that follows wait for the ops that are synchronous."""
+        for unit, place in self.pending.items():
+            if self.issued.get(unit, 0) < place:
+                self.scalars(at, unit)
+        self.pending = {}
+
+    def barrier(self, op: Op) -> None:
+        """What one pipe, or every pipe, was given is complete before anything that follows."""
+        opcode = op.attr("opcode")
+        if opcode == ALL and len(self.plan.cores) == 1:
+            whole = Unit(self.plan.cores[0], ALL)
+            self.instructions(op).append((BARRIER, _Key(0, whole, whole)))
+            self.issued = dict.fromkeys(self.known, self.at)
+            self.touched, self.unsure = {}, False
+            return
+        pipes = [p for p in PIPES if p != "S"] if opcode == ALL else [pipe_of_opcode(opcode)]
+        used = dict.fromkeys(self.plan.unit(o) for o in self.plan.main.ops() if is_tile_op(o.defn))
+        for unit in [u for u in used if u.pipe in pipes]:
+            self.scalars(op, unit)
+
+    def scalars(self, at: Op | Region, unit: Unit) -> None:
+        """Let all that follows wait for a unit."""
+        for scalar in self.plan.scalars():
+            self.both(at, unit, scalar)
+
+    def both(self, at: Op | Region, source: Unit, target: Unit) -> None:
+        """A flag that is set and waited for at once."""
+        if source == target:
+            return
+        self.fresh -= 1
+        key = _Key(self.fresh, source, target)
+        self.put(at, SET, key)
+        self.put(at, WAIT, key)
+
+    def wait(self, at: Op | Region, keys: Sequence[_Key]) -> None:
+        """Wait for flags, before an op or at the end of a block."""
+        for k in keys:
+            self.put(at, WAIT, k)
+
+    def put(self, at: Op | Region, kind: str, k: _Key, *, behind: bool = False) -> None:
+        """Place an instruction, and note what its target then knows."""
+        self.instructions(at, behind=behind).append((kind, k))
+        self.extend(k, self.at)
+        if kind == SET:
+            self.set[k] = _later(_later(self.known[k.source], self.issued), {k.source: self.at})
+        elif k.target.pipe == "S":
+            self.issued = _later(self.issued, self.set[k])
+        else:
+            self.known[k.target] = _later(self.known[k.target], self.set[k])
+
+    def extend(self, k: _Key, at: int) -> None:
+        start, end = self.spans.get(k, (at, at))
+        self.spans[k] = min(start, at), max(end, at)
+
+    def instructions(self, at: Op | Region, *, behind: bool = False) -> list[tuple[str, _Key]]:
+        into = self.result.ends[at] if isinstance(at, Region) else (self.result.behind if behind else self.result.before)[at]
+        made: list[tuple[str, _Key]] = []
+        self.made.append((made, into))
+        return made
+
+    # Dependents on one pipe
+
+    def dependents(self, op: Op, unit: Unit) -> None:
+        """A barrier before an op that meets an earlier one of its pipe in memory, where the target needs it."""
+        if self.plan.target is None or unit.pipe not in self.plan.target.barriers:
+            return
+        if op.defn.short in SAME_BYTES:
+            return
+        values = [(v, False) for v in op.operands] + [(v, True) for v in op.results]
+        tiles = [(self.root(v), writes) for v, writes in values if isinstance(v, Value) and isinstance(v.type, TileType)]
+        mine = [(v, self.plan.placed.get(v), writes) for v, writes in tiles]
+        before = self.touched.setdefault(unit, [])
+        if self.unsure or any((a[2] or b[2]) and self.meet(a, b) for a in mine for b in before):
+            self.instructions(op).append((BARRIER, _Key(0, unit, unit)))
+            before.clear()
+            self.unsure = False
+        before += mine
+
+    def root(self, v: Value) -> Value:
+        """The tile whose bytes these are."""
+        while v.op is not None and v.op.defn.short in SAME_BYTES and isinstance(v.op.operands[0], Value):
+            v = v.op.operands[0]
+        return v
+
+    def meet(self, a: tuple[Value, Access | None, bool], b: tuple[Value, Access | None, bool]) -> bool:
+        """Whether two tiles may share bytes."""
+        if a[0] is b[0]:
+            return True
+        if a[1] is None or b[1] is None:
+            return a[0] in self.plan.bound or b[0] in self.plan.bound
+        return a[1].root is b[1].root and overlap(a[1], b[1]) is not None
+
+
+def _ids(spans: dict[_Key, tuple[int, int]], wanted: dict[int, int]) -> tuple[dict[_Key, int], set[_Key]]:
+    """An id for every flag: another one than those of its pool that are set meanwhile; what an event states where it is free.
+
+    And the flags for which there is no id: those that are set for longest."""
+    ids: dict[_Key, int] = {}
+    without: set[_Key] = set()
+    active: dict[object, list[_Key]] = defaultdict(list)
+    for key, (start, _) in sorted(spans.items(), key=lambda item: item[1]):
+        inter = key.source.core != key.target.core
+        pool: object = "inter" if inter else (key.source, key.target)
+        rivals = active[pool] = [k for k in active[pool] if spans[k][1] >= start]
+        rivals.append(key)
+        if len(rivals) > (INTER_IDS if inter else EVENT_IDS):
+            longest = max((k for k in rivals if k.event >= 0), key=lambda k: spans[k][1] - spans[k][0])
+            without.add(longest)
+            rivals.remove(longest)
+            if longest is not key:
+                ids[key] = ids[longest]
+            continue
+        taken = {ids[k] for k in rivals[:-1]}
+        stated = wanted.get(key.event)
+        ids[key] = stated if stated is not None and stated not in taken else next(i for i in count() if i not in taken)
+    return ids, without
