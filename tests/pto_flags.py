@@ -1,6 +1,6 @@
 """An independent judge of PTO assembly: it runs the text, flags included, and looks for what they leave unordered (facts 4.1).
 
-Every pipe does its instructions in order and side by side with the others. `set_flag` comes behind what its pipe was given before;
+Every pipe does its instructions in order, side by side with the others. `set_flag` comes behind what its pipe was given before;
 `wait_flag` holds its pipe up, and all that follows where that is S. A flag is set once, then waited for once. Two accesses of the
 same memory by different pipes, one of them a write, must be ordered so. On a3, two of V need a barrier between them.
 """
@@ -170,7 +170,7 @@ class Judge:
         unit = self.unit(name, types)
         clock = self.known(unit)
         self.counts[unit] = number = self.counts.get(unit, 0) + 1
-        taken, _, made = types.partition(" -> ")
+        made = types.partition(" -> ")[2]
         for word in re.findall(r"%[\w.$-]+", re.sub(r"\[[^\]]*\]|\{[^}]*\}", "", rest)):
             if word in self.tiles:
                 self.touch(unit, number, clock, *self.tiles[word], False, line)

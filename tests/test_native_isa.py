@@ -149,7 +149,8 @@ for rows, columns, offset in itertools.product((1, 3, 40), (1, 5, 16, 64, 65, 12
     x = rng.standard_normal((rows, columns), np.float32) * np.float32(30)
     x[rng.random(x.shape) < 0.1] = rng.choice(np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 88.5, -104.0, 3e38]))
     for names in (["exp"], ["neg"], ["erf", "abs"]):
-        program = bytes([code["on_elements"], 0, 0, code["load"], 0, 0, *(b for n in names for b in (code[n], 0, 0)), code["store"], 1, 0])
+        steps = [b for n in names for b in (code[n], 0, 0)]
+        program = bytes([code["on_elements"], 0, 0, code["load"], 0, 0, *steps, code["store"], 1, 0])
         kinds = bytes([native.FULL, native.FULL])
         room = np.empty(native.tile_floats(kinds, rows, columns, False), np.float32)
         outs = [placed((rows, columns), offset) for _ in range(2)]

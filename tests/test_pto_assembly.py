@@ -1,6 +1,7 @@
 """PTO assembly: one instruction a line, and what it cannot say."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from pto_flags import Judge
@@ -266,7 +267,7 @@ def test_the_judge_sees_flags_that_are_gone():
     found = tried = 0
     for seed in range(12, 20):
         lines, given = flagged(generated(seed))
-        for k, (a, b) in enumerate(zip(lines, lines[1:], strict=False)):
+        for k, (a, b) in enumerate(pairwise(lines)):
             if a.startswith("set_flag[") and b == a.replace("set_flag", "wait_flag"):
                 tried += 1
                 found += bool(Judge(lines[:k] + lines[k + 2 :], given, False).run())
