@@ -159,7 +159,7 @@ class Gradients:
         """`v` after a step against its gradient `g`."""
         return self("Sub", v, self("Mul", g, self.constant(rate, v)))
 
-    def __call__(self, opcode: str, *operands: Value, **attrs: Any) -> Value:
+    def __call__(self, opcode: str, *operands: Value, **attrs: object) -> Value:
         """A new instruction at the end."""
         return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{opcode}"], operands, attrs))
 

@@ -111,7 +111,7 @@ class TraceFolder(TraceSink):
             "kind": {"kind": "Materialize", "payload": {"values": results}},
         }
 
-    def _event(self, event: str, data: dict[str, Any]) -> None:
+    def _event(self, event: str, data: dict[str, object]) -> None:
         kind = {"event": event, "data": data}
         self._append("passes.jsonl", {"timestamp": _stamp(time.time_ns()), "trace_id": None, "kind": kind})
 
@@ -130,7 +130,7 @@ class TraceFolder(TraceSink):
         with open(os.path.join(self.folder, *path), "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
 
-    def _append(self, name: str, record: dict[str, Any]) -> None:
+    def _append(self, name: str, record: dict[str, object]) -> None:
         with open(os.path.join(self.folder, name), "a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
 

@@ -225,13 +225,13 @@ class Rewriter(Inspector):
         self._remove_uses(op, old)
         self._reworked(op)
 
-    def set_attribute(self, op: Op, name: str, value: Any) -> None:
+    def set_attribute(self, op: Op, name: str, value: object) -> None:
         """Give `op` another value of the attribute `name`; its result types stay what they are. Raises KeyError."""
         at = op.defn.attr_index[name]
         op.attrs = (*op.attrs[:at], value, *op.attrs[at + 1 :])
         self._reworked(op)
 
-    def set_attrs(self, op: Op, **attrs: Any) -> None:
+    def set_attrs(self, op: Op, **attrs: object) -> None:
         """Give `op` other values of some attributes; its results keep their types until they are retyped."""
         named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
         op.attrs = op.defn.fill(named | attrs)

@@ -114,7 +114,7 @@ def _operand_text(x: Operand, unnamed: Unnamed) -> str:
     return f"%{x.name}" if x.name else f"%~{unnamed.setdefault(x, len(unnamed))}"
 
 
-def _attr_text(x: Any, nested: bool = False) -> str:
+def _attr_text(x: object, nested: bool = False) -> str:
     if isinstance(x, Literal):
         data = element_of(x)
         return "dense<…>" if data is None else f"dense<{_attr_text(number(x.type.dtype, data))}>"

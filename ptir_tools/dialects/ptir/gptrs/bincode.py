@@ -98,11 +98,11 @@ def _listed(items: Iterable[bytes]) -> bytes:
     return _u64(len(found)) + b"".join(found)
 
 
-def _option(x: Any, write: Callable[[Any], bytes]) -> bytes:
+def _option(x: object, write: Callable[[Any], bytes]) -> bytes:
     return b"\0" if x is None else b"\1" + write(x)
 
 
-def _dtype(x: Any) -> bytes:
+def _dtype(x: object) -> bytes:
     return _u32(PTIR_DTYPES.index(x))
 
 

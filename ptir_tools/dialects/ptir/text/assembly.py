@@ -61,7 +61,7 @@ class Assembly:
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
         self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
 
-    def error(self, code: str, message: str, at: Loc | Span | None, **more: Any) -> None:
+    def error(self, code: str, message: str, at: Loc | Span | None, **more: object) -> None:
         self.diagnostics.error(code, message, at, **more)
 
     def violation(self, violation: Violation, at: Loc) -> None:
