@@ -41,7 +41,7 @@ class TraceFolder(TraceSink):
         os.makedirs(os.path.join(self.folder, "passes"), exist_ok=True)
 
     def before(self, execution: Execution) -> None:
-        """See that the program can be told as gpt.rs tells PTIR."""
+        """See that the program can be said as gpt.rs says PTIR."""
         found = Diagnostics(execution.program.source)
         lower(self._ptir(execution), found)
         found.raise_if_errors()

@@ -1,4 +1,4 @@
-"""Every code that a Tiny program can be told, with a wrong and a right program (`ptir explain`)."""
+"""Every code of Tiny programs, with a wrong and a right program (`ptir explain`)."""
 
 from __future__ import annotations
 

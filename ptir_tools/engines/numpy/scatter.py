@@ -50,7 +50,7 @@ def accumulator(dtype: DType, kind: str) -> DType | None:
 
 
 class Target:
-    """Where updates are combined: the result itself, or an accumulator beside it that is rounded at the end (`after`)."""
+    """Where updates are combined: the result itself, or an accumulator next to it that is rounded at the end (`after`)."""
 
     def __init__(self, op: Op, out: Array, start: object, kind: str, shop: Workshop) -> None:
         dtype = accumulator(tensor_of(op).dtype, kind)

@@ -44,7 +44,7 @@ def type_text(t: Type) -> str:
 
 
 def shape_text(t: TensorType) -> str:
-    """`2x?N`, `[]` for a scalar; a symbol stands as it is, unquoted."""
+    """`2x?N`, `[]` for a scalar; a symbol is as it is, unquoted."""
     return "x".join(str(d) if isinstance(d, int) else f"?{d.name}" for d in t.shape) or "[]"
 
 

@@ -130,7 +130,7 @@ class _Copies:
         self.regions: dict[TupleType, Region] = {}
 
     def add(self, operands: Sequence[Operand | None], body: list[Op]) -> list[Value | None]:
-        """The copies of `operands`, None of None, by ops at the end of `body`; a constant that these need stands before them.
+        """The copies of `operands`, None of None, by ops at the end of `body`; a constant that these need is before them.
 
         Raises Violation("NotTranslatable") for a tuple of one element.
         """

@@ -64,7 +64,7 @@ def opened(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] |
 
 
 def whole(x: Operand, skip: Container[str], ends: Container[Operand]) -> Product:
-    """`x` taken apart as far as it goes, but for the values in `ends`."""
+    """`x` taken apart as far as it goes except for the values in `ends`."""
     todo: list[Factor] = [(x, 1.0)]
     number, count, factors = 1.0, 0, list[Factor]()
     while todo:

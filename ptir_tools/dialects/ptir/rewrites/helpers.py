@@ -101,7 +101,7 @@ def ends(y: Thing, x: Thing) -> bool:
 
 
 def aligned(x: Thing, y: Thing) -> bool:
-    """Whether the shapes are the same but for leading extents 1."""
+    """Whether the shapes are the same except for leading extents 1."""
     return _core(shape(x)) == _core(shape(y))
 
 

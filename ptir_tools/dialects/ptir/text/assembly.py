@@ -54,7 +54,7 @@ class Assembly:
         self.wrapped = False
         self.damaged = False  # the open block had a header in error: what it defines is not known
         self.holes = False  # an instruction of the open block is in error, and not in its body
-        self.unread = False  # what a statement of the open block is cannot be told
+        self.unread = False  # what is a statement of the open block is not known
         self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
         self.headless = False  # what was opened without being read may still be closed
@@ -224,7 +224,7 @@ class Assembly:
         return Span(*found.span()) if found else at
 
     def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
-        """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
+        """Where a header declares the parameter `name` again, and where before; the header itself when it is not known."""
         whole = self.source.span(header)
         second = places.word(self.source, whole, f"%{name}") if whole else None
         first = places.word(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
@@ -323,7 +323,7 @@ class Assembly:
         self.body.append(op)
 
     def placed(self, at: Loc) -> bool:
-        """Whether a statement may stand here."""
+        """Whether a statement may be here."""
         if self.block is None:
             self.stray("a statement stands inside a function or region", at, "move it above the `return` of one")
             return False

@@ -101,7 +101,7 @@ class Reader(Scope):
     def finish(
         self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Any], regions: tuple[Region, ...] = ()
     ) -> Op | None:
-        """The op with its results bound, and typed as far as can be told; what the op's rule refuses, the verifier reports.
+        """The op with its results bound, and typed as far as can be decided; what the op's rule refuses, the verifier reports.
 
         Raises Violation for attributes that the op does not have.
         """

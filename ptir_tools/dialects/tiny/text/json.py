@@ -88,7 +88,7 @@ class _Reader:
         self.function = Function("main")
         self.names: list[str] = []
         self.missing: set[str] = set()  # ids that no node has, and told so
-        self.unread = False  # what a node is called cannot be told
+        self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
 
     def graph(self, value: dict[str, Any]) -> Program:
