@@ -188,7 +188,7 @@ NOTES = (
     ),
     _code(
         "JsonComment",
-        "Note: JSON has no comments. They are read, and kept by fmt alone.",
+        "Note: JSON has no comments. They are read, and only fmt keeps them.",
         "// the opposite\n" + _graph(_node("NEG")),
         _graph(_node("NEG")),
     ),

@@ -110,7 +110,7 @@ def _block(block: Region, copies: _Copies, diagnostics: Diagnostics) -> Block:
     kept = all(isinstance(x, Value) for x in results) if is_function else results == last
     if not kept:
         forwarded = copies.add([None if is_function and isinstance(x, Value) else x for x in results], body)
-        what = "a result that is no value" if is_function else "results that are not the last instructions"
+        what = "a result that is not a value" if is_function else "results that are not the last instructions"
         title = f"@{block.name}" if is_function else f"^{block.name}"
         how = "a cond is" if any(isinstance(operand_type(x), TupleType) for x in results) else "stop_gradient is"
         diagnostics.note("ResultForwarded", f"{title} has {what}: {how} appended", block.loc)

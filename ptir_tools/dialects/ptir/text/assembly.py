@@ -95,7 +95,7 @@ class Assembly:
         if first is not None:
             self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
         elif not self.wrapped:
-            self.error(CODES.syntax, "a region stands inside a program", at, help="wrap the file in program @name { … }")
+            self.error(CODES.syntax, "a region belongs inside a program", at, help="wrap the file in program @name { … }")
             self.wrapped = self.headless = True
         self.program.regions.append(block)
         self.open_block(block, params)
@@ -325,7 +325,7 @@ class Assembly:
     def placed(self, at: Loc) -> bool:
         """Whether a statement may be here."""
         if self.block is None:
-            self.stray("a statement stands inside a function or region", at, "move it above the `return` of one")
+            self.stray("a statement belongs inside a function or region", at, "move it above the `return` of one")
             return False
         if self.returned is not None and self.hint is None:
             if not self.unread:
@@ -345,7 +345,7 @@ class Assembly:
         """End the open block. `names` are those that `as` gives to results."""
         self.marks.append(at)
         if self.block is None:
-            self.stray("`return` stands inside a function or region", at)
+            self.stray("`return` belongs inside a function or region", at)
         elif self.returned is not None:
             self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")], help="keep one")
         else:
@@ -387,7 +387,7 @@ class Assembly:
 
     def open_hint(self, ident: int, kind: str, policy: str, given: Given, at: Loc) -> None:
         if not isinstance(self.block, Function) or self.hint is not None:
-            self.error(CODES.syntax, "a hint stands inside a function, after `return`", at)
+            self.error(CODES.syntax, "a hint belongs inside a function, after `return`", at)
             return
         lists: dict[str, list[Any]] = {"inputs": [], "exports": [], "attrs": []} | dict(given)
         if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:

@@ -95,7 +95,7 @@ class Reader(Scope):
         if defn is None or not name.startswith(("pto.", "arith.")):
             near = _nearest(name)
             help, instead = did_you_mean(near, "`ptir ops` lists the operations"), near[0] if len(near) == 1 else None
-            raise Violation("UnknownOp", f"`{name}` is no op of PTO", help=help, at=OP_NAME, instead=instead)
+            raise Violation("UnknownOp", f"`{name}` is not an op of PTO", help=help, at=OP_NAME, instead=instead)
         return self.finish(s, defn, *operands.read(self, s, defn))
 
     def finish(
