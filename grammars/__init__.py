@@ -147,7 +147,7 @@ def report(
     help: str | None = None,
     fix: Fix | None = None,
 ) -> Span:
-    """Report a Lark syntax error: what was found, what could have stood there. Returns its span.
+    """Report a Lark syntax error: what was found, what could be there instead. Returns its span.
 
     `names` says terminals in the language's own words; the parsed text is source[offset:end]; `end` None is the whole rest.
     """

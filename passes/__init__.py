@@ -325,7 +325,7 @@ def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics)
     return not faults.errors
 
 
-def _run_pass(program: Program, step: Step, options: dict[str, Any], run: Run, context: PassContext) -> None:
+def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run, context: PassContext) -> None:
     if context.steps_left == 0:
         return
     context.running, context.options = step.name, options

@@ -106,7 +106,7 @@ class Merger:
         return found
 
 
-def _misses_payload(attrs: tuple[Any, ...]) -> bool:
+def _misses_payload(attrs: tuple[object, ...]) -> bool:
     for x in attrs:  # noqa: SIM110  (asked for every op)
         if isinstance(x, Literal) and x.data is None:
             return True

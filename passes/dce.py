@@ -1,7 +1,7 @@
 """Dead code elimination.
 
-What is dead: an op without effects whose results nobody uses (loops too: PTIR says that ops are pure, so one that would not
-end, or would fail, may go when nobody looks), and a shared region that no op refers to. Parameters and results stay.
+What is dead: an op without effects whose results no one uses (loops too: PTIR says that ops are pure, so one that would not
+end, or would fail, may go when no one looks), and a shared region that no op refers to. Parameters and results stay.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ptir_tools.rewrite.step_log import erased
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop ops whose results nobody reads, and regions that no op refers to."""
+    """Drop ops whose results no one reads, and regions that no op refers to."""
     for rw in context.rewriters(program):
         if not rw.settled(run):
             ops = [op for block in rw.blocks() for op in block.body] if context.log else []

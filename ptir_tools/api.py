@@ -141,7 +141,7 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
         return reading.decode(file.read(), path, diagnostics, options.limits)
 
 
-def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
+def from_jax(function: Callable[..., Any], *examples: object) -> Program:
     """The program of a function of JAX for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
 
     A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are,
@@ -164,7 +164,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
 
 
 def from_onnx(
-    model: Any,
+    model: object,
     *,
     constants: Mapping[str, Any] | None = None,
     bind: Mapping[str, int] | None = None,
@@ -186,7 +186,7 @@ def from_onnx(
 
 
 def from_torch(
-    module: Any, example_inputs: Sequence[Any], *, dynamic: Mapping[str, Any] | Sequence[Any] | None = None
+    module: object, example_inputs: Sequence[object], *, dynamic: Mapping[str, Any] | Sequence[Any] | None = None
 ) -> Program:
     """The PTIR program of a `torch.nn.Module`, exported in memory by `torch.onnx.export(dynamo=True)`. Needs the extra `torch`.
 

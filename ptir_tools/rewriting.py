@@ -74,7 +74,7 @@ class CSEPass:
 
 @dataclass(slots=True, frozen=True)
 class DCEPass:
-    """Drop ops whose results nobody reads, as `dce` of the program's IR does."""
+    """Drop ops whose results no one reads, as `dce` of the program's IR does."""
 
     name: str = "dce"
 

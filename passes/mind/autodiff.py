@@ -81,7 +81,7 @@ def _loss(function: Function, context: PassContext) -> Value | None:
     loss = function.results[number]
     if isinstance(loss, Value) and isinstance(t := loss.type, TensorType) and t.dtype.is_float and not t.shape:
         return loss
-    context.diagnostics.error("E5003", f"output {number} is no float scalar and cannot be differentiated", function.loc)
+    context.diagnostics.error("E5003", f"output {number} is not a float scalar and cannot be differentiated", function.loc)
     return None
 
 
@@ -121,7 +121,7 @@ def _active(function: Function, loss: Value, chosen: list[Value]) -> list[Op]:
 def _refused(active: list[Op], diagnostics: Diagnostics) -> bool:
     bad = [op for op in active if op.defn.short not in RULES]
     for op in bad:
-        diagnostics.error("E5001", f"no gradient of {op.defn.short} is known, which is no operation of Core v1", op.loc)
+        diagnostics.error("E5001", f"no gradient of {op.defn.short} is known, which is not an operation of Core v1", op.loc)
     return bool(bad)
 
 
@@ -159,7 +159,7 @@ class Gradients:
         """`v` after a step against its gradient `g`."""
         return self("Sub", v, self("Mul", g, self.constant(rate, v)))
 
-    def __call__(self, opcode: str, *operands: Value, **attrs: Any) -> Value:
+    def __call__(self, opcode: str, *operands: Value, **attrs: object) -> Value:
         """A new instruction at the end."""
         return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{opcode}"], operands, attrs))
 

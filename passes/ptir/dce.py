@@ -1,6 +1,6 @@
-"""Dead code elimination of PTIR: that of every dialect, and loops and branches without what nobody reads.
+"""Dead code elimination of PTIR: that of every dialect, and loops and branches without what no one reads.
 
-The signature stays, unless `parameters=true` asks: then parameters of functions that nothing reads go, too, but for those that
+The signature stays, unless `parameters=true` asks: then parameters of functions that nothing reads go, too, except for those that
 alone tell what a symbol is.
 """
 
@@ -18,7 +18,7 @@ OPTIONS = {"parameters": False}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop ops whose results nobody reads, carries and outputs of loops likewise, and regions that no op refers to."""
+    """Drop ops whose results no one reads, carries and outputs of loops likewise, and regions that no op refers to."""
     dce.run(program, context)
     while prune_regions(program, context, joins=False):
         dce.run(program, context)
@@ -30,7 +30,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def prune_regions(program: Program, context: PassContext, *, joins: bool) -> bool:
-    """Take out of loops and branches what nobody reads, and what they have already if this `joins`; whether anything went."""
+    """Take out of loops and branches what no one reads, and what they have already if this `joins`; whether anything went."""
     if not program.regions:
         return False
     sharing = Sharing(program)
@@ -45,7 +45,7 @@ def _drop_parameters(function: Function, rw: Rewriter) -> int:
 
 
 def drop_parameters(function: Function, unread: set[Value]) -> None:
-    """Take those `unread` out of the parameters, but for those that alone tell what a symbol is."""
+    """Take those `unread` out of the parameters, except for those that alone say what a symbol is."""
     kept = [p for p in function.params if p not in unread]
     told = {s for p in kept for s in mentioned(p.type)}
     for p in function.params:

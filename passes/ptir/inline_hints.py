@@ -1,4 +1,4 @@
-"""Fusion hints are copies of ops that stand in the function anyway; without the hint the ops are what is left."""
+"""Fusion hints are copies of ops that are in the function anyway; without the hint the ops are what is left."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _mapped(x: Operand, values: dict[Value, Value]) -> Operand:
 def _to_first_use(rw: Rewriter, context: PassContext) -> int:
     """Move what is bigger than its operands down to its first use; how many ops moved.
 
-    What stands before an op because that op, or something there, uses it first is one group; the next goes to its front.
+    What is before an op because that op, or something there, uses it first is one group; the next goes to its front.
     """
     home: dict[Op, Op] = {}
     front: dict[Op, Op] = {}

@@ -89,7 +89,7 @@ _FINISH = "finish with what is carried before it is made anew, or carry it in Ve
 
 
 def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str) -> None:
-    """Copy what stands at a place of what is carried: before the op, or at the end of the block."""
+    """Copy what is at a place of what is carried: before the op, or at the end of the block."""
     block, at = place
     x = c.given(block, at)
     made = create(OPS["pto.tile.mov.v2v"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)

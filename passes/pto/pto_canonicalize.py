@@ -22,7 +22,7 @@ _ROUNDS = 16
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Fold index arithmetic, leave out what never runs, merge equal computations and loads, drop what nobody uses."""
+    """Fold index arithmetic, leave out what never runs, merge equal computations and loads, drop what no one uses."""
     for rw in context.rewriters(program):
         busy = busy_pipes(rw.block)
         for _ in range(_ROUNDS):
@@ -138,7 +138,7 @@ def orders(op: Op, busy: frozenset[str]) -> bool:
 
 
 def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
-    """Erase ops without effect whose results nobody uses, last to first."""
+    """Erase ops without effect whose results no one uses, last to first."""
     count = 0
     for block in rw.blocks():
         if block is not rw.block and block not in rw.owner:

@@ -253,7 +253,7 @@ class Execution:
             raise
 
     def options(self, watch: Watch | None = None, trace: TraceFolder | None = None) -> RunOptions:
-        """What the engine is told."""
+        """What the engine gets."""
         f = self.flags
         return RunOptions(
             engine=f.engine or "auto",

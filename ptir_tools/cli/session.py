@@ -98,7 +98,7 @@ class Session:
         return program
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
-        """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are told at once."""
+        """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are reported at once."""
         return bool(verifier.verify(program, diagnostics, self.options))
 
     def opened(self, path: str) -> Source:

@@ -1,6 +1,6 @@
 """Error rules: how far a result may be off, from how far its operands are and from the values of this run.
 
-An error is an array beside the value's: no correct engine differs from the reference by more, element by element. `EXACT` is
+An error is an array next to the value's: no correct engine differs from the reference by more, element by element. `EXACT` is
 no error at all, infinity says that anything may come. A rule is the field `error` of an op's declaration; most are one of the
 functions here, which run the op's own body in float64. Rules are first order in the roundings and exact in the operands' errors.
 """

@@ -77,7 +77,7 @@ Operand = Value | Element | Literal
 class Op:
     """One operation. `attrs` are the values of `defn.attrs`, in that order, defaults filled in.
 
-    `slot` is the rewriter's (`rewrite.order`): its place, 0 for an op that does not stand in a block. Nothing else may read it.
+    `slot` is the rewriter's (`rewrite.order`): its place, 0 for an op that is in no block. Nothing else may read it.
     """
 
     defn: OpDef
@@ -170,7 +170,7 @@ class Annotation:
 
 @dataclass(slots=True, eq=False)
 class Function(Region):
-    """A named region that can be called from outside. `attrs` are what its text carries beside (PTO)."""
+    """A named region that can be called from outside. `attrs` are what else its text says (PTO)."""
 
     annotations: list[Annotation] = field(default_factory=list)
     attrs: dict[str, Any] = field(default_factory=dict)

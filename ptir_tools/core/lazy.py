@@ -32,7 +32,7 @@ def late(module: str, name: str) -> Callable[..., Any]:
     """The function `name` of `module`, which is imported when it is first called."""
     target = lazy(module)
 
-    def call(*args: Any, **named: Any) -> Any:
+    def call(*args: object, **named: object) -> Any:
         return getattr(target, name)(*args, **named)
 
     return call

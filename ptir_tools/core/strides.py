@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import Any
 
 from ptir_tools.core.ir import Extents, Strides
 
@@ -56,6 +55,6 @@ def restrided(shape: Extents, strides: Strides, out: Extents) -> Strides | None:
     return tuple(reversed(found))
 
 
-def as_it_is(op: Any, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
+def as_it_is(op: object, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
     """The view of an op that gives its operand (`core.ir.View`)."""
     return 0, strides

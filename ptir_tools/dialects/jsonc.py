@@ -78,7 +78,7 @@ def _refuse(name: str) -> None:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 
-def _has_surrogate(value: Any) -> bool:
+def _has_surrogate(value: object) -> bool:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -202,7 +202,7 @@ class _Diagnosis:
         error.interactive_parser.feed_token(token)
         return True
 
-    def error(self, message: str, span: Span, **more: Any) -> None:
+    def error(self, message: str, span: Span, **more: object) -> None:
         self.diagnostics.error(self.code, message, span, **more)
 
     def check_nesting(self) -> None:

@@ -39,7 +39,7 @@ def run(
     Raises UsageError for inputs that do not fit and an engine that cannot run it, LimitExceeded before anything is allocated
     when memory would not do (or later for iterations and time), and Rejected for what goes wrong in the program; its
     diagnostics carry code and place, and are kept in `diagnostics`, too. What is wrong and does not end the run (a race of PTO)
-    is in `diagnostics` beside the outputs; without it, it is Rejected as well.
+    is in `diagnostics` next to the outputs; without it, it is Rejected as well.
     """
     options = options or RunOptions()
     own, diagnostics = diagnostics is None, Diagnostics(program.source) if diagnostics is None else diagnostics

@@ -99,7 +99,7 @@ class Compiled:
             if own:
                 np.copyto(b, a)
 
-    def _bound(self, arguments: Sequence[Any]) -> Callable[[Context], tuple[Any, ...]]:
+    def _bound(self, arguments: Sequence[object]) -> Callable[[Context], tuple[Any, ...]]:
         if isinstance(self.executable, Executable):
             return self.executable.bind(arguments)
         return partial(self.executable, arguments)

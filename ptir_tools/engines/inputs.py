@@ -118,7 +118,7 @@ def _uniform(stream: Any, shape: tuple[int, ...], dtype: DType) -> Any:
 
 @dataclass(slots=True, frozen=True)
 class _Surroundings:
-    """What a walk knows beside the block: the program, numbers of symbols, shapes of memrefs."""
+    """What a walk knows next to the block: the program, numbers of symbols, shapes of memrefs."""
 
     program: Program
     numbers: dict[str, int]
@@ -177,7 +177,7 @@ def _leaves(operands: Sequence[Operand]) -> list[tuple[Value, int] | None]:
 
 
 def _through_regions(op: Op, needs: Needs, known: _Surroundings) -> None:
-    """A region's parameters ask of the operands that become them: the last ones, whatever stands before."""
+    """A region's parameters ask of the operands that become them: the last ones, whatever is before."""
     asked = [needs.get((op.results[0], i), NOTHING) for i in range(len(leaves(op.results[0].type)))] if op.results else []
     if isinstance(op.defn.control, Loop):
         return _ask_all(needs, op.operands, _of_loop(op, op.defn.control, asked, known))

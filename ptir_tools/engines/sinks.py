@@ -1,4 +1,4 @@
-"""What watches runs: a sink is told before and after every execution and after every pass on the way to it.
+"""What watches runs: a sink is called before and after every execution and after every pass on the way to it.
 
 `tracefolder.TraceFolder` is the sink that writes files, in the layout of gpt.rs.
 """

@@ -73,7 +73,7 @@ class _Passes(Hook):
 
 @contextmanager
 def traced(program: Program, inputs: Sequence[Array], options: RunOptions) -> Iterator[tuple[RunOptions, Execution | None]]:
-    """Around one execution: `options` with the passes watched, and what to put the outputs into; None when nobody watches."""
+    """Around one execution: `options` with the passes watched, and what to put the outputs into; None when no one watches."""
     sinks = [*_installed, *([options.trace] if options.trace is not None else [])]
     if not sinks:
         yield options, None

@@ -41,7 +41,7 @@ class TraceFolder(TraceSink):
         os.makedirs(os.path.join(self.folder, "passes"), exist_ok=True)
 
     def before(self, execution: Execution) -> None:
-        """See that the program can be told as gpt.rs tells PTIR."""
+        """See that the program can be said as gpt.rs says PTIR."""
         found = Diagnostics(execution.program.source)
         lower(self._ptir(execution), found)
         found.raise_if_errors()
@@ -111,7 +111,7 @@ class TraceFolder(TraceSink):
             "kind": {"kind": "Materialize", "payload": {"values": results}},
         }
 
-    def _event(self, event: str, data: dict[str, Any]) -> None:
+    def _event(self, event: str, data: dict[str, object]) -> None:
         kind = {"event": event, "data": data}
         self._append("passes.jsonl", {"timestamp": _stamp(time.time_ns()), "trace_id": None, "kind": kind})
 
@@ -130,7 +130,7 @@ class TraceFolder(TraceSink):
         with open(os.path.join(self.folder, *path), "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
 
-    def _append(self, name: str, record: dict[str, Any]) -> None:
+    def _append(self, name: str, record: dict[str, object]) -> None:
         with open(os.path.join(self.folder, name), "a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
 

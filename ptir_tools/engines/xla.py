@@ -77,7 +77,7 @@ class Executable:
                 return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 
-    def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[Any], ds: Sequence[Any]) -> tuple[list[Any], Any]:
+    def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]) -> tuple[list[Any], Any]:
         """The leaves of the results, and whether the run failed."""
         tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
         given = iter(xs)

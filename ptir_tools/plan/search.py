@@ -1,8 +1,8 @@
-"""A search for offsets within a capacity: branch and bound over what stands at the lowest free height.
+"""A search for offsets within a capacity: branch and bound over what is at the lowest free height.
 
 Time is cut into sections, the largest sets of buffers alive at once; a buffer covers consecutive sections. A solution can be
-packed so that every buffer stands on the ground or on another. So the search looks at the least height that any unplaced
-buffer may have, picks one section there, and decides which buffer that covers the section stands at that height: each one in
+packed so that every buffer is on the ground or on another. So the search looks at the least height that any unplaced
+buffer may have, picks one section there, and decides which buffer that covers the section is at that height: each one in
 turn, and at last none, which raises all that cover the section to the least top that could hold one of them up. A section that
 is nearly full, of few choices, is decided first.
 
@@ -81,7 +81,7 @@ class _GaveUp(Exception):
 
 @dataclass(slots=True)
 class _Decision:
-    """What stands at height `h` in `section`: the options not tried are those from `at`, and none of them at last.
+    """What is at height `h` in `section`: the options not tried are those from `at`, and none of them at last.
 
     `part` are the buffers that the decision is about, `pending` the parts that are left of it after the option that is being
     tried, `mark` the length of the trail before."""
@@ -194,7 +194,7 @@ class _Search:
         return others
 
     def leave_empty(self, d: _Decision) -> bool:
-        """Nothing stands at the height in the section."""
+        """Nothing is at the height in the section."""
         covering = [x for x in d.part if self.covers(x, d.section)]
         raised = min(self.lowest[x] if self.lowest[x] > d.h else self.support(x, d.section) for x in covering)
         if raised > self.capacity - self.total[d.section]:
@@ -240,7 +240,7 @@ class _Search:
         return all(not self.total[t] or self.base[t] + self.total[t] <= self.capacity for t in sections)
 
     def raise_unsupported(self, part: list[int]) -> bool:
-        """What stands on nothing that is placed needs an unplaced one below it; False when there is none."""
+        """What lies on nothing that is placed needs an unplaced one below it; False when there is none."""
         for x in part:
             if self.lowest[x] != self.floor[x]:
                 support = self.support(x, -1)

@@ -24,7 +24,7 @@ def to_text(plan: Plan) -> Iterator[str]:
 
 
 def heading(title: str, block: BlockPlan) -> tuple[str, str]:
-    """What stands above a block's table: how good its plan is, and the bytes outside the arena."""
+    """The lines above the table of a block: how good its plan is, and the bytes outside the arena."""
     capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
     least = " (no placement is lower)" if block.proved and block.peak > block.lower_bound else ""
     said = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"

@@ -60,7 +60,7 @@ def number(dtype: DType, data: bytes) -> Any:
     return arrays.unpack(data, dtype, 1).astype(object)[0]
 
 
-def is_number(found: Any, wanted: Any) -> bool:
+def is_number(found: object, wanted: object) -> bool:
     """Whether the constant `found` is the number of a rule: an integer matches any kind, a float its own sign of zero too."""
     if found is None or isinstance(found, bool) is not isinstance(wanted, bool):
         return False
@@ -69,7 +69,7 @@ def is_number(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def same_operand(a: Any, b: Operand, depth: int = 1) -> bool:
+def same_operand(a: object, b: Operand, depth: int = 1) -> bool:
     """Whether two operands are certainly equal: one value, constants of equal bits, elements of equal tuples, or results of
     equal ops, as far down as `depth` levels. Random ops equal no other.
 

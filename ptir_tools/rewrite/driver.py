@@ -2,7 +2,7 @@
 
 The worklist is a stack, seeded so that ops are popped bottom-up; an edit puts back what may match now: the op that changed
 and, where nothing comes of it there, its users, as far up as patterns look. The failure cache is the distance that stands
-beside an op on the worklist: how far below it the nearest change is. A pattern that failed there before is not tried again
+next to an op on the worklist: how far below it the nearest change is. A pattern that failed there before is not tried again
 unless it looks that far.
 
 A block that a driver has brought to its fixpoint is not searched again: the next drive with the same patterns begins with
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     random = lazy("random")
 
-_AGAIN = 1024  # rewrites at one place, beside one for each op
+_AGAIN = 1024  # rewrites at one place, next to one for each op
 _WIDE = 16  # operands: more make an op wait
 _SEED, _NEW = -1, -2  # distances: what uses the op is on the worklist, too, and if it is new, perhaps nothing does
 
@@ -252,7 +252,7 @@ class _Driver:
         if op.defn.is_constant and event is INSERTED:
             self.dead.append(op)  # unless it is used by then
         elif op.defn.is_constant:
-            self.requeue_users(op, 0, -1)  # as if they had another operand: who looks through a broadcast of it is told, too
+            self.requeue_users(op, 0, -1)  # as if they had another operand: who looks through a broadcast of it is looked at, too
         else:
             self.queue(op, _NEW if event is INSERTED else 0)
 
@@ -449,7 +449,7 @@ class _Driver:
             self.fewest = ops
             if self.again:
                 self.again.clear()
-        elif loc:  # new ops stand at the place of what they replace
+        elif loc:  # new ops are at the place of what they replace
             self.again[loc] = n = self.again.get(loc, 0) + 1
             if n > _AGAIN + ops:
                 raise self.endless(n, loc)

@@ -75,7 +75,7 @@ class Inspector:
         return operand_type(x)
 
     def alive(self, op: Op) -> bool:
-        """Whether `op` stands in the program."""
+        """Whether `op` is in the program."""
         return op.slot > 0
 
     def version(self, op: Op) -> int:

@@ -56,7 +56,7 @@ class Order:
         return self.blocks[op.slot]
 
     def before(self, a: Op, b: Op) -> bool:
-        """Whether `a` stands before `b`; both are in one block."""
+        """Whether `a` is before `b`; both are in one block."""
         return self.place(a) < self.place(b)
 
     def place(self, op: Op) -> int:

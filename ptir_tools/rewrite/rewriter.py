@@ -225,13 +225,13 @@ class Rewriter(Inspector):
         self._remove_uses(op, old)
         self._reworked(op)
 
-    def set_attribute(self, op: Op, name: str, value: Any) -> None:
+    def set_attribute(self, op: Op, name: str, value: object) -> None:
         """Give `op` another value of the attribute `name`; its result types stay what they are. Raises KeyError."""
         at = op.defn.attr_index[name]
         op.attrs = (*op.attrs[:at], value, *op.attrs[at + 1 :])
         self._reworked(op)
 
-    def set_attrs(self, op: Op, **attrs: Any) -> None:
+    def set_attrs(self, op: Op, **attrs: object) -> None:
         """Give `op` other values of some attributes; its results keep their types until they are retyped."""
         named = {a.name: v for a, v in zip(op.defn.attrs, op.attrs, strict=True)}
         op.attrs = op.defn.fill(named | attrs)
@@ -285,7 +285,7 @@ class Rewriter(Inspector):
     # Taking out and putting in
 
     def erase(self, op: Op) -> bool:
-        """Take `op` out, with the blocks nested in it; whether it has gone.
+        """Take `op` out, with the blocks nested in it; whether it is gone.
 
         An op that alone defines a symbol which something still mentions stays, unused, and so does what it uses. Raises
         ValueError when a result is used by anything else.
@@ -333,7 +333,7 @@ class Rewriter(Inspector):
                 self._remove_uses(r, r.results)
 
     def erase_unused(self, op: Op) -> bool:
-        """Take `op` out when it has no effect and no user; whether it has gone."""
+        """Take `op` out when it has no effect and no user; whether it is gone."""
         if not op.defn.is_pure:
             return False
         for v in op.results:
@@ -439,7 +439,7 @@ class Rewriter(Inspector):
         self._tell(op, CHANGED)
 
     def _remove_uses(self, user: User, operands: Sequence[Operand]) -> None:
-        """Take out the uses of `operands` by `user`, all before anybody is told."""
+        """Take out the uses of `operands` by `user`, all before anyone hears of it."""
         rare = self.uses_of.remove(user, operands)
         listen, journal = self.listen, self._journal
         if not rare or (listen is None and journal is None):

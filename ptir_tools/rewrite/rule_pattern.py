@@ -36,7 +36,7 @@ class Row(NamedTuple):
     same: tuple[tuple[int, int], ...]  # operands of the root that must be one
     symbols: tuple[Symbol, ...]  # what the code refers to besides words
     match: bytes  # the code of a function of the root and the rewriter: what the rule binds, or something false
-    build: bytes  # that of a function of a `Site` and what was bound: the new operand; none where an operand stands there
+    build: bytes  # that of a function of a `Site` and what was bound: the new operand; none where an operand is there
 
 
 @dataclass(slots=True, eq=False)

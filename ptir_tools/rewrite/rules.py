@@ -44,7 +44,7 @@ _MARK = re.compile(r"\b(const|var|once)\s+(?=[\w(])")
 _READING: dict[str, Any] = {f.__name__: f for f in (Value, constant, exact, has_one_use, is_number, same_operand, scalar_of)}
 
 
-def rules(text: str, dialect: Dialect, helpers: Mapping[str, Any], splat: Splat, benefit: int = 1) -> list[Pattern]:
+def rules(text: str, dialect: Dialect, helpers: Mapping[str, object], splat: Splat, benefit: int = 1) -> list[Pattern]:
     """The patterns of a rule list. Raises ValueError for a rule that makes no sense."""
     made_of = RuleList(dialect, _READING | COMMON | dict(helpers), splat)
     return [RulePattern(row, made_of, benefit) for row in rule_files.rows(text, dialect, compiled)]
@@ -195,7 +195,7 @@ class _Compiler:
         tests = [*self.op(call, "root"), *([f"({condition})"] if condition else [])]
         return " and ".join(tests) or "True"
 
-    def know(self, kind: str, value: Any) -> str:
+    def know(self, kind: str, value: object) -> str:
         """How the code calls what `rewrite.rule_pattern.RuleList.meaning` makes of this."""
         return self.symbols.setdefault(repr((kind, value)), (f"_{len(self.symbols)}", kind, value))[0]
 

@@ -55,7 +55,7 @@ class Watch:
         return f"return {', '.join(_operand_text(x, self.unnamed) for x in self.rw.block.results)}"
 
     def swept(self, ops: Iterable[Op]) -> None:
-        """Log those of `ops` that have gone because nobody used them."""
+        """Log those of `ops` that are gone because no one used them."""
         if self.log is not None:
             for op in ops:
                 if not self.rw.alive(op):
@@ -89,7 +89,7 @@ def fingerprint(rw: Inspector) -> tuple[object, ...]:
 
 
 def erased(op: Op, unnamed: Unnamed | None = None) -> dict[str, Any]:
-    """The record of a dead op that has gone; it belongs to the step before."""
+    """The record of a dead op that is gone; it belongs to the step before."""
     text = op_text(op, unnamed)
     return {"event": "erased", "pattern": None, "root": text, "before": text, "after": [], "loc": op.loc}
 
@@ -114,7 +114,7 @@ def _operand_text(x: Operand, unnamed: Unnamed) -> str:
     return f"%{x.name}" if x.name else f"%~{unnamed.setdefault(x, len(unnamed))}"
 
 
-def _attr_text(x: Any, nested: bool = False) -> str:
+def _attr_text(x: object, nested: bool = False) -> str:
     if isinstance(x, Literal):
         data = element_of(x)
         return "dense<…>" if data is None else f"dense<{_attr_text(number(x.type.dtype, data))}>"

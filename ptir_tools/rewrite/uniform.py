@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType
@@ -30,7 +29,7 @@ def elements_of(literals: Iterable[Literal | None]) -> Elements | None:
     return tuple(found)
 
 
-def uniform(d: OpDef, attrs: tuple[Any, ...], dtype: DType, elements: Elements) -> bytes | None:
+def uniform(d: OpDef, attrs: tuple[object, ...], dtype: DType, elements: Elements) -> bytes | None:
     """The one element, of `dtype`, that an elementwise op gives on operands of equal elements; None where it would fail."""
     question = (d, d.key(attrs), dtype, elements)
     if question not in _answers:
@@ -63,7 +62,7 @@ def _remember(questions: Iterable[Question], answers: Sequence[bytes | None]) ->
     _answers.update(zip(questions, answers, strict=True))
 
 
-def _compute(d: OpDef, attrs: tuple[Any, ...], dtype: DType, wanted: Sequence[Elements]) -> Sequence[bytes] | None:
+def _compute(d: OpDef, attrs: tuple[object, ...], dtype: DType, wanted: Sequence[Elements]) -> Sequence[bytes] | None:
     """The results on `wanted`, which have the same dtypes; None where one of them fails, or where elements share bytes."""
     n = len(wanted)
     if n > 1 and any(t.bits == 4 for t in (dtype, *[t for t, _ in wanted[0]])):

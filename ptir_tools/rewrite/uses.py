@@ -1,6 +1,6 @@
 """Who uses which value: entries built in one sweep and kept by edits that cost what they touch.
 
-They stand at the values (`Value.users`), once per use. A value used a few times has its entries removed at once. Of one used
+They are at the values (`Value.users`), once per use. A value used a few times has its entries removed at once. Of one used
 often, a removal is only counted, and the entries that are gone are dropped together when its users are next asked for.
 """
 
@@ -160,7 +160,7 @@ class Uses:
         return users
 
     def rewrite(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> Iterable[User]:
-        """Put `new(operand)` in the place of every operand that names `v` or an element of it, but for those of `keep`."""
+        """Put `new(operand)` in the place of every operand that names `v` or an element of it except for those of `keep`."""
         users = [u for u in self.of(v) if u is not keep]
         for user in users:
             operands, places = operands_of(user), self.places(user, v)

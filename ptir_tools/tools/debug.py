@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, Violation
@@ -50,7 +50,7 @@ class NonFinite:
         leaves = iter(held)
         self.infinite.update(p for p in self.params if any(flatten(nest(p.type, leaves))))
 
-    def ran(self, op: Op, results: Sequence[Any]) -> None:
+    def ran(self, op: Op, results: Sequence[object]) -> None:
         """Look at what `op` made."""
         for v, data in zip(op.results, results, strict=False):
             nan, infinity = _holds(data)
@@ -105,7 +105,7 @@ def _constants(op: Op) -> list[Array]:
     return written + [np.asarray(x) for x in op.attrs if isinstance(x, float)]
 
 
-def _holds(data: Any) -> tuple[bool, bool]:
+def _holds(data: object) -> tuple[bool, bool]:
     """Whether there is a NaN, and whether an infinity, in an array, or in a tuple of them."""
     if isinstance(data, tuple):
         pairs = [_holds(x) for x in data]

@@ -230,7 +230,7 @@ def extents(program: Program) -> list[int]:
     return sorted({d for t in tensors for d in t.shape if isinstance(d, int) and d > 1}, reverse=True)
 
 
-def _resized(x: Any, old: int, new: int) -> Any:
+def _resized(x: object, old: int, new: int) -> Any:
     """A type, a literal or an attribute with `new` for each `old`."""
     if isinstance(x, tuple):
         return tuple(_resized(e, old, new) for e in x)

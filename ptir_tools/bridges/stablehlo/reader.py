@@ -184,7 +184,7 @@ class Reader:
             dialect = s.name.partition(".")[0]
             known_dialect = dialect in ("stablehlo", "chlo", "mhlo")
             raise refused(
-                REFUSED.get(s.name) or ("PTIR has no such op" if known_dialect else f"`{s.name}` is no op of StableHLO")
+                REFUSED.get(s.name) or ("PTIR has no such op" if known_dialect else f"`{s.name}` is not an op of StableHLO")
             )
         site = Site(scope, s, entry.spelled)
         operands = [self.operand(token, scope) for token in site.names]

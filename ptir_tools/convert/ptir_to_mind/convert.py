@@ -7,11 +7,10 @@ PTIR ops say and one operation of MIND says too is found by `patterns`.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
-from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, filled
+from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
 from ptir_tools.convert.ptir_to_mind.lossy import RULES as LOSSY_RULES
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.room import ROOM
@@ -54,7 +53,7 @@ def binary(opcode: str) -> Rule:
     return lambda emit, op, x, y: broadcasting(emit, opcode, x, y)
 
 
-def broadcasting(emit: MindEmit, opcode: str, x: Any, y: Any) -> Value:
+def broadcasting(emit: MindEmit, opcode: str, x: Read, y: Read) -> Value:
     """See `binary`."""
     a, b = emit.narrow(x), emit.narrow(y)
     if broadcast(tensor_type(a).static_shape, tensor_type(b).static_shape) != emit.shape:
@@ -78,13 +77,13 @@ def iota(emit: MindEmit, op: Op) -> Value:
     return emit.constant(to_literal(evaluate(op, (), Context())[0], emit.type), emit.name)
 
 
-def stop_gradient(emit: MindEmit, op: Op, x: Any) -> Value:
+def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
     """The operand: there are no gradients in a module."""
     emit.note("stop_gradient is dropped")
     return emit.value(x)
 
 
-def cast(emit: MindEmit, op: Op, x: Any) -> Value:
+def cast(emit: MindEmit, op: Op, x: Read) -> Value:
     """To the dtype that the operand has: the operand."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
     if emit.options[LOSSY] and source is I1 and to is F32:
@@ -94,12 +93,12 @@ def cast(emit: MindEmit, op: Op, x: Any) -> Value:
     return emit.value(x)
 
 
-def broadcast_to(emit: MindEmit, op: Op, x: Any) -> Broadcast:
+def broadcast_to(emit: MindEmit, op: Op, x: Read) -> Broadcast:
     """Kept back until an operation needs it in full."""
     return Broadcast(op.result, emit.narrow(x))
 
 
-def reshape(emit: MindEmit, op: Op, x: Any) -> Value:
+def reshape(emit: MindEmit, op: Op, x: Read) -> Value:
     """The same list; an extent of 0, which MIND cannot write, is left to be inferred where it is the only one."""
     new_shape = op.attr("new_shape")
     if emit.shape.count(0) == 1:
@@ -107,20 +106,20 @@ def reshape(emit: MindEmit, op: Op, x: Any) -> Value:
     return emit.last("Reshape", emit.value(x), new_shape=new_shape)
 
 
-def transpose(emit: MindEmit, op: Op, x: Any) -> Value:
+def transpose(emit: MindEmit, op: Op, x: Read) -> Value:
     """The permutation, not negative."""
     perm = op.attr("perm")
     return emit.last("Transpose", emit.value(x), permutation=tuple(p % len(perm) for p in perm))
 
 
-def slice_(emit: MindEmit, op: Op, x: Any) -> Value:
+def slice_(emit: MindEmit, op: Op, x: Read) -> Value:
     """The window from its starts to its ends, step 1."""
     starts, sizes = op.attr("starts"), op.attr("sizes")
     ends = tuple(a + n for a, n in zip(starts, sizes, strict=True))
     return emit.last("Slice", emit.value(x), starts=starts, ends=ends, steps=(1,) * len(starts))
 
 
-def tile(emit: MindEmit, op: Op, x: Any) -> Value:
+def tile(emit: MindEmit, op: Op, x: Read) -> Value:
     """An axis of its own for each repetition, stretched by ones."""
     source, repeats = emit.value(x), op.attr("repeats")
     emit.note("the tile becomes a product with ones")
@@ -130,19 +129,19 @@ def tile(emit: MindEmit, op: Op, x: Any) -> Value:
     return emit.last("Reshape", emit("Mul", apart, ones), new_shape=emit.shape)
 
 
-def take(emit: MindEmit, op: Op, x: Any, indices: Any) -> Value:
+def take(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
     """Gather, which indexes the first axis too."""
     return emit.last("Gather", emit.value(x), emit.value(indices))
 
 
-def reduce_sum(emit: MindEmit, op: Op, x: Any) -> Value:
+def reduce_sum(emit: MindEmit, op: Op, x: Read) -> Value:
     """Sum; over no axes the operand itself, since MIND's empty list means all."""
     require_one_dtype(op)
     source, axes = emit.value(x), op.attr("axes")
     return emit.last("Sum", source, axes=axes, keepdims=op.attr("keepdims")) if axes else source
 
 
-def dot_general(emit: MindEmit, op: Op, lhs: Any, rhs: Any) -> Value:
+def dot_general(emit: MindEmit, op: Op, lhs: Read, rhs: Read) -> Value:
     """Dot or MatMul where the axes are already in that order; else transposed and reshaped to matrices and back."""
     require_one_dtype(op)
     x, y = emit.value(lhs), emit.value(rhs)

@@ -54,6 +54,9 @@ class Broadcast:
     made: Value | None = None
 
 
+Read = Value | Broadcast | Literal  # an operand as a rule gets it
+
+
 class MindEmit(Emit["Value | Broadcast"]):
     """A MIND module in the making. What a value becomes is a value, or a broadcast that is not made yet."""
 
@@ -118,7 +121,7 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     # Operands
 
-    def value(self, x: Value | Broadcast | Literal) -> Value:
+    def value(self, x: Read) -> Value:
         """`x` in its own shape: a broadcast is made now."""
         if isinstance(x, Literal):
             return self.constant(x)
@@ -131,7 +134,7 @@ class MindEmit(Emit["Value | Broadcast"]):
             x.made = self.builder.op("Mul", x.narrow, ones, name=self.name_of(x.result))
         return x.made
 
-    def narrow(self, x: Value | Broadcast | Literal) -> Value:
+    def narrow(self, x: Read) -> Value:
         """`x` not broadcast: for operations that broadcast by themselves."""
         if isinstance(x, Literal):
             return self.constant(Literal(tensor(x.type.dtype), x.data) if x.splat else x)

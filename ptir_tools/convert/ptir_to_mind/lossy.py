@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.patterns import constant_of
-from ptir_tools.convert.ptir_to_mind.emit import MindEmit
+from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
@@ -41,7 +41,7 @@ def number(emit: MindEmit, value: float, dtype: DType) -> Value:
 def lossy(rule: Rule, note: str) -> Rule:
     """A rule for floats, which notes what is lost."""
 
-    def guarded(emit: MindEmit, op: Op, *operands: Any) -> Any:
+    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Any:
         dtypes = {tensor_type(x).dtype for x in op.operands} - {I1}
         if not dtypes <= set(FLOATS):
             raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}`")
@@ -98,18 +98,18 @@ def _pair(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     return lambda emit, op, x, y: whole(emit, build(emit, emit.narrow(x), emit.narrow(y)))
 
 
-def _clamp(emit: MindEmit, op: Op, x: Any, low: Any, high: Any) -> Value:
+def _clamp(emit: MindEmit, op: Op, x: Read, low: Read, high: Read) -> Value:
     return whole(emit, smaller(emit, larger(emit, emit.narrow(x), emit.narrow(low)), emit.narrow(high)))
 
 
-def _select(emit: MindEmit, op: Op, pred: Any, x: Any, y: Any) -> Value:
+def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Value:
     mask, dtype = emit.narrow(pred), emit.type.dtype
     require(tensor_type(mask).dtype is dtype, NOT_TRANSLATABLE, f"an i1 that is carried in another float than {dtype}")
     return whole(emit, choice(emit, mask, emit.narrow(x), emit.narrow(y)))
 
 
 def _compare(kind: str) -> Rule:
-    def rule(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
+    def rule(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         a, b = emit.narrow(x), emit.narrow(y)
         a, b = (b, a) if kind in ("lt", "ge") else (a, b)
         other = not_above(emit, a, b)
@@ -119,7 +119,7 @@ def _compare(kind: str) -> Rule:
 
     guarded = lossy(rule, _NUMBERS)
 
-    def folded(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
+    def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask of constants, a causal one say, of integers too, is a constant."""
         found = known(op.result, emit.options.limits.literal_bytes)
         if found is None:
@@ -152,7 +152,7 @@ def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Valu
 
 
 def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
-    def rule(emit: MindEmit, op: Op, x: Any) -> Value:
+    def rule(emit: MindEmit, op: Op, x: Read) -> Value:
         v = emit.value(x)
         rank, shape = tensor_type(v).rank, tensor_type(v).static_shape
         axes = sorted(a % rank for a in op.attr("axes"))
@@ -166,7 +166,7 @@ def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     return rule
 
 
-def windowed(emit: MindEmit, op: Op, x: Any) -> Value:
+def windowed(emit: MindEmit, op: Op, x: Read) -> Value:
     """The sums of windows, which are exact, or their largest or smallest."""
     if op.attr("reduce") == "sum" or emit.type.dtype not in FLOATS:
         return reduce_window(emit, op, x)
@@ -174,7 +174,7 @@ def windowed(emit: MindEmit, op: Op, x: Any) -> Value:
     return extremes(emit, op, x)
 
 
-def extremes(emit: MindEmit, op: Op, x: Any) -> Value:
+def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
     """The largest or smallest of each window; around the edge is the number that is never chosen."""
     v, kind, t = emit.value(x), op.attr("reduce"), emit.type
     build, empty = (larger, -inf) if kind == "max" else (smaller, inf)
@@ -227,7 +227,7 @@ def size_and_sign(emit: MindEmit, x: Value) -> tuple[Value, Value]:
     return size, emit("Sub", one, emit("Add", below, below))
 
 
-def _reciprocal(emit: MindEmit, op: Op, x: Any) -> Value:
+def _reciprocal(emit: MindEmit, op: Op, x: Read) -> Value:
     v = emit.narrow(x)
     if positive(op.operands[0]):
         return whole(emit, inverse(emit, v))
@@ -235,7 +235,7 @@ def _reciprocal(emit: MindEmit, op: Op, x: Any) -> Value:
     return whole(emit, emit("Mul", sign, inverse(emit, size)))
 
 
-def _div(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
+def _div(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
     """The product with the reciprocal."""
     a, b = emit.narrow(x), emit.narrow(y)
     if positive(op.operands[1]):
@@ -246,7 +246,7 @@ def _div(emit: MindEmit, op: Op, x: Any, y: Any) -> Value:
     return whole(emit, emit("Mul", a, r))
 
 
-def _rsqrt(emit: MindEmit, op: Op, x: Any) -> Value:
+def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
     """Exp(-0.5 Log x), then a step of Newton's method."""
     v, dtype = emit.narrow(x), emit.type.dtype
     r = emit("Exp", emit("Mul", emit("Log", v), number(emit, -0.5, dtype)))
@@ -254,7 +254,7 @@ def _rsqrt(emit: MindEmit, op: Op, x: Any) -> Value:
     return whole(emit, emit("Add", r, emit("Mul", emit("Mul", r, left), number(emit, 0.5, dtype))))
 
 
-def _tanh(emit: MindEmit, op: Op, x: Any) -> Value:
+def _tanh(emit: MindEmit, op: Op, x: Read) -> Value:
     """1 - 2 / (exp(2x) + 1), whose last place is one of 1."""
     v, dtype = emit.narrow(x), emit.type.dtype
     one = number(emit, 1, dtype)
@@ -270,7 +270,7 @@ _ERFC = (
 _ERF = tuple(2 / sqrt(pi) * (-1) ** n / (factorial(n) * (2 * n + 1)) for n in range(11))
 
 
-def _erf(emit: MindEmit, op: Op, x: Any) -> Value:
+def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
     """1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2), with Chebyshev's fit of Numerical Recipes, within 1.2e-7; for |x| below
     1 the series 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …)."""
     dtype = emit.type.dtype
@@ -292,7 +292,7 @@ def _erf(emit: MindEmit, op: Op, x: Any) -> Value:
     return whole(emit, emit("Add", small, emit("Mul", opposite(emit, near), large)))
 
 
-def _abs(emit: MindEmit, op: Op, x: Any) -> Value:
+def _abs(emit: MindEmit, op: Op, x: Read) -> Value:
     v = emit.narrow(x)
     return whole(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))))
 

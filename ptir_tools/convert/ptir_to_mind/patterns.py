@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, defined_by, is_zero, relu_operand, scalar_literal, splat_of, type_of
+from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
@@ -119,11 +120,10 @@ def conv2d(op: Op, options: Options) -> Match | None:
     f = view.operands[0] if view is not None and type_of(view.operands[0]).shape == shape else matrix
     attrs = {"strides": strides, "padding": _padding(image.static_shape, shape, strides, patches.attr("padding"))}
 
-    def rule(emit: Any, op: Op, x: Any, f: Any) -> Value:
+    def rule(emit: MindEmit, op: Op, x: Read, f: Read) -> Value:
         filter = emit.value(f)
-        filter = filter if filter.type.shape == shape else emit("Reshape", filter, new_shape=shape)
-        made: Value = emit.last("Conv2d", emit.value(x), filter, **attrs)
-        return made
+        filter = filter if type_of(filter).shape == shape else emit("Reshape", filter, new_shape=shape)
+        return emit.last("Conv2d", emit.value(x), filter, **attrs)
 
     return Match((x, f), rule)
 
@@ -166,12 +166,11 @@ def division(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: _product(emit, x, factor), note)
 
 
-def _product(emit: Any, x: Any, factor: Literal) -> Value:
+def _product(emit: MindEmit, x: Read, factor: Literal) -> Value:
     a, b = emit.narrow(x), emit.constant(factor)
-    if np.broadcast_shapes(a.type.static_shape, b.type.static_shape) != emit.shape:
+    if np.broadcast_shapes(type_of(a).static_shape, type_of(b).static_shape) != emit.shape:
         a = emit.value(x)
-    made: Value = emit.last("Mul", a, b)
-    return made
+    return emit.last("Mul", a, b)
 
 
 def maximum(op: Op, options: Options) -> Match | None:

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.ptir_to_mind.emit import MindEmit
+from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import numpy_dtype, to_literal
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI64
@@ -25,7 +25,7 @@ else:
     np = lazy("numpy")
 
 
-def pad(emit: MindEmit, op: Op, x: Any) -> Value:
+def pad(emit: MindEmit, op: Op, x: Read) -> Value:
     """Conv2d by one tap of 1 with Custom padding makes room; a constant puts what is not 0 there."""
     low, high, interior = (op.attr(n) for n in ("low", "high", "interior"))
     v, shape, t = emit.value(x), tensor_type(op.operands[0]).static_shape, emit.type
@@ -61,7 +61,7 @@ def settled(emit: MindEmit, x: Value, *operands: Value) -> Value:
     return x
 
 
-def concat(emit: MindEmit, op: Op, *operands: Any) -> Value:
+def concat(emit: MindEmit, op: Op, *operands: Read) -> Value:
     """The sum of the parts, each widened by zeros where the others are."""
     axis, whole = op.attr("axis") % emit.type.rank, emit.type
     require(0 not in whole.shape, NOT_TRANSLATABLE, "an extent is 0")
@@ -77,7 +77,7 @@ def concat(emit: MindEmit, op: Op, *operands: Any) -> Value:
     return settled(emit, total, *parts)
 
 
-def _extract_patches(emit: MindEmit, op: Op, x: Any) -> Value:
+def _extract_patches(emit: MindEmit, op: Op, x: Read) -> Value:
     """The taps of each window, flattened with the channels."""
     v, fill = emit.value(x), op.attr("pad_value").value
     pairs = ((0, 0), *op.attr("padding"), (0, 0))
@@ -90,7 +90,7 @@ def _extract_patches(emit: MindEmit, op: Op, x: Any) -> Value:
     return settled(emit, arranged(emit, read, [2 * k, *range(2 * k), 2 * k + 1], emit.type.static_shape))
 
 
-def reduce_window(emit: MindEmit, op: Op, x: Any) -> Value:
+def reduce_window(emit: MindEmit, op: Op, x: Read) -> Value:
     """The sums over the taps of each window."""
     dtype = emit.type.dtype
     kind, fits = op.attr("reduce"), op.attr("accum_dtype") in (None, dtype)

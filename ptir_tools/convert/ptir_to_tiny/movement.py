@@ -55,7 +55,7 @@ def _pad(emit: TinyEmit, op: Op, x: Data) -> Value:
     return emit.last("PAD", v, pad=tuple(zip(low, high, strict=True)), value=value)
 
 
-def spread(emit: TinyEmit, x: Value, interior: Ints, value: Any) -> Value:
+def spread(emit: TinyEmit, x: Value, interior: Ints, value: object) -> Value:
     """`x` with `interior` elements `value` between neighbors: each element becomes a row, the last without its end."""
     shape = tensor_type(x).shape
     gaps = tuple(0 if d in (0, 1) else g for d, g in zip(shape, interior, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.patterns import constant_of, defined_by, relu_operand, splat_of, type_of
@@ -70,7 +69,7 @@ def initial_sum(op: Op, options: Options) -> Match | None:
     return _reduce(reduction, "SUM", dtype, _wider(dtype), start)
 
 
-def _reduce(op: Op, kind: str, dtype: DType, work: DType, start: Any) -> Match | None:
+def _reduce(op: Op, kind: str, dtype: DType, work: DType, start: object) -> Match | None:
     """REDUCE of the reduction `op`, which accumulates in `work`, begun with `start` and rounded to `dtype`."""
     x, axes = op.operands[0], op.attr("axes")
     source = type_of(x).dtype

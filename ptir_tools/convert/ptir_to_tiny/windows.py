@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.convert.emitter import Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
@@ -45,7 +44,7 @@ def _extract_patches(emit: TinyEmit, op: Op, x: Data) -> Value:
     return emit.settled(emit("RESHAPE", view, result_shape=(*places, ex.to_dim(taps))))
 
 
-def _padded(emit: TinyEmit, x: Value, pairs: Sequence[tuple[int, int]], value: Any) -> Value:
+def _padded(emit: TinyEmit, x: Value, pairs: Sequence[tuple[int, int]], value: object) -> Value:
     return emit("PAD", x, pad=tuple(map(tuple, pairs)), value=value) if any(map(any, pairs)) else x
 
 

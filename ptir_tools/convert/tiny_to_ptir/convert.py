@@ -1,4 +1,4 @@
-"""Tiny to PTIR: node by node and exact, but for EXP2 (docs/tiny.md, "Translation").
+"""Tiny to PTIR: node by node and exact except for EXP2 (docs/tiny.md, "Translation").
 
 Symbols stay symbols, and an expression becomes the symbol of its text; "dims" and what follows from them are put in first.
 Where PTIR needs a number (the bounds of a slice, a pad, an index map) the node is refused with UnboundSymbol.

@@ -37,8 +37,8 @@ _TEXT = (
         _X.replace("=x", '="a\\q"') + "outputs: %0\n",
         _X.replace("=x", '="a\\\\q"') + "outputs: %0\n",
     ),
-    _of_x("E1005", "A token that begins like a number and is none.", "ConstF32 {value=1.2.3}", "ConstF32 {value=1.2}"),
-    _of_x("E1007", "A line that is no statement, or a statement after the outputs.", "Neg (%0", "Neg (%0)"),
+    _of_x("E1005", "A token that begins like a number and is not one.", "ConstF32 {value=1.2.3}", "ConstF32 {value=1.2}"),
+    _of_x("E1007", "A line that is not a statement, or a statement after the outputs.", "Neg (%0", "Neg (%0)"),
 )
 
 _TYPES = (
@@ -140,7 +140,7 @@ _MODULE = (
     ),
     _of_two(
         "E4011",
-        "The indices of a Gather are no integers.",
+        "The indices of a Gather are not integers.",
         ("tensor<f32[2]>", "Gather (%0, %1)"),
         ("tensor<i64[2]>", "Gather (%0, %1)"),
     ),
@@ -179,7 +179,7 @@ _AUTODIFF = (
     ),
     _code(
         "E5003",
-        "Of the pass `autodiff`: the output to differentiate is no float scalar.",
+        "Of the pass `autodiff`: the output to differentiate is not a float scalar.",
         f"{_SCALAR}%1 = ExpandDims (%0) {{axes=[0]}}\noutputs: %1\n",
         f"{_SCALAR}%1 = Neg (%0)\noutputs: %1\n",
     ),

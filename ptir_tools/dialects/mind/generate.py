@@ -90,11 +90,11 @@ class Growing(core.Growing):
             return self.one(numbers) if special else self.number(-12, 12) / 4
         return self.one((dtype.min, dtype.max)) if special else self.number(-8, 8)
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
         return core.by_kind(REQUIRED, a)(self, types)
 
 
-def literal(t: TensorType, elements: Sequence[Any]) -> Literal:
+def literal(t: TensorType, elements: Sequence[object]) -> Literal:
     """The literal of type `t` of these elements."""
     wide = np.resize(np.array(elements, np.float64 if t.dtype.is_float else np.int64), t.static_shape)
     return arrays.to_literal(arrays.narrow(wide, t.dtype), t)

@@ -56,7 +56,7 @@ def expanded_axes(op: OpView) -> bool:
     return _spelled(op, axes=tuple(sorted(op.axes)))
 
 
-def _spelled(op: OpView, **attrs: Any) -> bool:
+def _spelled(op: OpView, **attrs: object) -> bool:
     """Give `op` these attributes, which mean the same; False when it has them."""
     if all(getattr(op, name) == value for name, value in attrs.items()):
         return False

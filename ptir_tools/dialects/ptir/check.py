@@ -122,13 +122,13 @@ def check_values(function: Function, hint: Hint) -> None:
     computes what is exported."""
     known = set(function.params) | {v for op in function.body for v in op.results}
     for v in hint.inputs:
-        require(v in known, MISMATCH, f"input %{v.name} of hint {hint.id} is no value of @{function.name}", at=f"%{v.name}")
+        require(v in known, MISMATCH, f"input %{v.name} of hint {hint.id} is not a value of @{function.name}", at=f"%{v.name}")
     there, made = set(hint.inputs), set[Value]()
     for op in hint.body:
         require(copied(op), MISMATCH, f"hint {hint.id}: its {op.defn.short} is not the op of the function that it copies")
         for v in op.values():
             message = (
-                f"hint {hint.id}: its {op.defn.short} reads %{v.name}, which is no input and not computed before in its body"
+                f"hint {hint.id}: its {op.defn.short} reads %{v.name}, which is neither an input nor computed before in its body"
             )
             require(not there.isdisjoint(sources(v)), MISMATCH, message, at="inputs")
         there.update(op.results)
@@ -207,7 +207,7 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
             require(fits, MISMATCH, f"hint {hint.id}: the payload reads input {at}, the body {_named(x)}", at="lhs")
             continue
         node = at - len(hint.inputs)
-        require(0 <= node < len(kinds), MISMATCH, f"hint {hint.id}: the payload refers to {at}, which is no node", at="lhs")
+        require(0 <= node < len(kinds), MISMATCH, f"hint {hint.id}: the payload refers to {at}, which is not a node", at="lhs")
         op = next((body[v] for v in sources(x) if v in body and body[v].defn.family.startswith("elementwise")), None)
         want = node_name(kinds[node], codes[node])
         found = op.defn.short if op is not None else _named(x)

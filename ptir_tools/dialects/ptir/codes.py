@@ -119,7 +119,7 @@ FURTHER = (
          _main(f"%x: {_F4}", f"%z = neg(%x) -> {_F4}\n%y = exp(%z) -> {_F4}", _F4), "ptir"),
     Code("SyntaxError", "The text is not PTIR at this place.",
          _main(f"%x: {_F4}", "%y = neg(%x ->", _F4), _main(f"%x: {_F4}", f"%y = neg(%x) -> {_F4}", _F4), "ptir"),
-    _op("TupleIndexOutOfRange", "An element of a tuple that is not there, or of a value that is no tuple.",
+    _op("TupleIndexOutOfRange", "An element of a tuple that is not there, or of a value that is not a tuple.",
         f"%t: ({_F4}, {_F4})", ("neg(%t[2])", _F4), ("neg(%t[1])", _F4)),
     _op("LiteralSizeMismatch", "A literal's payload has not the bytes that its type wants.",
         "", ('constant() value[dense<"0x0000803f00000040">]', "tensor<f32, 3>"),

@@ -193,7 +193,7 @@ class Growing(core.Growing):
         value = self.literal(t, [self.element(t.dtype) for _ in range(min(t.count, 7))])
         return value if self.chance(1, 3) else self.b.op("constant", value=value)
 
-    def literal(self, t: TensorType, elements: Sequence[Any]) -> Literal:
+    def literal(self, t: TensorType, elements: Sequence[object]) -> Literal:
         """The literal of these elements, again and again as far as there are more in `t`."""
         if t.dtype.is_complex:
             wide = np.resize(np.array(elements, np.complex128), t.static_shape)
@@ -234,10 +234,10 @@ class Growing(core.Growing):
 
     # ---- attributes
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
         return core.by_kind(REQUIRED, a)(self, types, named)
 
-    def candidates(self, a: Attr, default: Any, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
+    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Any]:
         found = CANDIDATES[a.name] if a.name in CANDIDATES else CANDIDATES.get(a.kind)
         if a.kind in ENUMERATIONS:
             return ENUMERATIONS[a.kind]
@@ -370,12 +370,12 @@ REQUIRED: dict[str, Callable[[Growing, Types, Named], Any]] = {
 # ---- what attributes may be that have a default, by name, else by kind: of the block, the default and the operands' types
 
 
-def _each_axis(g: Growing, default: Any, types: Types) -> Sequence[int]:
+def _each_axis(g: Growing, default: object, types: Types) -> Sequence[int]:
     rank = types[0].rank if types else 0
     return range(-rank, rank)
 
 
-def _dtypes(g: Growing, default: Any, types: Types) -> Sequence[DType]:
+def _dtypes(g: Growing, default: object, types: Types) -> Sequence[DType]:
     return list(g.choices.shuffled(list(dict.fromkeys(g.dtypes))))
 
 
@@ -389,7 +389,7 @@ def _lists(numbers: Sequence[Any]) -> Callable[[Growing, Any, Types], Sequence[t
     return drawn
 
 
-def _scalars(g: Growing, default: Any, types: Types) -> Sequence[Any]:
+def _scalars(g: Growing, default: object, types: Types) -> Sequence[Any]:
     kind = scalars.natural_kind(types[0].dtype)
     wide = {I1: BF16}.get(types[0].dtype, types[0].dtype)
     value = g.choices.flag() if types[0].dtype is I1 else g.element(wide)

@@ -20,7 +20,7 @@ class Carried:
     sources: tuple[tuple[Region | None, int], ...]
 
     def given(self, block: Region | None, at: int) -> Operand:
-        """What stands at a place of `sources`."""
+        """What is at a place of `sources`."""
         return self.op.operands[at] if block is None else block.results[at]
 
 

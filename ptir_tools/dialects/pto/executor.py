@@ -54,7 +54,7 @@ class Executable:
 
     @property
     def memory(self) -> int:
-        """An upper estimate of the bytes that a run takes beside its arguments: every tile at once, with its mask."""
+        """An upper estimate of the bytes that a run takes next to its arguments: every tile at once, with its mask."""
         tiles = [v.type for f in self.program.functions for op in f.ops() for v in op.results]
         return sum(tile_bytes(t) * 2 for t in tiles if isinstance(t, TileType))
 

@@ -440,7 +440,7 @@ class _Run(Walk):
             message = f"%{op.operands[0].name} has {size} bytes at address {address}, {space} has {room}"  # type: ignore[union-attr]
             self.found.outside.setdefault(op, ("OutOfBounds", message))
         elif self.target is not None and address % ALIGNMENT and constant(op.operands[1]) is None:
-            message = f"address {address} of %{op.operands[0].name} is no multiple of {ALIGNMENT}"  # type: ignore[union-attr]
+            message = f"address {address} of %{op.operands[0].name} is not a multiple of {ALIGNMENT}"  # type: ignore[union-attr]
             self.found.outside.setdefault(op, ("Misaligned", message))
 
     def bind_late(self, op: Op) -> None:

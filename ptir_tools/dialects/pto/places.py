@@ -31,7 +31,7 @@ _place = attrgetter("place")
 
 @dataclass(slots=True)
 class _Box:
-    """The smallest box around an access: per dimension its first and last element beside the symbolic part of its start."""
+    """The smallest box around an access: per dimension its first and last element next to the symbolic part of its start."""
 
     symbols: tuple[frozenset[object], ...]
     first: Cell

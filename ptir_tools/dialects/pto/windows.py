@@ -99,7 +99,7 @@ def access_of(op: Op) -> Access | None:
 
 
 def overlap(a: Access, b: Access) -> bool | None:
-    """True when they certainly share an element, None when certainly not, False when it cannot be told."""
+    """True when they certainly share an element, None when certainly not, False when it is not known."""
     certain = True
     for d in range(len(a.starts)):
         met = _dimension(a.starts[d] - b.starts[d], a, b, d)

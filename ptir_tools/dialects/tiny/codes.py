@@ -1,4 +1,4 @@
-"""Every code that a Tiny program can be told, with a wrong and a right program (`ptir explain`)."""
+"""Every code of Tiny programs, with a wrong and a right program (`ptir explain`)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ NOTES = (
     ),
     _code(
         "JsonComment",
-        "Note: JSON has no comments. They are read, and kept by fmt alone.",
+        "Note: JSON has no comments. They are read, and only fmt keeps them.",
         "// the opposite\n" + _graph(_node("NEG")),
         _graph(_node("NEG")),
     ),

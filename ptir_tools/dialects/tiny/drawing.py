@@ -76,7 +76,7 @@ def sliced(g: Growing, defn: OpDef) -> Draft | None:
 
 
 def viewed(g: Growing, defn: OpDef) -> Draft | None:
-    """A transposition, a reversal, a diagonal, a reshape by `//` and `%`, a guarded shift, a triangle; of any value, an axis of
+    """A transpose, a reversal, a diagonal, a reshape by `//` and `%`, a guarded shift, a triangle; of any value, an axis of
     its own that is repeated."""
     x = g.any(lambda t: t.rank == 2 and t.is_static and 0 not in t.shape) if g.chance(3, 4) else some(g, 0, RANK - 1)
     if x is None or cut(x) >= PIECES:

@@ -129,7 +129,7 @@ class Growing(core.Growing):
         if not verify(copy, Diagnostics()) or operand_type(copy.main.results[0]) is not op.result.type:
             op.operands = before
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
         return core.by_kind(REQUIRED, a)(self, types)
 
     def candidates(self, a: Attr, default: Any, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:

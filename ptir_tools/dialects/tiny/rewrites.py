@@ -40,7 +40,7 @@ def no_op(op: OpView) -> bool:
     return isinstance(found, ReplacedBy) and not op.rw.is_result(op.result) and op.replace(found.operand)
 
 
-def of_no_constants(t: Any, number: Any) -> Any:
+def of_no_constants(t: object, number: object) -> Any:
     """Tiny has no op for a constant: no rule has a number on the right."""
     raise NotImplementedError
 

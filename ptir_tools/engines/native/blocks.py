@@ -138,7 +138,7 @@ class _Blocks:
     def wide(
         self, b: int, rows: slice, left: Array, right: Array, value: Array, out: Array, room: tuple[Array, ...], width: int
     ) -> list[Step]:
-        """The steps on the first `width` columns of what is between; where there are more, the largest of the rows is told."""
+        """The steps on the first `width` columns of what is between; where there are more, the largest of the rows is counted."""
         between, registers, packed, top = room
         height = rows.stop - rows.start
         scores = between[: height * width].reshape(height, width)

@@ -119,7 +119,7 @@ class Executable:
         self.plan = Plan()
         self.own: BlockPlan = plan_block(function, self.plan, target.partition(function))
         self.kept: dict[tuple[Op, str], Array] = {}  # what is made of constants, once
-        self.scratch = 0  # bytes that the widest step wants beside the arena; known when bound
+        self.scratch = 0  # bytes that the widest step wants next to the arena; known when bound
 
     @property
     def memory(self) -> int:

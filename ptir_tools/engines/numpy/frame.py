@@ -270,5 +270,5 @@ def _static(b: Buffer) -> tuple[int, ...]:
     return b.type.static_shape
 
 
-def _copied(data: Any) -> Any:
+def _copied(data: object) -> Any:
     return tuple(map(_copied, data)) if isinstance(data, tuple) else np.array(data)

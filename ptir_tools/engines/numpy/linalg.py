@@ -1,4 +1,4 @@
-"""Contractions as stacks of matrix products; a transposition that BLAS can take is not carried out."""
+"""Contractions as stacks of matrix products; a transpose that BLAS can take is not carried out."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _sum(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
 
 
 def _summed(op: Op, x: Array, out: Array, shop: Workshop) -> list[Step]:
-    """Sum into `out` when it has the accumulator's dtype, else beside it, then round."""
+    """Sum into `out` when it has the accumulator's dtype, else next to it, then round."""
     axes, keepdims = op.attr("axes"), op.attr("keepdims")
     if out.dtype == x.dtype:
         return [(np.add.reduce, (x, axes, x.dtype, out, keepdims))]

@@ -50,9 +50,9 @@ def accumulator(dtype: DType, kind: str) -> DType | None:
 
 
 class Target:
-    """Where updates are combined: the result itself, or an accumulator beside it that is rounded at the end (`after`)."""
+    """Where updates are combined: the result itself, or an accumulator next to it that is rounded at the end (`after`)."""
 
-    def __init__(self, op: Op, out: Array, start: Any, kind: str, shop: Workshop) -> None:
+    def __init__(self, op: Op, out: Array, start: object, kind: str, shop: Workshop) -> None:
         dtype = accumulator(tensor_of(op).dtype, kind)
         assert dtype is not None
         self.dtype = dtype

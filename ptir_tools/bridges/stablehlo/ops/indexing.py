@@ -28,7 +28,7 @@ class Numbers:
         dtype = index_dtype(math.prod(sizes))
         indices = as_index(indices)
         indices = indices if indices.dtype.bits >= dtype.bits else indices.cast(dtype)
-        require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is no axis of the indices")
+        require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
         if vector == indices.rank:
             indices = indices.reshape([*indices.shape, 1])
         elif vector != indices.rank - 1:

@@ -78,7 +78,7 @@ def strided(x: Tensor, bounds: Sequence[tuple[int, int, int]]) -> Tensor:
     """`x[low:high:step, …]`, from the window and steps that are rows of their own, of which the first column stays."""
     for (low, high, step), n in zip(bounds, x.shape, strict=True):
         fine = 0 <= low <= high and step >= 1 and (not isinstance(n, int) or high <= n)
-        require(fine, "InvalidAttributeValue", f"{low}:{high}:{step} is no slice of an axis of {n}")
+        require(fine, "InvalidAttributeValue", f"{low}:{high}:{step} is not a slice of an axis of {n}")
     counts = [-(-(high - low) // step) for low, high, step in bounds]
     steps = [step if n > 1 else 1 for n, (_, _, step) in zip(counts, bounds, strict=True)]
     sizes = [(n - 1) * s + 1 if n else 0 for n, s in zip(counts, steps, strict=True)]

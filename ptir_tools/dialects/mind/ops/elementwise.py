@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import errors
 from ptir_tools.core.declare import op
@@ -67,7 +67,7 @@ def mul(lhs: Array, rhs: Array, *, result: Result) -> Array:
 
 
 @op("mind.Relu", infer=relu_type, traits=PURE | ELEMENTWISE, error=errors.monotone, safe=exact)
-def relu(input: Array) -> Any:
+def relu(input: Array) -> Array:
     """`x` where `x > 0`, else 0: 0 for a NaN and for -0.0. Activation, Relu."""
     return np.where(input > 0, input, input.dtype.type(0))
 

@@ -30,7 +30,7 @@ def reshaped(input: TensorType, *, new_shape: tuple[int, ...]) -> TensorType:
     require(bad is None, "E3006", f"extent {bad} of new_shape {list(new_shape)} is not positive", at="new_shape")
     known = prod(d for d in new_shape if d != -1)
     if free and input.count % known:
-        message = f"Element count mismatch: the {input.count} elements of {type_text(input)} are no multiple of {known}"
+        message = f"Element count mismatch: the {input.count} elements of {type_text(input)} are not a multiple of {known}"
         raise Violation("E3007", message, at="new_shape")
     shape = tuple(input.count // known if d == -1 else d for d in new_shape)
     message = f"Element count mismatch: {type_text(input)} has {input.count} elements, {list(shape)} has {prod(shape)}"

@@ -41,7 +41,7 @@ def keys(opcode: str) -> tuple[str, ...]:
     return tuple(a.name for a in OPCODES[opcode].attrs)
 
 
-def convert(opcode: str, key: str, raw: Any) -> Any:
+def convert(opcode: str, key: str, raw: object) -> Any:
     """The core's value of the attribute `key`, written as `raw`. Raises Violation("E4013") when it is of another kind."""
     kind = OPCODES[opcode].attrs[OPCODES[opcode].attr_index[key]].kind
     return _CONVERTERS[kind](opcode, key, raw)
@@ -54,17 +54,17 @@ def integers(opcode: str, key: str, raw: Any) -> tuple[int, ...]:
     return tuple(raw)
 
 
-def _is_list(raw: Any) -> bool:
+def _is_list(raw: object) -> bool:
     return isinstance(raw, (list, tuple))
 
 
-def boolean(opcode: str, key: str, raw: Any) -> bool:
+def boolean(opcode: str, key: str, raw: object) -> bool:
     """`true` or `false`."""
     require(type(raw) is bool, "E4013", f"attribute `{key}` of {opcode} is true or false")
     return bool(raw)
 
 
-def padding(opcode: str, key: str, raw: Any) -> Any:
+def padding(opcode: str, key: str, raw: object) -> Any:
     """Valid, Same or Custom, in any case of letters; what else it holds is the type rule's to judge (E4012)."""
     if isinstance(raw, str):
         return raw.capitalize()
@@ -81,14 +81,14 @@ _CONVERTERS: dict[str, Callable[[str, str, Any], Any]] = {
 }
 
 
-def slice_ranges(raw: Any) -> dict[str, Any] | None:
+def slice_ranges(raw: object) -> dict[str, Any] | None:
     """`starts`, `ends` and `steps` of a list of ranges; None when `raw` is not one."""
     if not (isinstance(raw, list) and raw and all(isinstance(r, Range) for r in raw)):
         return None
     return {"starts": [r.start for r in raw], "ends": [r.end for r in raw], "steps": [r.step for r in raw]}
 
 
-def scalar_literal(opcode: str, raw: Any) -> Literal:
+def scalar_literal(opcode: str, raw: object) -> Literal:
     """The literal of ConstI64, ConstF32 or ConstF64. Raises Violation("E4005")."""
     dtype = SCALARS[opcode]
     return Literal(tensor(dtype), element(raw, dtype))
@@ -119,7 +119,7 @@ def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[Any]) -> N
         _flatten(x, shape, depth + 1, into)
 
 
-def element(raw: Any, dtype: DType) -> bytes:
+def element(raw: object, dtype: DType) -> bytes:
     """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") for what the dtype does not hold."""
     name = NAMES[dtype]
     if type(raw) is not int and not (dtype.is_float and isinstance(raw, float)):

@@ -57,7 +57,7 @@ def named(statement: Instruction, opcode: str, diagnostics: Diagnostics) -> Give
     return found
 
 
-def _single(opcode: str, key: str, raw: Any) -> bool:
+def _single(opcode: str, key: str, raw: object) -> bool:
     """Whether one axis is given where there may be several: `axis=2` is `axes=[2]`."""
     return ALIASES.get(opcode, {}).get(key) == "axes" and type(raw) is int
 

@@ -55,7 +55,7 @@ def _attributes(op: Op) -> dict[str, Any]:
     return named
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """`value` as JSON has it; what JSON cannot say is a string."""
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]

@@ -120,7 +120,7 @@ def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
     return False
 
 
-def _missing(error: Any, start: int) -> Fix | None:
+def _missing(error: object, start: int) -> Fix | None:
     """The closing bracket that the grammar waits for where a type ends."""
     token, accepted = getattr(error, "token", None), getattr(error, "accepts", None) or ()
     if token is None or token.type != "MORETHAN" or "RSQB" not in accepted:
@@ -184,13 +184,13 @@ class _Actions:
     def outputs(self, parts: Sequence[Any]) -> Outputs:
         return Outputs(tuple(map(self.name, parts[1:])))
 
-    def inputs(self, parts: Sequence[Any]) -> Inputs:
+    def inputs(self, parts: Sequence[object]) -> Inputs:
         return Inputs(str(parts[0]))
 
-    def arguments(self, parts: Sequence[Any]) -> tuple[str, list[Any]]:
+    def arguments(self, parts: Sequence[object]) -> tuple[str, list[Any]]:
         return "arguments", list(parts)
 
-    def attributes(self, parts: Sequence[Any]) -> tuple[str, list[Any]]:
+    def attributes(self, parts: Sequence[object]) -> tuple[str, list[Any]]:
         return "attributes", list(parts)
 
     def attribute(self, parts: Sequence[Any]) -> tuple[Name, Any]:
@@ -199,7 +199,7 @@ class _Actions:
     def reference(self, parts: Sequence[Any]) -> Name:
         return self.name(parts[0])
 
-    def word(self, parts: Sequence[Any]) -> Any:
+    def word(self, parts: Sequence[object]) -> Any:
         return WORDS.get(str(parts[0]), str(parts[0]))
 
     def number(self, parts: Sequence[Any]) -> int | float:
@@ -208,13 +208,13 @@ class _Actions:
     def string(self, parts: Sequence[Any]) -> str:
         return _string(parts[0])
 
-    def brackets(self, parts: Sequence[Any]) -> Any:
+    def brackets(self, parts: Sequence[object]) -> Any:
         return [*parts]
 
-    def parens(self, parts: Sequence[Any]) -> Any:
+    def parens(self, parts: Sequence[object]) -> Any:
         return (*parts,)
 
-    def call(self, parts: Sequence[Any]) -> Call:
+    def call(self, parts: Sequence[object]) -> Call:
         return Call(str(parts[0]), parts[1])
 
     def bounds(self, parts: Sequence[Any]) -> Range:
@@ -223,7 +223,7 @@ class _Actions:
     def extent(self, parts: Sequence[Any]) -> int | str:
         return _integer(parts[0]) if parts[0].type == "NUMBER" else str(parts[0])
 
-    def extents(self, parts: Sequence[Any]) -> Any:
+    def extents(self, parts: Sequence[object]) -> Any:
         return (*parts,)
 
     def annotation(self, parts: Sequence[Any]) -> Any:

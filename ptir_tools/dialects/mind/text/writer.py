@@ -61,7 +61,7 @@ def attribute_texts(op: Op) -> dict[str, str]:
     return {k: text for k, v in op.defn.named(op.attrs).items() for k, text in _spelled(op, k, v).items()}
 
 
-def _spelled(op: Op, key: str, value: Any) -> dict[str, str]:
+def _spelled(op: Op, key: str, value: object) -> dict[str, str]:
     if not isinstance(value, Literal):
         return {key: padding_text(value) if key == "padding" else value_text(list(value) if isinstance(value, tuple) else value)}
     elements = element_texts(value)
@@ -76,7 +76,7 @@ def padding_text(padding: Any) -> str:
     return padding if isinstance(padding, str) else f"Custom({value_text([list(pair) for pair in padding])})"
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """Any attribute value as text."""
     return _TEXTS[type(value)](value)
 
@@ -86,7 +86,7 @@ def _string(value: str) -> str:
     return value if bare else f'"{value.translate(_ESCAPES)}"'
 
 
-def _tuple(value: tuple[Any, ...]) -> str:
+def _tuple(value: tuple[object, ...]) -> str:
     return f"({', '.join(map(value_text, value))}{',' if len(value) == 1 else ''})"
 
 

@@ -78,7 +78,7 @@ def natural(value: Number, dtype: DType) -> scalars.Scalar:
     return scalars.Scalar(scalars.FLOAT, value)
 
 
-def plain(x: Any) -> Any:
+def plain(x: object) -> Any:
     """A number or nested lists of them as Python's own: what NumPy holds has `tolist`."""
     return x.tolist() if hasattr(x, "tolist") else x
 
@@ -99,7 +99,7 @@ def _integer(x: Any) -> int:
     return index(x)
 
 
-def _flag(x: Any) -> bool:
+def _flag(x: object) -> bool:
     if not isinstance(plain(x), bool):
         raise TypeError(x)
     return bool(x)
@@ -122,7 +122,7 @@ def _pair(x: Any) -> tuple[int, int]:
     return _integer(low), _integer(high)
 
 
-def _literal(x: Any) -> Literal:
+def _literal(x: object) -> Literal:
     if not isinstance(x, Literal):
         raise TypeError(x)
     return x
@@ -140,7 +140,7 @@ def _attrs(x: Mapping[str, Any] | Attrs) -> Attrs:
     return tuple(sorted((_text(key), _custom(value)) for key, value in x.items())) if isinstance(x, Mapping) else tuple(x)
 
 
-def _custom(value: Any) -> tuple[str, Any]:
+def _custom(value: object) -> tuple[str, Any]:
     """An attribute of a custom call with its kind; an empty list is an I64Array."""
     value = plain(value)
     if isinstance(value, (list, tuple)):

@@ -29,7 +29,7 @@ class BlockMethods:
 def of_tensor(defn: OpDef) -> Callable[..., Any]:
     """The method of an op's first operand."""
 
-    def call(self: Any, *arguments: Any, **attrs: Any) -> Any:
+    def call(self: object, *arguments: object, **attrs: object) -> Any:
         return self.block.op(defn.short, self, *arguments, **attrs)
 
     return _told(call, defn, [p for p in parameters(defn) if p.name != defn.groups[0].name])
@@ -38,7 +38,7 @@ def of_tensor(defn: OpDef) -> Callable[..., Any]:
 def of_block(defn: OpDef) -> Callable[..., Any]:
     """The method of a block."""
 
-    def call(self: Any, *arguments: Any, **attrs: Any) -> Any:
+    def call(self: object, *arguments: object, **attrs: object) -> Any:
         return self.op(defn.short, *arguments, **attrs)
 
     return _told(call, defn, parameters(defn))

@@ -1,7 +1,7 @@
 """A program as gpt.rs's bincode, and the hash that gpt.rs knows it by: FNV-1a of those bytes.
 
 Bincode 1 with its defaults: little endian, fixed width. An enum is a u32 index before its payload, a length, a `usize` and a
-region's id are u64, a value's id is u32, an option is a byte before its value. Fields stand in the order of the JSON.
+region's id are u64, a value's id is u32, an option is a byte before its value. Fields are in the order of the JSON.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ def _listed(items: Iterable[bytes]) -> bytes:
     return _u64(len(found)) + b"".join(found)
 
 
-def _option(x: Any, write: Callable[[Any], bytes]) -> bytes:
+def _option(x: object, write: Callable[[Any], bytes]) -> bytes:
     return b"\0" if x is None else b"\1" + write(x)
 
 
-def _dtype(x: Any) -> bytes:
+def _dtype(x: object) -> bytes:
     return _u32(PTIR_DTYPES.index(x))
 
 
@@ -149,7 +149,7 @@ def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> bytes:
 
 
 def _attr(kind: str, value: Any) -> bytes:
-    """The tag goes by name, as serde writes a kind beside its value."""
+    """The tag goes by name, as serde writes a kind next to its value."""
     write = _ELEMENT[ATTR_KINDS[kind]]
     return _string(kind) + (_listed(map(write, value)) if kind.endswith("Array") else write(value))
 

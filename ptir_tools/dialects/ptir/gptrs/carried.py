@@ -39,7 +39,7 @@ def call_of(op: Op) -> Op:
     return made
 
 
-def _held(value: Any) -> Any:
+def _held(value: object) -> Any:
     return value.name if isinstance(value, DType) else value
 
 

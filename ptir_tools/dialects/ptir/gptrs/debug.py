@@ -44,7 +44,7 @@ def type_text(t: Type) -> str:
 
 
 def shape_text(t: TensorType) -> str:
-    """`2x?N`, `[]` for a scalar; a symbol stands as it is, unquoted."""
+    """`2x?N`, `[]` for a scalar; a symbol is as it is, unquoted."""
     return "x".join(str(d) if isinstance(d, int) else f"?{d.name}" for d in t.shape) or "[]"
 
 
@@ -65,7 +65,7 @@ def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _optional(value: Any) -> str:
+def _optional(value: object) -> str:
     if value is None:
         return "None"
     return f"Some({RUST_DTYPE[value] if isinstance(value, DType) else value})"
@@ -125,7 +125,7 @@ _TEXT: dict[str, Callable[[Any], str]] = {
 _TRANSPARENT = ("DimSymbol", "RegionId", "ValueId", "Some")
 
 
-def variant(name: str, arguments: list[Any]) -> Any:
+def variant(name: str, arguments: list[object]) -> Any:
     """`Name(a, b)`: the variant of an enum, or a wrapper that is its content."""
     if name in _TRANSPARENT and len(arguments) == 1:
         return arguments[0]
@@ -137,12 +137,12 @@ def unit(name: str) -> Any:
     return {"None": None, "true": True, "false": False, "inf": math.inf, "NaN": math.nan}.get(name, name)
 
 
-def struct(name: str, members: dict[str, Any]) -> Any:
+def struct(name: str, members: dict[str, object]) -> Any:
     """`Name { a: 1 }`: a struct is its members, a variant with members is tagged."""
     return {name: members} if name == "Complex" else members
 
 
-def attr_value(raw: Any) -> Any:
+def attr_value(raw: object) -> Any:
     """`I64(3)` of a map of attributes, as the JSON has it."""
     if isinstance(raw, dict) and len(raw) == 1:
         kind, value = next(iter(raw.items()))

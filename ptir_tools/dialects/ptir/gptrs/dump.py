@@ -162,7 +162,7 @@ class _Reader:
             self.assembly.define(p, at)
             block.params.append(p)
 
-    def instruction(self, name: str, operation: Any, operands: list[Any], t: Type, at: Loc) -> None:
+    def instruction(self, name: str, operation: object, operands: list[object], t: Type, at: Loc) -> None:
         try:
             payload = read_op(operation)
         except Malformed as bad:
@@ -171,7 +171,7 @@ class _Reader:
             return
         self.add(name, payload, operands, t, at)
 
-    def add(self, name: str, payload: Payload, operands: list[Any], t: Type, at: Loc) -> None:
+    def add(self, name: str, payload: Payload, operands: list[object], t: Type, at: Loc) -> None:
         if self.assembly.block is None:
             self.assembly.stray("an instruction stands inside a function or region", at)
             return
@@ -198,7 +198,7 @@ class _Reader:
         else:
             hint.exports = values
 
-    def hint_attr(self, key: str, value: Any, at: Loc) -> None:
+    def hint_attr(self, key: str, value: object, at: Loc) -> None:
         hint, made = self.assembly.hint, Payload(ops()["custom_call"], (), ())
         if hint is None:
             self.assembly.stray("an attribute stands inside a hint", at)

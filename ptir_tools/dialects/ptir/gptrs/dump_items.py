@@ -39,10 +39,10 @@ class Sink(Protocol):
     def open_region(self, name: str, at: Loc) -> None: ...
     def section(self, name: str, at: Loc) -> None: ...
     def declare(self, name: str, t: Type, at: Loc) -> None: ...
-    def instruction(self, name: str, operation: Any, operands: list[Any], t: Type, at: Loc) -> None: ...
+    def instruction(self, name: str, operation: object, operands: list[object], t: Type, at: Loc) -> None: ...
     def open_hint(self, ident: int, kind: str, policy: str, at: Loc) -> None: ...
     def uses(self, which: str, names: list[str], at: Loc) -> None: ...
-    def hint_attr(self, key: str, value: Any, at: Loc) -> None: ...
+    def hint_attr(self, key: str, value: object, at: Loc) -> None: ...
     def close(self, at: Loc) -> None: ...
 
 
@@ -135,7 +135,7 @@ class _Items:
         *parts, last = children
         return tuple_of([t for t, _ in parts]), last
 
-    def operands(self, children: list[Any]) -> tuple[str, list[Any]]:
+    def operands(self, children: list[object]) -> tuple[str, list[Any]]:
         return "operands", children
 
     def operand(self, children: list[Token]) -> tuple[str, int | None]:
@@ -150,7 +150,7 @@ class _Items:
         word, *payload = children
         return {str(word): payload[0][1]} if payload else str(word)
 
-    def payload(self, children: list[Any]) -> tuple[str, Any]:
+    def payload(self, children: list[object]) -> tuple[str, Any]:
         return "payload", children[0]
 
     def fields(self, children: list[Any]) -> tuple[str, Any]:
@@ -173,13 +173,13 @@ class _Items:
     def unit(self, children: list[Token]) -> Any:
         return debug.unit(str(children[0]))
 
-    def variant(self, children: list[Any]) -> Any:
+    def variant(self, children: list[object]) -> Any:
         return debug.variant(str(children[0]), children[1:])
 
     def struct(self, children: list[Any]) -> Any:
         return debug.struct(str(children[0]), _members(children[1:]))
 
-    def member(self, children: list[Any]) -> tuple[str, Any]:
+    def member(self, children: list[object]) -> tuple[str, Any]:
         return str(children[0]), children[1]
 
     def list(self, children: Any) -> Any:

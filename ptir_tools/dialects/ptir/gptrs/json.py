@@ -38,7 +38,7 @@ class _Reader:
         instead = None if bad.meant is None else f'"{bad.meant}"'
         self.diagnostics.error(bad.code, bad.message, span, help=bad.help, instead=instead)
 
-    def guarded(self, path: JsonPath, read: Callable[..., Any], *arguments: Any) -> Any:
+    def guarded(self, path: JsonPath, read: Callable[..., Any], *arguments: object) -> Any:
         """What `read` gives, or None after reporting where it is malformed."""
         try:
             return read(*arguments)
@@ -46,12 +46,12 @@ class _Reader:
             self.malformed(bad, path)
             return None
 
-    def array(self, raw: Any, key: str, what: str, path: JsonPath) -> list[Any] | None:
+    def array(self, raw: object, key: str, what: str, path: JsonPath) -> list[Any] | None:
         """The array `raw[key]`, or None after reporting that it is none."""
         found: list[Any] | None = self.guarded(path, get, raw, key, list, what)
         return found
 
-    def is_object(self, raw: Any, what: str, path: JsonPath) -> bool:
+    def is_object(self, raw: object, what: str, path: JsonPath) -> bool:
         """Whether `raw` is an object; what is none is reported, and its name is not known."""
         if isinstance(raw, dict):
             return True
@@ -78,7 +78,7 @@ class _Reader:
                 self.region(region, ("regions", i), pack_json(container, i))
         return self.assembly.finish()
 
-    def version(self, version: Any) -> None:
+    def version(self, version: object) -> None:
         if version == SPEC_VERSION or self.source.json_span is None:
             return
         at = Span(0, 1) if version is None else self.source.json_span(("spec_version",)) or Span(0, 1)
@@ -86,7 +86,7 @@ class _Reader:
 
     # ---- blocks
 
-    def function(self, raw: Any, path: JsonPath, at: int) -> None:
+    def function(self, raw: object, path: JsonPath, at: int) -> None:
         name = self.guarded(path, get, raw, "name", str, "a function")
         types = self.types(raw, "parameters", "a function", path)
         ids = self.ids(raw, "parameter_ids", "a function", path)
@@ -109,7 +109,7 @@ class _Reader:
         self.hints(raw, path)
         self.assembly.close(at)
 
-    def region(self, raw: Any, path: JsonPath, at: int) -> None:
+    def region(self, raw: object, path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "a region")
         types = self.types(raw, "parameters", "a region", path)
         results = self.types(raw, "results", "a region", path)
@@ -121,12 +121,12 @@ class _Reader:
         self.assembly.returns_last(len(results or ()), self.source.json_loc((*path, "results")))
         self.assembly.close(at)
 
-    def types(self, raw: Any, key: str, what: str, path: JsonPath) -> list[Type] | None:
+    def types(self, raw: object, key: str, what: str, path: JsonPath) -> list[Type] | None:
         items = self.array(raw, key, what, path)
         found = [self.guarded((*path, key, i), read_type, x) for i, x in enumerate(items or ())]
         return None if items is None or None in found else found
 
-    def ids(self, raw: Any, key: str, what: str, path: JsonPath) -> list[int] | None:
+    def ids(self, raw: object, key: str, what: str, path: JsonPath) -> list[int] | None:
         found = self.array(raw, key, what, path)
         for i, n in enumerate(found or ()):
             if type(n) is not int or n < 0:
@@ -134,7 +134,7 @@ class _Reader:
                 return None
         return found
 
-    def body(self, raw: Any, path: JsonPath) -> None:
+    def body(self, raw: object, path: JsonPath) -> None:
         instructions = self.array(raw, "body", "a block", path)
         if instructions is None:
             self.assembly.damaged = True
@@ -179,12 +179,12 @@ class _Reader:
         for text in payload.guessed:
             self.diagnostics.warning("LossyFloat", text, at, help="gpt.rs writes null for every float that is not finite")
 
-    def operands(self, raw: Any, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
+    def operands(self, raw: object, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
         items = self.array(raw, "operands", "an instruction", path)
         found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items or ())]
         return None if items is None or None in found else tuple(found)
 
-    def operand(self, raw: Any, at: int) -> Operand:
+    def operand(self, raw: object, at: int) -> Operand:
         variant, value = one_key(raw, "an operand")
         if variant == "Value" and type(value) is int:
             return self.assembly.value(str(value), at)

@@ -119,7 +119,7 @@ class _Writer:
         self.warn(payload, op)
         return self.value({kind.name: payload}, pad)
 
-    def warn(self, payload: Any, op: Op) -> None:
+    def warn(self, payload: object, op: Op) -> None:
         """Warn of the floats that JSON cannot say."""
         if isinstance(payload, float):
             if not math.isfinite(payload):

@@ -107,7 +107,7 @@ def ops() -> dict[str, OpDef]:
     return DIALECT.ops
 
 
-# Payloads whose fields stand in another order than the attributes.
+# Payloads whose fields are in another order than the attributes.
 _ORDER = {"segment_reduce": ("kind", "num_segments", "accum_dtype", "indices_are_sorted", "unique")}
 
 

@@ -110,7 +110,7 @@ def _block(block: Region, copies: _Copies, diagnostics: Diagnostics) -> Block:
     kept = all(isinstance(x, Value) for x in results) if is_function else results == last
     if not kept:
         forwarded = copies.add([None if is_function and isinstance(x, Value) else x for x in results], body)
-        what = "a result that is no value" if is_function else "results that are not the last instructions"
+        what = "a result that is not a value" if is_function else "results that are not the last instructions"
         title = f"@{block.name}" if is_function else f"^{block.name}"
         how = "a cond is" if any(isinstance(operand_type(x), TupleType) for x in results) else "stop_gradient is"
         diagnostics.note("ResultForwarded", f"{title} has {what}: {how} appended", block.loc)
@@ -130,7 +130,7 @@ class _Copies:
         self.regions: dict[TupleType, Region] = {}
 
     def add(self, operands: Sequence[Operand | None], body: list[Op]) -> list[Value | None]:
-        """The copies of `operands`, None of None, by ops at the end of `body`; a constant that these need stands before them.
+        """The copies of `operands`, None of None, by ops at the end of `body`; a constant that these need is before them.
 
         Raises Violation("NotTranslatable") for a tuple of one element.
         """

@@ -80,7 +80,7 @@ def inside(rw: Rewriter, op: Op, members: AbstractSet[Op]) -> bool:
 
 
 def _grown(rw: Rewriter, root: Op, may: May, through: May) -> set[Op]:
-    """`root` and all that joins it. What stands last is decided first: all that uses it is known by then."""
+    """`root` and all that joins it. What is last is decided first: all that uses it is known by then."""
     members: set[Op] = set()
     queue = [(0, 0, root)]
     queued = {root}

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
@@ -64,7 +64,7 @@ def opened(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] |
 
 
 def whole(x: Operand, skip: Container[str], ends: Container[Operand]) -> Product:
-    """`x` taken apart as far as it goes, but for the values in `ends`."""
+    """`x` taken apart as far as it goes except for the values in `ends`."""
     todo: list[Factor] = [(x, 1.0)]
     number, count, factors = 1.0, 0, list[Factor]()
     while todo:
@@ -136,7 +136,7 @@ class Wanted(NamedTuple):
 
 
 @lru_cache(4096)
-def close(a: Any, of_a: DType, b: Any, of_b: DType) -> bool:
+def close(a: object, of_a: DType, b: object, of_b: DType) -> bool:
     """Whether two numbers are equal in the narrower of their float dtypes."""
     if not (of_a.is_float and of_b.is_float):
         return False

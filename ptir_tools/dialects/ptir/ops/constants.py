@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import iter_unpack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.declare import op
@@ -146,7 +146,7 @@ def constant_indices(x: Operand) -> list[int]:
     return [v for (v,) in iter_unpack("<i" if literal.type.dtype.size == 4 else "<q", literal.data)]
 
 
-def indices_within(x: Operand, extent: Any, code: str) -> None:
+def indices_within(x: Operand, extent: object, code: str) -> None:
     """Raise Violation(`code`) when a constant index is outside [0, extent); what is symbolic waits for the run."""
     if isinstance(extent, int):
         within(constant_indices(x), extent, code)

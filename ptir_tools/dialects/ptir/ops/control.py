@@ -38,7 +38,7 @@ def packed(types: Sequence[Type]) -> Type:
     return types[0] if len(types) == 1 else tuple_of(types)
 
 
-def pack(values: Sequence[Any]) -> Any:
+def pack(values: Sequence[object]) -> Any:
     """One value for several results, as `packed` types it."""
     return values[0] if len(values) == 1 else tuple(values)
 

@@ -5,7 +5,7 @@ Each is an extension of the contract (docs/ptir.md, "Extension ops"), computed i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.declare import op
@@ -33,20 +33,21 @@ def of_float_pair(x: TensorType, y: TensorType) -> TensorType:
     return alike(x, y)
 
 
-def crosses_pole(step: errors.Step) -> Any:
+def crosses_pole(step: errors.Step) -> Array:
     """Where an operand of `tan` may be on either side of a pole."""
     x, e = arrays.widen(step.operands[0]), step.error(0)
     if x.dtype.kind == "c":
         return np.zeros(x.shape, bool)
-    return np.floor((x - e) / np.pi + 0.5) != np.floor((x + e) / np.pi + 0.5)
+    passed: Array = np.floor((x - e) / np.pi + 0.5) != np.floor((x + e) / np.pi + 0.5)
+    return passed
 
 
-def crosses_cut(step: errors.Step) -> Any:
+def crosses_cut(step: errors.Step) -> Array:
     """Where the point (x, y) of `atan2` may be on either side of the negative x axis, or the origin."""
     return (step.absolute(0) <= step.error(0)) & (arrays.widen(step.operands[1]) <= step.error(1))
 
 
-def leaves_branch(step: errors.Step) -> Any:
+def leaves_branch(step: errors.Step) -> Array:
     """Where the base of `pow` may be 0 or change its sign, unless the exponent is positive."""
     return (step.absolute(0) <= step.error(0)) & ~(arrays.widen(step.operands[1]) > step.error(1))
 
@@ -354,13 +355,14 @@ def erf_inv(x: Array, *, result: Result) -> Array:
     return compute(result, special.erf_inv, x)
 
 
-def may_be_pole(step: errors.Step) -> Any:
+def may_be_pole(step: errors.Step) -> Array:
     """Where an operand of `lgamma` or `digamma` may be 0 or a negative integer, or on another side of one."""
     x, e = arrays.widen(step.operands[0]), step.error(0)
-    return (np.floor(x - e) != np.floor(x + e)) & (x - e <= 0)
+    passed: Array = (np.floor(x - e) != np.floor(x + e)) & (x - e <= 0)
+    return passed
 
 
-def may_turn(step: errors.Step) -> Any:
+def may_turn(step: errors.Step) -> Array:
     """Where an operand of `lgamma` may be on either side of a pole or of its lowest point."""
     x, e = arrays.widen(step.operands[0]), step.error(0)
     lowest = 1.4616321449683622

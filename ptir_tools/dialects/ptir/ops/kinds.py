@@ -7,7 +7,7 @@ from ptir_tools.core.evaluate import Context as Context
 from ptir_tools.core.types import Dim, TensorType, Type
 from ptir_tools.core.types import Shape as Shape
 
-# What bodies are given beside operands and attributes: the declared result type, and a region as a function of arrays.
+# What bodies are given next to operands and attributes: the declared result type, and a region as a function of arrays.
 Result = TensorType
 AnyResult = Type
 Region = Callable[..., tuple[Any, ...]]

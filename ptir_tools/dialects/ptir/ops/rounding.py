@@ -117,13 +117,14 @@ def is_finite(x: Array, *, result: Result) -> Array:
     return compute(result, np.isfinite, x)
 
 
-def another_quotient(step: errors.Step) -> Any:
+def another_quotient(step: errors.Step) -> Array:
     """Where the quotient of `rem` or `mod` may be another whole number, or the divisor another sign."""
     (x, y), (ex, ey) = map(arrays.widen, step.operands), (step.error(0), step.error(1))
     quotients = [np.trunc((x + a * ex) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
     floors = [np.floor((x + a * ex) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
     same = [np.equal(q, found[0]) for found in (quotients, floors) for q in found]
-    return ~np.logical_and.reduce([*same, np.abs(y) > ey])
+    sure: Array = np.logical_and.reduce([*same, np.abs(y) > ey])
+    return np.logical_not(sure)
 
 
 def remainder(whole: Callable[[Array, Array], Array], exact: Any) -> Callable[[Array, Array], Array]:

@@ -59,7 +59,7 @@ def permuted_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> 
 
 
 @op("ptir.transpose", infer=permuted, fold=moved_back, traits=PURE | MOVEMENT, view=View(permuted_strides))
-def transpose(x: Array, *, perm: tuple[int, ...]) -> Any:
+def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
     """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`. Contract: Transpose.
 
     InvalidAttributeValue: `perm` is not a permutation of the axes.

@@ -23,7 +23,7 @@ def rule(infer: Callable[..., R]) -> Callable[..., R]:
     """
 
     @wraps(infer)
-    def checked(*types: Any, **attrs: Any) -> R:
+    def checked(*types: object, **attrs: object) -> R:
         for i, t in enumerate(flat(types)):
             require(isinstance(t, TensorType), "OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted", at=operand(i))
             require(t.dtype in PTIR_DTYPES, "DTypeNotSupported", f"{t.dtype} is not a dtype of PTIR", at=operand(i))
@@ -189,6 +189,6 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide.kind is narrow.kind and wide.bits > narrow.bits
 
 
-def repeated(like: str, value: Any) -> Any:
+def repeated(like: str, value: object) -> Any:
     """The default of an attribute that has `value` for each entry of the attribute `like`."""
     return Derived(lambda named, types: (value,) * len(named[like]))

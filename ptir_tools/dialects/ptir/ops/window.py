@@ -219,7 +219,7 @@ def extract_patches(
 ) -> Array:
     """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]. Contract: ExtractPatches.
 
-    In the last axis the window is row-major and the channel innermost. The tap `k` of place `i` stands at
+    In the last axis the window is row-major and the channel innermost. The tap `k` of place `i` is at
     `i * stride - low + k * dilation`; outside `x` it is `pad_value`.
     OperandRankMismatch: the rank is under 3. InvalidAttributeValue: a list has not an entry per spatial axis, an entry is
     under 1 (padding: 0), no window fits, or the dtype has no `pad_value`.

@@ -1,6 +1,6 @@
 """Rules of arithmetic: identities, inverses, constants brought together. How to write one: docs/rules-for-rules.md.
 
-What a rule may change in floating point stands behind it; integers, which wrap, never change. `range`: a NaN or infinity may
+What a rule may change in floating point is behind it; integers, which wrap, never change. `range`: a NaN or infinity may
 become a number, or the other way round. Complex numbers are multiplied by parts, so that a factor 1 can make a NaN of an
 infinity: what multiplies or divides is exact for reals alone.
 """

@@ -67,7 +67,7 @@ def _normal_axes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
     return normal
 
 
-def _normal_dtypes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
+def _normal_dtypes(root: Op, given: dict[str, object]) -> dict[str, Any]:
     """None for an accumulator and a result of the dtypes that they have anyway."""
     source = helpers.dtype(root.operands[0])
     implied = {"accum_dtype": default_accum(source), "out_dtype": source}

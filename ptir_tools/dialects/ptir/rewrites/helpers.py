@@ -47,7 +47,7 @@ def _number(x: Operand) -> bool:
     return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
 
 
-def compares(kind: str, a: Any, b: Any) -> bool:
+def compares(kind: str, a: object, b: object) -> bool:
     """What a comparison of that kind (`compare_lt`) says of two numbers."""
     return bool(getattr(operator, kind.removeprefix("compare_"))(a, b))
 
@@ -101,7 +101,7 @@ def ends(y: Thing, x: Thing) -> bool:
 
 
 def aligned(x: Thing, y: Thing) -> bool:
-    """Whether the shapes are the same but for leading extents 1."""
+    """Whether the shapes are the same except for leading extents 1."""
     return _core(shape(x)) == _core(shape(y))
 
 
@@ -142,7 +142,7 @@ def placed(op: OpView, ops: Sequence[Op]) -> bool:
     return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
-def filled(op: OpView, number: Any) -> bool:
+def filled(op: OpView, number: object) -> bool:
     """Replace the root by a constant of its type, all elements `number`."""
     return placed(op, splat(tensor_type(op.root), number))
 

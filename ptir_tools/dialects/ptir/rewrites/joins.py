@@ -1,6 +1,6 @@
 """Patterns of concat, slice and pad: what they take apart and put together.
 
-A concat and a pad may be declared with a symbol for an extent that follows from their operands: what stands in their place is
+A concat and a pad may be declared with a symbol for an extent that follows from their operands: what is in their place is
 declared as they are.
 """
 

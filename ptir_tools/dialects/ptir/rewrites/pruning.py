@@ -1,4 +1,4 @@
-"""Loops and branches without what nobody reads or what they have already: carries, stacked outputs, inputs, arguments, results.
+"""Loops and branches without what no one reads or what they have already: carries, stacked outputs, inputs, arguments, results.
 
 A carry stays when it is read after the loop, or when something that stays is computed from it. Its region then has fewer
 parameters and results, and none of the ops that only they needed. What the loop does else, and how often, stays the same.
@@ -25,7 +25,7 @@ _SMALL = 64  # bytes of a constant that is made again in each step
 
 
 def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) -> int:
-    """Take out of the loops and branches of the block of `rw` what nobody reads, and what they have already if this `joins`, with
+    """Take out of the loops and branches of the block of `rw` what no one reads, and what they have already if this `joins`, with
     the ops that only that needed; how many operands and results went."""
     gone = 0
     for op in reversed(rw.body()):
@@ -115,7 +115,7 @@ def _made(x: Operand | None) -> Hashable:
 
 
 def _carried_constants(op: Op, read: set[int]) -> dict[int, Literal]:
-    """The small constants that the regions of a loop carry unchanged and that nobody reads after it, by carry."""
+    """The small constants that the regions of a loop carry unchanged and that no one reads after it, by carry."""
     carries = ((k, literal_of(op.operands[k])) for k in unchanged(op) if k not in read)
     return {
         k: literal

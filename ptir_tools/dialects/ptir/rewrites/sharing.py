@@ -60,7 +60,7 @@ def unused(name: str, names: Container[str]) -> str:
 
 
 def make_first(rw: Rewriter, literal: Literal) -> Value:
-    """A new constant before all that stands in the block of `rw`."""
+    """A new constant before all that is in the block of `rw`."""
     constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
     first = next(iter(rw.body()), None)
     return rw.append(rw.block, constant) if first is None else rw.insert_before(first, constant)

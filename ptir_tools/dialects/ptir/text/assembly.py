@@ -54,14 +54,14 @@ class Assembly:
         self.wrapped = False
         self.damaged = False  # the open block had a header in error: what it defines is not known
         self.holes = False  # an instruction of the open block is in error, and not in its body
-        self.unread = False  # what a statement of the open block is cannot be told
+        self.unread = False  # what is a statement of the open block is not known
         self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
         self.headless = False  # what was opened without being read may still be closed
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
         self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
 
-    def error(self, code: str, message: str, at: Loc | Span | None, **more: Any) -> None:
+    def error(self, code: str, message: str, at: Loc | Span | None, **more: object) -> None:
         self.diagnostics.error(code, message, at, **more)
 
     def violation(self, violation: Violation, at: Loc) -> None:
@@ -95,7 +95,7 @@ class Assembly:
         if first is not None:
             self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
         elif not self.wrapped:
-            self.error(CODES.syntax, "a region stands inside a program", at, help="wrap the file in program @name { … }")
+            self.error(CODES.syntax, "a region belongs inside a program", at, help="wrap the file in program @name { … }")
             self.wrapped = self.headless = True
         self.program.regions.append(block)
         self.open_block(block, params)
@@ -224,7 +224,7 @@ class Assembly:
         return Span(*found.span()) if found else at
 
     def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
-        """Where a header declares the parameter `name` again, and where before; the header itself when it cannot be told."""
+        """Where a header declares the parameter `name` again, and where before; the header itself when it is not known."""
         whole = self.source.span(header)
         second = places.word(self.source, whole, f"%{name}") if whole else None
         first = places.word(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
@@ -323,9 +323,9 @@ class Assembly:
         self.body.append(op)
 
     def placed(self, at: Loc) -> bool:
-        """Whether a statement may stand here."""
+        """Whether a statement may be here."""
         if self.block is None:
-            self.stray("a statement stands inside a function or region", at, "move it above the `return` of one")
+            self.stray("a statement belongs inside a function or region", at, "move it above the `return` of one")
             return False
         if self.returned is not None and self.hint is None:
             if not self.unread:
@@ -345,7 +345,7 @@ class Assembly:
         """End the open block. `names` are those that `as` gives to results."""
         self.marks.append(at)
         if self.block is None:
-            self.stray("`return` stands inside a function or region", at)
+            self.stray("`return` belongs inside a function or region", at)
         elif self.returned is not None:
             self.error(CODES.syntax, "a second `return`", at, labels=[(self.returned, "the first")], help="keep one")
         else:
@@ -387,7 +387,7 @@ class Assembly:
 
     def open_hint(self, ident: int, kind: str, policy: str, given: Given, at: Loc) -> None:
         if not isinstance(self.block, Function) or self.hint is not None:
-            self.error(CODES.syntax, "a hint stands inside a function, after `return`", at)
+            self.error(CODES.syntax, "a hint belongs inside a function, after `return`", at)
             return
         lists: dict[str, list[Any]] = {"inputs": [], "exports": [], "attrs": []} | dict(given)
         if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:

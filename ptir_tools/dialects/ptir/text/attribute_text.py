@@ -17,7 +17,7 @@ from ptir_tools.dialects.ptir.text.literals import decimal_text, payload_text
 from ptir_tools.dialects.ptir.text.spelling import WORD, quote
 
 
-def shown(defn: OpDef, attrs: tuple[Any, ...], types: tuple[Type, ...]) -> list[tuple[Attr, Any]]:
+def shown(defn: OpDef, attrs: tuple[object, ...], types: tuple[Type, ...]) -> list[tuple[Attr, Any]]:
     """The attributes that are printed: not what the result type says, not what equals its default."""
     left = FROM_RESULT.get(defn.short, ())
     named: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def _plain_text(kind: type, value: Any) -> str:
     return quote(value) if kind is str else float_text(value) if kind is float else str(value).lower()
 
 
-def _list_text(values: tuple[Any, ...]) -> str:
+def _list_text(values: tuple[object, ...]) -> str:
     return ", ".join(map(str, values))
 
 

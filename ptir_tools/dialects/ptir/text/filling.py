@@ -99,10 +99,10 @@ class Filling:
         self,
         defn: OpDef,
         key: str,
-        values: list[Any],
+        values: list[object],
         operands: tuple[Operand, ...],
         result: Type,
-        named: dict[str, Any],
+        named: dict[str, object],
         regions: dict[str, str],
     ) -> None:
         """Read one attribute into `named` or `regions`. Raises Violation."""

@@ -84,7 +84,7 @@ def _values() -> Parser:
 
 
 # Mistakes that people make, as they are found in the text of an item around the place where the grammar gave up: what stands
-# right before that place, what stands there, the message, and what to write instead of the latter.
+# right before that place, what is there, the message, and what to write instead of the latter.
 _MISTAKES = [
     (r"[\])%\w]\s*\Z", r":(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
     (r"[\])%\w]\s*\Z", r"=>(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),

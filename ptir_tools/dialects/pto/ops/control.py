@@ -141,7 +141,7 @@ def sync(wait: Many, *, context: Context) -> None:
 
 def sync_op_types(*, opcode: str) -> tuple[Type, ...]:
     """An opcode, or ALL."""
-    require(opcode == "ALL" or pipe_of_opcode(opcode) is not None, "TypeMismatch", f"`{opcode}` is no opcode", at=opcode)
+    require(opcode == "ALL" or pipe_of_opcode(opcode) is not None, "TypeMismatch", f"`{opcode}` is not an opcode", at=opcode)
     return ()
 
 

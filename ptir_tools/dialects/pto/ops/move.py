@@ -1,4 +1,4 @@
-"""Moves between locations, windows of tiles, transposition (PTO IR 6.1, 6.2)."""
+"""Moves between locations, windows of tiles, transpose (PTO IR 6.1, 6.2)."""
 
 from __future__ import annotations
 

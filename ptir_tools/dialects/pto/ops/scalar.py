@@ -121,7 +121,7 @@ def compared(a: Type, b: Type, *, predicate: str) -> Type:
     """Two scalars of one type; the result is i1."""
     same(a, b)
     known = ", ".join(_PREDICATES)
-    require(predicate in _PREDICATES, "TypeMismatch", f"`{predicate}` is no comparison (known: {known})", at=predicate)
+    require(predicate in _PREDICATES, "TypeMismatch", f"`{predicate}` is not a comparison (known: {known})", at=predicate)
     return scalar(I1)
 
 

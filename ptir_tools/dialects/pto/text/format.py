@@ -43,7 +43,7 @@ def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Optio
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
         at = file.statements[0].loc
-        diagnostics.error("ParseError", "statements stand either in functions or alone, not both", at)
+        diagnostics.error("ParseError", "statements are either all in functions or all outside, not both", at)
     if file.statements:
         reader.block(file.statements, function, "return")
         reader.report_unknown()

@@ -1,4 +1,4 @@
-"""How each op stands in text: the order of its operands, and what the types after the colon are those of (facts 1.2).
+"""How each op is in text: the order of its operands, and what the types after the colon are those of (facts 1.2).
 
 A form is `operands : types` or `operands : types -> results`. Operands are groups of the declaration: `m[i]` are the group
 `i` as subscripts of `m`, `x?` may be left out, `xs*` are many. Types name an operand group or an attribute that holds a
@@ -150,5 +150,5 @@ def short_name(text: str) -> str:
 
 
 def text_name(short: str) -> str:
-    """How an op is spelled: everything but `scf` and `func` stands in `pto`."""
+    """How an op is spelled: everything but `scf` and `func` is in `pto`."""
     return short if short.startswith(("scf.", "func.")) else f"pto.{short}"

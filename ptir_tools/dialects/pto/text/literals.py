@@ -37,7 +37,7 @@ def index(token: str) -> Literal:
     try:
         value = read_integer(text, 0)
     except ValueError:
-        raise Violation("ParseError", f"`{text}` is no integer", at=text) from None
+        raise Violation("ParseError", f"`{text}` is not an integer", at=text) from None
     require(INDEX.min <= value <= INDEX.max, "ParseError", f"`{text}` does not fit index", at=text)
     return integer(value, INDEX)
 
@@ -74,7 +74,9 @@ def _float(text: str, dtype: DType) -> Literal:
         require(0 <= bits < 1 << dtype.bits, "TypeMismatch", f"`{text}` has more than {dtype.bits} bits", at=text)
         return Literal(tensor(dtype, ()), bits.to_bytes(dtype.size, "little"))
     whole = not any(c in text for c in ".eE")
-    require(text not in ("true", "false") and not whole, "TypeMismatch", f"`{text}` is no float", at=text, help=f"write {text}.0")
+    require(
+        text not in ("true", "false") and not whole, "TypeMismatch", f"`{text}` is not a float", at=text, help=f"write {text}.0"
+    )
     try:
         value = decimals.nearest(decimals.read(text), dtype)
     except OverflowError:

@@ -135,7 +135,7 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
 
 
 def _plain_results(d: OpDef, operands: int) -> int:
-    """How many results the op makes beside its event: the merge of one list gives no counts."""
+    """How many results the op makes next to its event: the merge of one list gives no counts."""
     return sum(n in d.attr_index for n in RESULTS) - (d.short == "tile.mrgsort" and operands == 1)
 
 

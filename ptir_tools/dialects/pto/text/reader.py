@@ -95,13 +95,13 @@ class Reader(Scope):
         if defn is None or not name.startswith(("pto.", "arith.")):
             near = _nearest(name)
             help, instead = did_you_mean(near, "`ptir ops` lists the operations"), near[0] if len(near) == 1 else None
-            raise Violation("UnknownOp", f"`{name}` is no op of PTO", help=help, at=OP_NAME, instead=instead)
+            raise Violation("UnknownOp", f"`{name}` is not an op of PTO", help=help, at=OP_NAME, instead=instead)
         return self.finish(s, defn, *operands.read(self, s, defn))
 
     def finish(
         self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Any], regions: tuple[Region, ...] = ()
     ) -> Op | None:
-        """The op with its results bound, and typed as far as can be told; what the op's rule refuses, the verifier reports.
+        """The op with its results bound, and typed as far as can be decided; what the op's rule refuses, the verifier reports.
 
         Raises Violation for attributes that the op does not have.
         """

@@ -6,7 +6,7 @@ Floats are computed in float64 and rounded once per node; i32 wraps. An immediat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.declare import op, same
@@ -59,61 +59,61 @@ def converted(x: TensorType, *, to: DType) -> TensorType:
     return x.with_dtype(to)
 
 
-def _rounded(x: Any, result: TensorType) -> Array:
+def _rounded(x: object, result: TensorType) -> Array:
     return arrays.narrow(np.asarray(x), result.dtype)
 
 
 @op("tiny.NEG", infer=unary("NEG", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.pointwise(exact=True))
-def neg(x: Array, *, result: Result) -> Any:
+def neg(x: Array, *, result: Result) -> Array:
     """`-x`; the smallest i32 stays as it is. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(-arrays.widen(x), result)
 
 
 @op("tiny.EXP2", infer=unary("EXP2", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
-def exp2(x: Array, *, result: Result) -> Any:
+def exp2(x: Array, *, result: Result) -> Array:
     """Two to the power `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(np.exp2(arrays.widen(x)), result)
 
 
 @op("tiny.RELU", infer=unary("RELU", NUMBERS), traits=PURE | ELEMENTWISE, error=errors.monotone)
-def relu(x: Array, *, result: Result) -> Any:
+def relu(x: Array, *, result: Result) -> Array:
     """`x` where `x > 0`, else 0: a NaN and -0.0 give 0. Tiny IR 2.2, Unary."""
     with np.errstate(invalid="ignore"):  # bf16 says so of a NaN
         return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 
 @op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
-def rsqrt(x: Array, *, result: Result) -> Any:
+def rsqrt(x: Array, *, result: Result) -> Array:
     """One over the square root of `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):
         return _rounded(1.0 / np.sqrt(arrays.widen(x)), result)
 
 
 @op("tiny.CAST", infer=converted, fold=of_same_type, traits=PURE | ELEMENTWISE, asks=Asks(passed=same))
-def cast(x: Array, *, to: DType) -> Any:
+def cast(x: Array, *, to: DType) -> Array:
     """`x` in the dtype `to`: floats round to nearest even, float to i32 truncates and saturates (a NaN gives 0), anything
     to bool is `x != 0`. Tiny IR 1.2 and 2.2."""
     return arrays.cast(x, immediates.dtype_of(x), to)
 
 
 @op("tiny.ADD", infer=binary("ADD", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.rising())
-def add(a: Array, b: Array, *, result: Result) -> Any:
+def add(a: Array, b: Array, *, result: Result) -> Array:
     """`a + b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) + arrays.widen(b), result)
 
 
 @op("tiny.SUB", infer=binary("SUB", NUMBERS), traits=PURE | ELEMENTWISE, check=check_scalars)
-def sub(a: Array, b: Array, *, result: Result) -> Any:
+def sub(a: Array, b: Array, *, result: Result) -> Array:
     """`a - b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) - arrays.widen(b), result)
 
 
 @op("tiny.MUL", infer=binary("MUL", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars)
-def mul(a: Array, b: Array, *, result: Result) -> Any:
+def mul(a: Array, b: Array, *, result: Result) -> Array:
     """`a * b`. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) * arrays.widen(b), result)
@@ -126,25 +126,25 @@ def mul(a: Array, b: Array, *, result: Result) -> Any:
     check=check_scalars,
     error=errors.pointwise(ulp=1, pole=1),
 )
-def fdiv(a: Array, b: Array, *, result: Result) -> Any:
+def fdiv(a: Array, b: Array, *, result: Result) -> Array:
     """`a / b`, by IEEE 754. Tiny IR 2.2, Binary."""
     with np.errstate(all="ignore"):
         return _rounded(arrays.widen(a) / arrays.widen(b), result)
 
 
 @op("tiny.MAX", infer=binary("MAX", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
-def maximum(a: Array, b: Array, *, result: Result) -> Any:
+def maximum(a: Array, b: Array, *, result: Result) -> Array:
     """The larger of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
     return _rounded(np.maximum(arrays.widen(a), arrays.widen(b)), result)
 
 
 @op("tiny.MIN", infer=binary("MIN", NUMBERS), traits=PURE | ELEMENTWISE | COMMUTES, check=check_scalars, error=errors.monotone)
-def minimum(a: Array, b: Array, *, result: Result) -> Any:
+def minimum(a: Array, b: Array, *, result: Result) -> Array:
     """The smaller of `a` and `b`; a NaN when either is. Tiny IR 2.2, Binary."""
     return _rounded(np.minimum(arrays.widen(a), arrays.widen(b)), result)
 
 
 @op("tiny.WHERE", infer=chosen, traits=PURE | ELEMENTWISE, check=check_scalars, error=errors.pointwise(exact=True))
-def where(cond: Array, a: Array, b: Array) -> Any:
+def where(cond: Array, a: Array, b: Array) -> Array:
     """`a` where `cond` holds, else `b`. Tiny IR 2.2, ternary."""
     return np.where(cond, a, b)

@@ -173,19 +173,19 @@ def unflipped(op: Op) -> Operand | None:
 
 
 @op("tiny.RESHAPE", infer=reshaped, fold=of_same_type, traits=PURE | MOVEMENT)
-def reshape(x: Array, *, result_shape: Shape) -> Any:
+def reshape(x: Array, *, result_shape: Shape) -> Array:
     """The elements of `x` in row-major order under another shape. Tiny IR 2.1."""
     return x.reshape(result_shape)
 
 
 @op("tiny.PERMUTE", infer=permuted, fold=unmoved, traits=PURE | MOVEMENT)
-def permute(x: Array, *, perm: Ints) -> Any:
+def permute(x: Array, *, perm: Ints) -> Array:
     """Axis `i` of the result is axis `perm[i]` of `x`. Tiny IR 2.1."""
     return np.transpose(x, perm)
 
 
 @op("tiny.EXPAND", infer=expanded, fold=of_same_type, traits=PURE | MOVEMENT, generate=drawing.expanded)
-def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Any:
+def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination | None = None, result: Result) -> Array:
     """`x` repeated along axes that it lacks or where its extent is 1. `broadcast_dimensions` gives the result axis of
     every operand axis, or of those whose extent is not written 1; without it the axes align from the right. Tiny IR 2.1."""
     to = destination(x.shape, result_shape, broadcast_dimensions)
@@ -205,7 +205,7 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
     generate=drawing.padded,
     asks=Asks(passed=moved),
 )
-def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
+def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Array:
     """`x` with `lo` and `hi` elements `value` before and after it on every axis. Tiny IR 2.1."""
     dtype: DType = result.dtype
     widths: Any = pad
@@ -213,14 +213,14 @@ def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Any:
 
 
 @op("tiny.SHRINK", infer=sliced, fold=whole, traits=PURE | MOVEMENT, generate=drawing.sliced)
-def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Any:
+def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Array:
     """Every `step`-th element of `x` from `lo` up to, not including, `hi` on every axis. Tiny IR 2.1."""
     steps = step or (1,) * len(lo)
     return x[tuple(slice(a, b, s) for a, b, s in zip(lo, hi, steps, strict=True))]
 
 
 @op("tiny.FLIP", infer=flipped, fold=unflipped, traits=PURE | MOVEMENT)
-def flip(x: Array, *, axes: Axes) -> Any:
+def flip(x: Array, *, axes: Axes) -> Array:
     """`x` reversed along `axes`. Tiny IR 2.1."""
     along: Any = axes
     return np.flip(x, along)

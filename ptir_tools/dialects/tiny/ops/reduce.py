@@ -60,7 +60,7 @@ def reduce(
     axes: Axes,
     dtype: DType,
     init: Scalar | None = None,
-) -> Any:
+) -> Array:
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""

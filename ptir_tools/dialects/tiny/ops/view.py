@@ -151,7 +151,7 @@ def view(
     guard: Map = (),
     fill: Scalar = 0,
     result: Result,
-) -> Any:
+) -> Array:
     """Element (i0, i1, …) of the result is the element of `x` at the indices that `map` gives. These are affine expressions with
     `//` and `%`; where an expression of `guard` is negative it is `fill`. Tiny IR 2.1."""
     index, where = linear_index(x.shape, result.static_shape, map, guard)
@@ -200,7 +200,7 @@ def pool_map(rank: int, stride: Shape, dilation: Shape) -> Map:
 
 
 @op("tiny.POOL", infer=pooled, traits=PURE | MOVEMENT, generate=drawing.pooled)
-def pool(x: Array, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None, result: Result) -> Any:
+def pool(x: Array, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None, result: Result) -> Array:
     """Sliding windows over the last axes of `x`: element (…, o, …, k, …) is `x[…, o * stride + k * dilation, …]`. The
     vocabulary lacks it, the specification's example 5.2 uses it; it stands for the VIEW that `canonicalize` makes of it."""
     ones = (1,) * len(kernel)

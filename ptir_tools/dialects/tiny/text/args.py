@@ -29,7 +29,7 @@ LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims":
           "dtype": "to", "to_dtype": "to"}  # fmt: skip
 
 
-def read_args(defn: OpDef, given: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str, Any]:
     """The attributes of a node from its `arg`. Raises Violation: "InvalidArg", "UnknownDtype", "AccDtypeMissing"."""
     given = _flatten_map(given, limits) if defn.short == "VIEW" else given
     if defn.short == "REDUCE" and "dtype" not in given:
@@ -47,7 +47,7 @@ def read_args(defn: OpDef, given: dict[str, Any], limits: Limits) -> dict[str, A
     return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
 
 
-def _read(kind: str, key: str, value: Any, limits: Limits) -> Any:
+def _read(kind: str, key: str, value: object, limits: Limits) -> Any:
     try:
         return READ[kind.removesuffix(" | None")](key, value, limits)
     except Violation as violation:
@@ -55,12 +55,12 @@ def _read(kind: str, key: str, value: Any, limits: Limits) -> Any:
         raise Violation(v.code, f"{key}: {v.message}", help=v.help, at=at, instead=v.instead) from None
 
 
-def _wrong(what: str, value: Any) -> Violation:
+def _wrong(what: str, value: object) -> Violation:
     shown = str(value)
     return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}")
 
 
-def _list(value: Any, limits: Limits, what: str) -> list[Any]:
+def _list(value: object, limits: Limits, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(f"a list of {what}", value)
     if len(value) > limits.rank:
@@ -68,12 +68,12 @@ def _list(value: Any, limits: Limits, what: str) -> list[Any]:
     return value
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> bool:
     """Whether a JSON value is an integer; `true` is none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def expression(text: Any) -> ex.Poly:
+def expression(text: object) -> ex.Poly:
     """The polynomial of an expression in a program's text. Raises Violation("InvalidArg")."""
     if not isinstance(text, str):
         raise _wrong("an expression", text)
@@ -88,12 +88,12 @@ def read_dim(value: Any) -> Dim:
     return found
 
 
-def read_shape(key: str, value: Any, limits: Limits) -> tuple[Dim, ...]:
+def read_shape(key: str, value: object, limits: Limits) -> tuple[Dim, ...]:
     """A list of extents. Raises Violation("InvalidArg")."""
     return tuple(map(read_dim, _list(value, limits, "integers and symbols")))
 
 
-def read_dtype(key: str, value: Any, limits: Limits) -> DType:
+def read_dtype(key: str, value: object, limits: Limits) -> DType:
     """A dtype. Raises Violation("UnknownDtype")."""
     found = DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
@@ -104,25 +104,25 @@ def read_dtype(key: str, value: Any, limits: Limits) -> DType:
     return found
 
 
-def _read_ints(key: str, value: Any, limits: Limits) -> tuple[int, ...]:
+def _read_ints(key: str, value: object, limits: Limits) -> tuple[int, ...]:
     items = _list(value, limits, "integers")
     if not all(map(is_integer, items)):
         raise _wrong("a list of integers", value)
     return tuple(items)
 
 
-def _read_axes(key: str, value: Any, limits: Limits) -> Axes:
+def _read_axes(key: str, value: object, limits: Limits) -> Axes:
     return tuple(a if is_integer(a) else dim_text(ex.to_dim(expression(a))) for a in _list(value, limits, "axes"))
 
 
-def _read_pads(key: str, value: Any, limits: Limits) -> Pads:
+def _read_pads(key: str, value: object, limits: Limits) -> Pads:
     pairs = _list(value, limits, "pairs")
     if not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         raise _wrong("a list of pairs [lo, hi]", value)
     return tuple((read_dim(low), read_dim(high)) for low, high in pairs)
 
 
-def _read_scalar(key: str, value: Any, limits: Limits) -> Scalar:
+def _read_scalar(key: str, value: object, limits: Limits) -> Scalar:
     if isinstance(value, str) and value in WORDS:
         return WORDS[value]
     if not isinstance(value, (bool, int, float)):
@@ -130,7 +130,7 @@ def _read_scalar(key: str, value: Any, limits: Limits) -> Scalar:
     return decimals.narrowing(value) if isinstance(value, float) else value
 
 
-def _read_text(key: str, value: Any, limits: Limits) -> str:
+def _read_text(key: str, value: object, limits: Limits) -> str:
     if not isinstance(value, str):
         raise _wrong("a string", value)
     return value
@@ -147,7 +147,7 @@ READ: dict[str, Callable[[str, Any, Limits], Any]] = {
 }  # fmt: skip
 
 
-def _flatten_map(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def _flatten_map(given: dict[str, object], limits: Limits) -> dict[str, Any]:
     """VIEW's `index_map` as the attributes `map`, `guard` and `fill`, over the axes `@k`."""
     arg = dict(given)
     require("index_map" in arg, "InvalidArg", "VIEW needs the arg `index_map`", at="arg")
@@ -169,7 +169,7 @@ def _flatten_map(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
     return arg | ({"fill": inner["fill"]} if "fill" in inner else {})
 
 
-def _axis_names(value: Any, rank: int, limits: Limits) -> Sequence[str]:
+def _axis_names(value: object, rank: int, limits: Limits) -> Sequence[str]:
     if value is None:
         return [f"i{k}" for k in range(rank)]
     names = _list(value, limits, "names")
@@ -201,7 +201,7 @@ def _tree(value: Any, depth: int = 0) -> ex.Poly:
     return first
 
 
-def _comparison(value: Any) -> list[ex.Poly]:
+def _comparison(value: object) -> list[ex.Poly]:
     """What must not be negative for the comparison to hold: `a>=b` is `a-b`."""
     if not isinstance(value, str):
         raise _wrong("a comparison such as `2*i0-1>=0`", value)
@@ -213,7 +213,7 @@ def _comparison(value: Any) -> list[ex.Poly]:
     return forms.get(found[2]) or [left - right, right - left]
 
 
-def write_args(defn: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
+def write_args(defn: OpDef, attrs: dict[str, object]) -> dict[str, Any]:
     """`arg` of an op: its attributes in declaration order, those equal to their default left out."""
     defaults = {a.name: a.default for a in defn.attrs}
     kept = {a.name: (a.kind, attrs[a.name]) for a in defn.attrs if not _is_default(attrs[a.name], defaults[a.name])}
@@ -221,11 +221,11 @@ def write_args(defn: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
     return arg | ({"index_map": _write_map(attrs)} if defn.short == "VIEW" else {})
 
 
-def _is_default(value: Any, default: Any) -> bool:
+def _is_default(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and value == default and str(value) == str(default))
 
 
-def _write(kind: str, value: Any) -> Any:
+def _write(kind: str, value: object) -> Any:
     if isinstance(value, tuple):
         return [_write(kind, v) for v in value]
     if isinstance(value, DType):

@@ -64,7 +64,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         diagnostics.error("InvalidNode", 'a graph is an object with a list "uops"', Span(0, 1))
         return None
     if (comment := _first_comment(source.text)) is not None:
-        diagnostics.note("JsonComment", "JSON has no comments; they are read, and kept by fmt alone", comment)
+        diagnostics.note("JsonComment", "JSON has no comments; they are read, and only fmt keeps them", comment)
     with collector_paused():
         return _Reader(source, diagnostics, options).graph(value)
 
@@ -88,7 +88,7 @@ class _Reader:
         self.function = Function("main")
         self.names: list[str] = []
         self.missing: set[str] = set()  # ids that no node has, and told so
-        self.unread = False  # what a node is called cannot be told
+        self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
 
     def graph(self, value: dict[str, Any]) -> Program:
@@ -222,7 +222,7 @@ class _Reader:
         if (defn := self.ops.get(node.uop)) is None:
             near = _MEANT.get(node.uop.upper()) or nearest(node.uop, (*self.ops, "INPUT"))
             help = None if near else _vocabulary(self.ops)
-            raise Violation("UnknownUop", f"`{node.uop}` is no UOp", at=OP_NAME, help=help, instead=near and f'"{near}"')
+            raise Violation("UnknownUop", f"`{node.uop}` is not a UOp", at=OP_NAME, help=help, instead=near and f'"{near}"')
         operands = [self.operand(node, i, x) for i, x in enumerate(node.src)]
         if node.bad:
             return None

@@ -1,4 +1,4 @@
-"""Kernels of networks out of their decompositions: the examples of `kernels/`, what must hold beside, and what stands for them.
+"""Kernels of networks out of their decompositions: the examples of `kernels/`, what else must hold, and what stands for them.
 
 What stands for a kernel is the op `layer_norm`, a custom call of gpt.rs where it has one that fits, or one of this toolkit's.
 `expansion` is the way back. A kernel of which something inside is read elsewhere stays as it is.
