@@ -51,3 +51,16 @@ def test_harm_is_found(kernels):
         if generate.harm(kernel, Seeded(seed)) is not None:
             found += bool({d.code for d in check(printed(kernel))[1]} & {"MissingWait", "MemoryHazard"})
     assert found >= 5
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_they_grow_with_their_steps(seed):
+    """Loops and branches have blocks of a few steps, whatever there is around them; an op waits for few others."""
+    kernel = generate.generate(Seeded(seed), size=2000)
+    ops = list(kernel.main.ops())
+    assert len(ops) < 60 * 2000
+    assert max(len(op.operands) for op in ops) < 300
+
+
+def test_large_ones_verify():
+    assert check(printed(generate.generate(Seeded(4), size=1000)))[0] is not None

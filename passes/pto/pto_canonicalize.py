@@ -151,7 +151,9 @@ def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
 
 
 def droppable(op: Op, busy: frozenset[str]) -> bool:
-    """Whether nothing but its results shows that the op ran."""
+    """Whether nothing but its results shows that the op ran, and it does not fail."""
+    if op.defn.fails is not None and op.defn.fails(op):
+        return False
     if op.regions:
         return all(droppable(x, busy) for r in op.regions for x in r.ops())
     traits = op.defn.traits

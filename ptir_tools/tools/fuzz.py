@@ -395,7 +395,7 @@ def _translate(program: Program, target: str) -> Problem | None:
         return None
     if not verify(back, found := Diagnostics(back.source)):
         return Problem("refused", f"what came back from {target} does not verify: {found.sorted()[0].message}")
-    return _agree(program, back)
+    return _agree(program, back, carried=True)
 
 
 _PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
@@ -421,18 +421,17 @@ def _judged(program: Program, oracle: Oracle | None) -> Problem | None:
     return Problem("wrong-number", wrong) if wrong else None
 
 
-def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = None) -> Problem | None:
-    """Whether both give the same numbers, or fail alike. Of a kernel an error may go: passes drop what no store depends on."""
+def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = None, carried: bool = False) -> Problem | None:
+    """Whether both give the same numbers, or fail alike. `carried`: integers may be wider after."""
     static, given = _inputs(before)
     options = run_options.RunOptions(engine="reference")
     want = _outcome(lambda: engines.run(static, given, options))
     if isinstance(want, str):
         sizes = compare.small_sizes(before, {})
         got = _outcome(lambda: engines.run(after, list(given.values()), replace(options, bindings=sizes)))
-        gone = before.dialect.executor is not None and not isinstance(got, str)
-        return None if gone else _unlike_failures(want, got, "before", "after")
+        return _unlike_failures(want, got, "before", "after")
     try:
-        found = compare.check(before, after, runs=1, constants=known)
+        found = compare.check(before, after, runs=1, constants=known, carried=carried)
     except _REFUSALS as error:
         return Problem("refused", f"it ran before, and now: {_said(error)}")
     return Problem("wrong-number", str(found.diverged[0])) if found.diverged else None

@@ -41,6 +41,8 @@ SIDES = (1, 8, 16, 32, 64)
 _GUESSES = 6000  # per op, until its rule takes one
 _WANTED = 12  # signatures that are kept per op
 _APART = 1 << 13  # bytes between the addresses of tiles
+_NESTED = 4  # steps of a block in a loop or a branch, at most
+_KEPT = 64  # tiles that later steps may use
 
 
 @dataclass(slots=True, frozen=True)
@@ -188,14 +190,12 @@ class _Kernel:
         if "wait" in names:
             parts[names.index("wait")] = list(waits)
         try:
-            op = create(defn, parts, given)
-            if defn.check is not None:
-                defn.check(op)
+            op = _checked(defn, parts, given)
         except Violation:
             if "valid" not in names or not parts[names.index("valid")]:
                 raise
             parts[names.index("valid")] = []
-            op = create(defn, parts, given)
+            op = _checked(defn, parts, given)
         self.emit(op, "t")
         own = [op.results[-1]] if asynchronous else []
         for m in used:
@@ -260,6 +260,7 @@ class _Kernel:
         self.memory = []
         for m in self.tiles:
             m.events = []
+        self.tiles = self.tiles[-_KEPT:]
 
     def inside(self, region: Region, size: int) -> None:
         """Fill a block; it ends with nothing under way."""
@@ -373,10 +374,11 @@ class _Kernel:
     def steps(self, size: int) -> None:
         for _ in range(self.choices.number(1, size)):
             way = self.choices.number(0, 19)
+            nested = min(max(1, size // 3), _NESTED)
             if way == 0 and self.depth < 2:
-                self.branch(max(1, size // 3))
+                self.branch(nested)
             elif way in (1, 2) and self.depth < 2:
-                self.loop(max(1, size // 3))
+                self.loop(nested)
             elif way == 3:
                 self.settle()
             elif way == 4:
@@ -427,6 +429,14 @@ def harm(program: Program, choices: Choices) -> Op | None:
         lengths[[g.name for g in op.defn.groups].index("wait")] -= 1
         place = op.defn.attr_index[SEGMENTS]
         op.attrs = (*op.attrs[:place], tuple(lengths), *op.attrs[place + 1 :])
+    return op
+
+
+def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, Any]) -> Op:
+    """The op. Raises Violation where its rules do not take it."""
+    op = create(defn, parts, given)
+    if defn.check is not None:
+        defn.check(op)
     return op
 
 

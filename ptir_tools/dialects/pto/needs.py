@@ -1,4 +1,5 @@
-"""What PTO ops ask of their indices, valid extents and loop bounds (`core.ir.Asks`), for inputs that a program can take."""
+"""What PTO ops ask of their indices, valid extents and loop bounds (`core.ir.Asks`), for inputs that a program can take; and
+which ops may fail when these are not as asked (`fails`)."""
 
 from __future__ import annotations
 
@@ -8,10 +9,38 @@ from math import isqrt
 from ptir_tools.core.ir import Asked, Asks, Need, Op, Operand, ShapeOf, operand_type
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto import affine, rules
-from ptir_tools.dialects.pto.types import MemRefType, TileType
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, ScalarType, TileType
 
 Pairs = Iterator[tuple[Operand, Need]]
 TRIPS = 8  # of a loop whose bound nothing else limits
+
+
+def valid_fails(op: Op) -> bool:
+    """A valid extent that is not known may be outside the tile."""
+    return any(affine.constant(x) is None for x in rules.group(op, "valid"))
+
+
+def window_fails(op: Op) -> bool:
+    """A window may leave what it looks at, where its place, its size or that is not known; so may one that is empty."""
+    indices = (x for x in op.operands if operand_type(x) is INDEX_TYPE)
+    memory = [t for x in op.operands if isinstance(t := operand_type(x), MemRefType)]
+    return any(affine.constant(x) is None for x in indices) or any(not isinstance(d, int) for t in memory for d in t.shape)
+
+
+def quotient_fails(op: Op) -> bool:
+    """An integer divisor may be 0, and a valid extent outside the tile."""
+    t = op.results[0].type
+    return valid_fails(op) or (isinstance(t, (TileType, ScalarType)) and not t.dtype.is_float)
+
+
+def divisor_fails(op: Op) -> bool:
+    """A scalar divisor may be 0."""
+    return not affine.constant(op.operands[1])
+
+
+def step_fails(op: Op) -> bool:
+    """The step of a loop may be 0 or less."""
+    return (affine.constant(op.operands[2]) or 0) <= 0
 
 
 def at_most(n: int, least: int = 0) -> Need:

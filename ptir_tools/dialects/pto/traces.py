@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from math import gcd, lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1
@@ -77,6 +77,7 @@ class Walk:
         self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
         self.index: dict[Value, Linear] = {}
         self.within = Region()  # the function at hand
+        self.touched: dict[Region, _Accesses] = {}  # by function
         self.depth = 0
         self.inside = 0  # loops and calls around the op at hand
         self.unproved: dict[Op, str] = {}
@@ -320,7 +321,9 @@ class Walk:
         """How many iterations show all that a loop can do; what it takes more is `Unproved`."""
         width = linear(op.operands[2], self.index)
         period = _period(op, width.const if not width.terms and width.const > 0 else 1)
-        reach = _reach(op, width.const if not width.terms else 0, self.within)
+        if (met := self.touched.get(self.within)) is None:
+            met = self.touched[self.within] = _accesses(self.within)
+        reach = _reach(op, width.const if not width.terms else 0, met)
         carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
         wanted = 2 * period + carried + (reach or 0) + 1
         most = max(3, min(MOST, LIMITS.unrolled // max(1, _size(op))))
@@ -467,27 +470,47 @@ def _period(op: Op, width: int) -> int:
     return found
 
 
-def _reach(op: Op, width: int, function: Region) -> int | None:
+class _Accesses(NamedTuple):
+    """The accesses of a function by op. Of each memory: the pipes that touch it, and in every dimension its first constant and
+    its last."""
+
+    by: dict[Op, Access]
+    pipes: dict[Value, set[int]]
+    first: dict[Value, list[int]]
+    last: dict[Value, list[int]]
+
+
+def _accesses(function: Region) -> _Accesses:
+    found = _Accesses({}, {}, {}, {})
+    for op in function.ops():
+        access, pipe = access_of(op) if op.defn.short in ACCESSES else None, 0
+        if access is not None:
+            pipe = role_of(op).pipe
+        elif op.defn.short == "tile.assign":
+            access, pipe = on_chip(operand_type(op.operands[0]), linear(op.operands[1])), -id(op)  # type: ignore[arg-type]
+        if access is not None:
+            found.by[op] = access
+            found.pipes.setdefault(access.root, set()).add(pipe)
+            starts = [s.const for s in access.starts]
+            ends = [s + (m or 1) * abs(step or 1) for s, m, step in zip(starts, access.most, access.steps, strict=True)]
+            for bounds, new, choose in ((found.first, starts, min), (found.last, ends, max)):
+                bounds[access.root] = list(map(choose, bounds.get(access.root, new), new))
+    return found
+
+
+def _reach(op: Op, width: int, met: _Accesses) -> int | None:
     """How many iterations apart two accesses can meet, of which one is in the loop; None where nothing bounds it."""
     i = op.regions[0].params[0]
     inside: dict[Value, list[Access]] = {}
-    every: dict[Value, list[tuple[Access, int]]] = {}
-    within = set(op.regions[0].ops())
-    for other in function.ops():
-        access, pipe = access_of(other) if other.defn.short in ACCESSES else None, 0
-        if access is not None:
-            pipe = role_of(other).pipe
-        elif other.defn.short == "tile.assign":
-            access, pipe = on_chip(operand_type(other.operands[0]), linear(other.operands[1])), -id(other)  # type: ignore[arg-type]
-        if access is not None:
-            every.setdefault(access.root, []).append((access, pipe))
-            if other in within:
-                inside.setdefault(access.root, []).append(access)
+    for other in op.regions[0].ops():
+        if (access := met.by.get(other)) is not None:
+            inside.setdefault(access.root, []).append(access)
     reach = 0
     for root, accesses in inside.items():
-        if len({pipe for _, pipe in every[root]}) == 1:  # one pipe is in order
+        if len(met.pipes[root]) == 1:  # one pipe is in order
             continue
-        bounds = [_apart(d, i, width, accesses, [a for a, _ in every[root]]) for d in range(len(accesses[0].starts))]
+        extents = [last - first for first, last in zip(met.first[root], met.last[root], strict=True)]
+        bounds = [_apart(d, i, width, accesses, extent) for d, extent in enumerate(extents)]
         if all(b == _FIXED for b in bounds):
             continue
         known = [b for b in bounds if b is not None and b != _FIXED]
@@ -500,14 +523,12 @@ def _reach(op: Op, width: int, function: Region) -> int | None:
 _FIXED = -1  # an extent in which nothing moves with the loop, or only by its slots
 
 
-def _apart(d: int, i: Value, width: int, accesses: list[Access], every: list[Access]) -> int | None:
-    """As `_reach`, for extent `d` of one memory."""
+def _apart(d: int, i: Value, width: int, accesses: list[Access], extent: int) -> int | None:
+    """As `_reach`, for dimension `d` of one memory; all that is accessed there lies within `extent`."""
     moves = {a.starts[d].terms.get(i, 0) * width for a in accesses}
     if moves == {0}:
         return _FIXED
     rest = {tuple((v, k) for v, k in a.starts[d].terms.items() if v is not i) for a in accesses}
     if len(moves) > 1 or len(rest) > 1:
         return None
-    first = min(a.starts[d].const for a in every)
-    ends = [a.starts[d].const + (a.most[d] or 1) * abs(a.steps[d] or 1) for a in every]
-    return -(-(max(ends) - first) // abs(moves.pop()))
+    return -(-extent // abs(moves.pop()))

@@ -41,7 +41,7 @@ def check_step(op: Op) -> None:
     require(step is None or step > 0, "InvalidStep", f"the step is {step}, must be positive")
 
 
-@op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP)
+@op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP, fails=needs.step_fails)
 def loop(lower: Any, upper: Any, step: Any, inits: Many, *, body: Region, context: Context) -> Any:
     """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the inits."""
     stride = int(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, Maybe, op
+from ptir_tools.core.declare import Many, Maybe, always, op
 from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
@@ -60,6 +60,7 @@ def any_pattern(choices: Any, *types: Type) -> dict[str, str]:
     check=rules.check_tile_op,
     generate=any_pattern,
     asks=needs.VALID,
+    fails=always,
 )
 def gather(
     x: Tile,
@@ -144,7 +145,7 @@ def gatherb(
     return kit.compute(context, to, event, valid, wait, [offsets], made, default=default)
 
 
-kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE)
+kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=always)
 
 
 def scattered(x: Type, indices: Type, *, to: TileType) -> None:
@@ -177,7 +178,7 @@ def scatter(
     return kit.compute(context, to, event, valid, wait, [x, indices], made, default=whole)
 
 
-kit.declare("scatter", scatter, scattered, traits=Trait.NONE)
+kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=always)
 
 
 # Sorting
@@ -196,6 +197,7 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     traits=kit.TILE,
     check=rules.check_tile_op,
     asks=needs.VALID,
+    fails=always,
 )
 def sort32(
     x: Tile,
@@ -253,7 +255,15 @@ def any_merge(choices: Any, *types: Type) -> dict[str, Any]:
     return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
 
 
-@op("pto.tile.mrgsort", infer=_merged_types, traits=kit.TILE, check=rules.check_tile_op, generate=any_merge, asks=needs.VALID)
+@op(
+    "pto.tile.mrgsort",
+    infer=_merged_types,
+    traits=kit.TILE,
+    check=rules.check_tile_op,
+    fails=always,
+    generate=any_merge,
+    asks=needs.VALID,
+)
 def mrgsort(
     xs: Many,
     valid: Many,

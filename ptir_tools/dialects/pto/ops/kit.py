@@ -24,6 +24,7 @@ else:
     np = lazy("numpy")
 
 TILE = ASYNC | WAITS
+DIVISIONS = ("div", "rem", "fmod", "divs", "rems", "fmods")
 Made = tuple[Array, Any]  # the valid region of a result: its values, and which of them are defined
 Compute = Callable[..., Made]
 
@@ -82,7 +83,7 @@ def binary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> N
     def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
         return compute(context, to, event, valid, wait, [a, b], lambda box: elements(fn, to, box, a, b))
 
-    declare(name, body, infer, text)
+    declare(name, body, infer, text, fails=needs.quotient_fails if name in DIVISIONS else needs.valid_fails)
 
 
 def ternary(
@@ -106,7 +107,7 @@ def with_scalar(name: str, fn: n.Function, infer: Callable[..., Any], text: str)
         tiles = [x for x in (a, b) if isinstance(x, Tile)]
         return compute(context, to, event, valid, wait, tiles, lambda box: elements(fn, to, box, a, b))
 
-    declare(name, body, infer, text)
+    declare(name, body, infer, text, fails=needs.quotient_fails if name in DIVISIONS else needs.valid_fails)
 
 
 def declare(
@@ -117,6 +118,7 @@ def declare(
     traits: Trait = ELEMENTWISE,
     generate: Callable[..., object] | None = None,
     cost: Callable[[Op], Any] | None = None,
+    fails: Callable[[Op], bool] = needs.valid_fails,
 ) -> None:
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
     no docstring of its own. `generate(choices, *operand types)` draws attributes, as a dict; or, where types must fit each other
@@ -130,6 +132,7 @@ def declare(
         asks=needs.VALID,
         generate=generate,
         cost=cost,
+        fails=fails,
     )(body)
 
 

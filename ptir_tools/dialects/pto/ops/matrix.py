@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
-from ptir_tools.core.declare import Many
+from ptir_tools.core.declare import Many, always
 from ptir_tools.core.diagnostics import Violation, operand, require, result
 from ptir_tools.core.dtypes import F16, F32, FP8_E4M3, FP8_E5M2, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
@@ -271,7 +271,7 @@ def _products(name: str, rule: Callable[[Any], Any], more: str) -> None:
     ):
         text = f"{inspect.getdoc(body)}{more}"
         drawn = partial(_types, fixed(f"tile.{name}{kind}")[0], name == "gemv")
-        kit.declare(name + kind, body, rule(own), text, traits=Trait.NONE, cost=_summed(left), generate=drawn)
+        kit.declare(name + kind, body, rule(own), text, traits=Trait.NONE, cost=_summed(left), generate=drawn, fails=always)
 
 
 _products("matmul", lambda rule: rule, "")

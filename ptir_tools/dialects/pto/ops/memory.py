@@ -123,7 +123,7 @@ def _times(a: Dim, b: int | None) -> Dim:
     return a * b if isinstance(a, int) and b is not None else UNKNOWN
 
 
-@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW)
+@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW, fails=needs.window_fails)
 def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRefType) -> Array:
     """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. PTO IR 4.2."""
     windows = []
@@ -271,6 +271,7 @@ def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: 
     traits=READS | ASYNC | WAITS,
     check=check_access,
     asks=needs.WINDOW,
+    fails=needs.window_fails,
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -354,6 +355,7 @@ def rescaled(values: Array, scale: Array) -> Array:
     traits=WRITES | ASYNC | WAITS,
     check=check_access,
     asks=needs.WINDOW,
+    fails=needs.window_fails,
 )
 def store_fp(
     tile: Tile,

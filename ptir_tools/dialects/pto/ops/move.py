@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.declare import Many, op
+from ptir_tools.core.declare import Many, always, op
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
@@ -104,7 +104,7 @@ def mov_fp(
     return kit.compute(context, to, event, valid, wait, [x], made)
 
 
-kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT)
+kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT, fails=always)
 
 
 # Windows
@@ -145,6 +145,7 @@ def in_tile(d: int, offset: int | None, size: int, extent: Any, what: str = "ext
     traits=kit.TILE | MOVEMENT,
     check=check_extract,
     asks=needs.WINDOW,
+    fails=needs.window_fails,
 )
 def extract(
     x: Tile, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -192,6 +193,7 @@ def check_insert(op: Op) -> None:
     traits=kit.TILE | MOVEMENT,
     check=check_insert,
     asks=needs.INSERT,
+    fails=needs.window_fails,
 )
 def insert(
     x: Tile,
@@ -246,7 +248,7 @@ def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: Ev
     return kit.compute(context, to, event, valid, wait, [a, b], made, default=(rows, width))
 
 
-kit.declare("concat", concat, concatenated, traits=MOVEMENT)
+kit.declare("concat", concat, concatenated, traits=MOVEMENT, fails=always)
 
 
 def transposed(x: Type, *, to: TileType) -> None:

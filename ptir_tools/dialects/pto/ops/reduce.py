@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many
+from ptir_tools.core.declare import Many, always
 from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.evaluate import Context
@@ -85,7 +85,13 @@ def _reduction(name: str, axis: int, fn: n.Function, text: str) -> None:
         return run(x, valid, wait, to, event, context)
 
     kit.declare(
-        name, columns if axis == 0 and name == "colsum" else rows, reduced(axis), text, traits=Trait.NONE, cost=costs.reads
+        name,
+        columns if axis == 0 and name == "colsum" else rows,
+        reduced(axis),
+        text,
+        traits=Trait.NONE,
+        cost=costs.reads,
+        fails=always,
     )
 
 
@@ -120,7 +126,7 @@ def _position(name: str, axis: int, fn: n.Function, text: str) -> None:
 
         return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
 
-    kit.declare(name, body, arg_reduced(axis), text, traits=Trait.NONE, cost=costs.reads)
+    kit.declare(name, body, arg_reduced(axis), text, traits=Trait.NONE, cost=costs.reads, fails=always)
 
 
 for _name, _fn in (("max", lambda x, axis: np.argmax(x, axis)), ("min", lambda x, axis: np.argmin(x, axis))):

@@ -71,7 +71,8 @@ def binary(name: str, infer: Callable[..., Type], fn: n.Function, doc: str, asks
         return n.apply(fn, out.dtype, a, b)
 
     body.__doc__ = doc
-    op(f"pto.{name}", infer=infer, traits=PURE | COMMUTES if name in _COMMUTE else PURE, asks=asks)(body)
+    fails = needs.divisor_fails if name in _DIVISIONS else None
+    op(f"pto.{name}", infer=infer, traits=PURE | COMMUTES if name in _COMMUTE else PURE, asks=asks, fails=fails)(body)
 
 
 _INTEGER: dict[str, tuple[n.Function, str]] = {
@@ -95,6 +96,7 @@ _INTEGER: dict[str, tuple[n.Function, str]] = {
     "shrsi": (n.shift_right, "Arithmetic shift right."),
     "shrui": (n.unsigned(n.shift_right), "Logical shift right."),
 }
+_DIVISIONS = {"divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi"}
 _COMMUTE = {"addi", "muli", "andi", "ori", "xori", "minsi", "maxsi", "minui", "maxui"}
 _FLOAT: dict[str, tuple[n.Function, str]] = {
     "addf": (lambda a, b: a + b, "Float sum."),
