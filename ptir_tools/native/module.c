@@ -357,40 +357,106 @@ static PyObject *py_rescaled(PyObject *self, PyObject *const *args, Py_ssize_t c
 }
 
 PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
-                        "strides, in 32 bits that wrap; out is dense.");
+                        "strides, in 32 bits that wrap; out is dense. b may be one operand for all of the stack as packed makes it, as\n"
+                        "int32 if its numbers are signed, else as uint32.");
 
 static ptir_bytes bytes_of(const Py_buffer *view)
 {
     return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b'};
 }
 
-static PyObject *py_igemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static ptir_halves halves_of(const Py_buffer *view)
 {
-    static const int ranks[] = {3, 3, 3, 1};
-    static const char *const formats[] = {"iI", "bB", "bB", "f"};
-    Py_buffer view[4];
-    int held = 0, good = count == 4 || fail("igemm takes 4 arguments");
+    Py_ssize_t size = view->itemsize;
+    return (ptir_halves){view->buf, view->strides[0] / size, view->strides[1] / size, view->strides[2] / size};
+}
+
+/* Products of the operands that `formats` say, by `run`; the right one may be packed, in `words` words of four bytes. */
+static PyObject *multiply(PyObject *const *args, Py_ssize_t count, const char *const *formats, size_t scratch,
+                          size_t (*words)(size_t, size_t), void (*run)(const Py_buffer *view, int is_packed, ptir_watch *watch))
+{
+    static const int ranks[] = {3, 3, 0, 1};
+    Py_buffer view[4], *b = &view[2];
+    int held = 0, good = count == 4 || fail("a product takes 4 arguments");
     while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], formats[held], held == 0 || held == 3)))
         held++;
     if (good) {
-        const Py_ssize_t *out = view[0].shape, *a = view[1].shape, *b = view[2].shape;
-        good = (a[0] == out[0] && b[0] == out[0] && a[1] == out[1] && b[2] == out[2] && a[2] == b[1]) || fail("shapes do not multiply");
-        size_t needed = ptir_isa_in_use()->igemm_scratch() * sizeof(float);
-        if (good && (!is_dense(&view[0]) || !is_dense(&view[3]) || (size_t)view[3].len < needed))
-            good = fail("the result is not dense, or scratch is too small");
-    }
-    if (good) {
-        const Py_ssize_t *a = view[1].shape, *out = view[0].shape;
-        PyThreadState *saved = PyEval_SaveThread();
-        ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_isa_in_use()->igemm(view[0].buf, bytes_of(&view[1]), bytes_of(&view[2]), a[0], a[1], out[2], a[2], view[3].buf, &watch);
-        PyEval_RestoreThread(saved);
-        good = !watch.stopped;
+        const Py_ssize_t *out = view[0].shape, *a = view[1].shape;
+        int is_packed = b->ndim == 1 && b->itemsize == 4;
+        if (is_packed)
+            good = is_dense(b) && (size_t)b->shape[0] == words((size_t)a[2], (size_t)out[2]);
+        else
+            good = b->ndim == 3 && b->itemsize < 4 && b->shape[0] == out[0] && b->shape[1] == a[2] && b->shape[2] == out[2];
+        good = (good && a[0] == out[0] && a[1] == out[1] && is_dense(&view[0])) || fail("shapes do not multiply, or the result is not dense");
+        good = good && ((is_dense(&view[3]) && (size_t)view[3].len >= scratch * sizeof(float)) || fail("scratch is too small"));
+        if (good) {
+            PyThreadState *saved = PyEval_SaveThread();
+            ptir_watch watch = {is_interrupted, &saved, 0, 0};
+            run(view, is_packed, &watch);
+            PyEval_RestoreThread(saved);
+            good = !watch.stopped;
+        }
     }
     while (held)
         PyBuffer_Release(&view[--held]);
-    (void)self;
     return good ? Py_NewRef(Py_None) : NULL;
+}
+
+static void run_igemm(const Py_buffer *view, int is_packed, ptir_watch *watch)
+{
+    const Py_ssize_t *a = view[1].shape;
+    ptir_bytes right = {NULL, 0, 0, 0, view[2].format[0] == 'i'};
+    ptir_isa_in_use()->igemm(view[0].buf, bytes_of(&view[1]), is_packed ? right : bytes_of(&view[2]), is_packed ? view[2].buf : NULL, a[0],
+                             a[1], view[0].shape[2], a[2], view[3].buf, watch);
+}
+
+static PyObject *py_igemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const char *const formats[] = {"iI", "bB", "bBiI", "f"};
+    const ptir_isa *isa = ptir_isa_in_use();
+    (void)self;
+    return multiply(args, count, formats, isa->igemm_scratch(), isa->packed_words, run_igemm);
+}
+
+PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed.");
+
+static void run_bgemm(const Py_buffer *view, int is_packed, ptir_watch *watch)
+{
+    const Py_ssize_t *a = view[1].shape;
+    ptir_halves none = {NULL, 0, 0, 0};
+    ptir_isa_in_use()->bgemm(view[0].buf, halves_of(&view[1]), is_packed ? none : halves_of(&view[2]), is_packed ? view[2].buf : NULL, a[0],
+                             a[1], view[0].shape[2], a[2], view[3].buf, watch);
+}
+
+static PyObject *py_bgemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    static const char *const formats[] = {"f", "H", "HI", "f"};
+    const ptir_isa *isa = ptir_isa_in_use();
+    (void)self;
+    if (!isa->bgemm)
+        return fail("this machine has no products of bf16"), NULL;
+    return multiply(args, count, formats, isa->bgemm_scratch(), isa->paired_words, run_bgemm);
+}
+
+PyDoc_STRVAR(packed_doc, "packed(b): a right operand [1, k, n] of 8-bit integers or the bits of bf16, any strides, in the order in which\n"
+                         "igemm or bgemm reads it, as bytes.");
+
+static PyObject *py_packed(PyObject *self, PyObject *b)
+{
+    const ptir_isa *isa = ptir_isa_in_use();
+    Py_buffer view;
+    (void)self;
+    if (!take(b, &view, 3, isa->bgemm ? "bBH" : "bB", 0))
+        return NULL;
+    size_t k = (size_t)view.shape[1], n = (size_t)view.shape[2];
+    size_t words = view.itemsize == 1 ? isa->packed_words(k, n) : isa->paired_words(k, n);
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(words * sizeof(uint32_t)));
+    if (made && view.itemsize == 1)
+        isa->pack_bytes((uint32_t *)PyByteArray_AsString(made), bytes_of(&view), k, n);
+    else if (made)
+        isa->pack_pairs((uint32_t *)PyByteArray_AsString(made), halves_of(&view), k, n);
+    PyBuffer_Release(&view);
+    return made;
 }
 
 PyDoc_STRVAR(gemv_doc, "gemv(out, x, b): rows by matrices, [batch, k] and [batch, k, n] to [batch, n]; out and x are dense, b is of f32,\n"
@@ -642,6 +708,8 @@ static PyMethodDef methods[] = {
     {"conv", (PyCFunction)(void (*)(void))py_conv, METH_FASTCALL, conv_doc},
     {"windows", (PyCFunction)(void (*)(void))py_windows, METH_FASTCALL, windows_doc},
     {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
+    {"bgemm", (PyCFunction)(void (*)(void))py_bgemm, METH_FASTCALL, bgemm_doc},
+    {"packed", py_packed, METH_O, packed_doc},
     {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"layer_norm", (PyCFunction)(void (*)(void))py_layer_norm, METH_FASTCALL, layer_norm_doc},
@@ -699,6 +767,7 @@ PyMODINIT_FUNC PyInit__native(void)
         add_isas(made) < 0 || PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_isa_in_use()->gemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->packed_floats(1, 1)) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0 || PyModule_AddIntConstant(made, "WEIGHTED", PTIR_WEIGHTED) < 0 ||
