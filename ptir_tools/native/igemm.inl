@@ -86,12 +86,14 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < NRV; v++)
             sum[i][v] = *(const ints *)(columns_add + v * W) + rows_add[i];
-    for (size_t k = 0; k < steps; k++, a += MR, b += NR)
-        for (int v = 0; v < NRV; v++) {
-            words_of_pack right = *(const words_of_pack *)(b + v * W);
-            for (int i = 0; i < rows; i++)
-                sum[i][v] = IDOT(sum[i][v], a[i], right);
-        }
+    for (size_t k = 0; k < steps; k++, a += MR, b += NR) {
+        words_of_pack right[NRV];
+        for (int v = 0; v < NRV; v++)
+            right[v] = *(const words_of_pack *)(b + v * W);
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < NRV; v++)
+                sum[i][v] = IDOT(sum[i][v], a[i], right[v]);
+    }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < NRV; v++) {
             ints *to = (ints *)(out + i * stride + v * W);
@@ -118,24 +120,62 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
         }
 }
 
-static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
-                  ptir_watch *watch)
+/* `sums[c]` = `factor` times the sum of column c of `count` packed columns, plus `first`; by dot products where they are of bytes. */
+static void sum_columns(int32_t *sums, const uint32_t *from, size_t count, size_t steps, int32_t factor, int32_t first)
 {
-    uint32_t *left = (uint32_t *)at_line(scratch), *right = (uint32_t *)at_line((float *)(left + IMC * (IKC / IG)));
-    int32_t *rows_add = (int32_t *)at_line((float *)(right + INC * (IKC / IG)));
+    if (IG != 4 || !factor) {
+        sum_words(sums, from, count, steps, NR, 1, factor, first);
+        return;
+    }
+    for (size_t j = 0; j < count; j += NR, sums += NR) {
+        ints found[NRV];
+        memset(found, 0, sizeof found);
+        for (size_t k = 0; k < steps; k++, from += NR)
+            for (int v = 0; v < NRV; v++)
+                found[v] = IDOT(found[v], 0x01010101u, *(const words_of_pack *)(from + v * W));
+        for (int v = 0; v < NRV; v++)
+            *(ints *)(sums + v * W) = found[v] * factor + first;
+    }
+}
+
+/* A packed right operand: its words, and where the panels of columns [j, …) and rows [p, …) begin. */
+static size_t packed_words(size_t k, size_t n) { return (n + NR - 1) / NR * NR * ((k + IG - 1) / IG); }
+
+static size_t words_at(size_t j, size_t p, size_t n, size_t k)
+{
+    return j * ((k + IG - 1) / IG) + p / IG * ((smallest(INC, n - j) + NR - 1) / NR * NR);
+}
+
+static uint8_t right_how(ptir_bytes c) { return IG == 4 ? (c.is_signed ? 0 : 128) : (uint8_t)c.is_signed; }
+
+static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j += INC)
+        for (size_t p = 0; p < k; p += IKC)
+            pack_words(to + words_at(j, p, n, k), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows,
+                       smallest(INC, n - j), smallest(IKC, k - p), NR, right_how(c));
+}
+
+static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+                  float *scratch, ptir_watch *watch)
+{
+    uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + IMC * (IKC / IG)));
+    int32_t *rows_add = (int32_t *)at_line((float *)(own + INC * (IKC / IG)));
     int32_t *columns_add = (int32_t *)at_line((float *)(rows_add + IMC)), *spare = (int32_t *)at_line((float *)(columns_add + INC));
     uint8_t up = IG == 4 && a.is_signed ? 128 : 0, down = IG == 4 && !c.is_signed ? 128 : 0;
     if (k == 0)
         memset(out, 0, batch * m * n * sizeof *out);
-    for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += c.batch)
+    for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch)
         for (size_t j = 0; j < n; j += INC)
             for (size_t p = 0; p < k; p += IKC) {
                 size_t columns = smallest(INC, n - j), depth = smallest(IKC, k - p), steps = (depth + IG - 1) / IG;
                 if (is_stopped(watch, columns * depth * m))
                     return;
-                pack_words(right, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR,
-                           IG == 4 ? down : c.is_signed);
-                sum_words(columns_add, right, columns, steps, NR, 1, -up, -(int32_t)depth * up * down);
+                const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
+                if (!packed)
+                    pack_words(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR,
+                               right_how(c));
+                sum_columns(columns_add, right, columns, steps, -up, -(int32_t)depth * up * down);
                 for (size_t i = 0; i < m; i += IMC) {
                     size_t rows = smallest(IMC, m - i);
                     pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR,

@@ -32,9 +32,15 @@ typedef struct {
     void (*windows)(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
                     ptir_watch *watch);
     /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
-    void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, size_t batch, size_t m, size_t n, size_t k, float *scratch,
-                  ptir_watch *watch);
-    size_t (*igemm_scratch)(void);
+    void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+                  float *scratch, ptir_watch *watch);
+    void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n);
+    size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);
+    /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`. */
+    void (*bgemm)(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+                  float *scratch, ptir_watch *watch);
+    void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n);
+    size_t (*bgemm_scratch)(void), (*paired_words)(size_t k, size_t n);
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
      * cut. */
     void (*gemv)(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
@@ -59,7 +65,7 @@ typedef struct {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PTIR_X86 1
-extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni;
+extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni, ptir_isa_avx512bf16;
 #else
 #define PTIR_X86 0
 #endif

@@ -1,6 +1,6 @@
 /* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
  * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. With ONLY_BYTES the table has the
- * product of 8-bit integers only: the rest is that of another. */
+ * product of 8-bit integers only, with ONLY_PAIRS that of bf16: the rest is that of another. */
 #include <math.h>
 #include <string.h>
 #include "chain.h"
@@ -21,8 +21,12 @@ enum { NR = NRV * W, LINE = 16 };
 /* What is packed begins at a line of the cache: a vector that crosses one is loaded twice. */
 PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
 
+#ifdef ONLY_PAIRS
+#include "bgemm.inl"
+#else
 #include "igemm.inl"
-#ifndef ONLY_BYTES
+#endif
+#if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS)
 #include "functions.inl"
 #include "quick.inl"
 #include "chain.inl"
@@ -35,9 +39,18 @@ PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(
 
 const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
+#ifdef ONLY_PAIRS
+    .bgemm = bgemm,
+    .bgemm_scratch = bgemm_scratch,
+    .pack_pairs = pack_pairs_whole,
+    .paired_words = paired_words,
+#else
     .igemm = igemm,
+    .pack_bytes = pack_bytes,
+    .packed_words = packed_words,
     .igemm_scratch = igemm_scratch,
-#ifndef ONLY_BYTES
+#endif
+#if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS)
     .gemm_scratch = gemm_scratch,
     .packed_scratch = packed_scratch,
     .gemm = gemm_batch,

@@ -40,6 +40,12 @@ typedef struct {
     int is_signed;
 } ptir_bytes;
 
+/* A stack of matrices of bf16, as their bits. */
+typedef struct {
+    const uint16_t *data;
+    ptrdiff_t batch, rows, columns;
+} ptir_halves;
+
 /* A stack of matrices of f32, f16 or bf16, each in order along one of its axes. */
 typedef struct {
     const void *data;

@@ -7,8 +7,9 @@
 #include "isa.h"
 #include "kernels.h"
 #include "placement.h"
+#include "pool.h"
 
-enum { MAX_ARRAYS = PTIR_REGISTERS };
+enum { MAX_ARRAYS = PTIR_REGISTERS, MOST_BUFFERS = MAX_ARRAYS + 3, MAX_RANK = 8 };
 
 static int fail(const char *message)
 {
@@ -26,6 +27,39 @@ static int is_interrupted(void *saved)
     return raised;
 }
 
+/* A call of a kernel, checked: its buffers, and what else it needs. It can be run any number of times, without Python. */
+typedef struct call call;
+struct call {
+    void (*run)(const call *c, ptir_watch *watch);
+    Py_buffer *view;
+    int held;
+    union {
+        int number;
+        double epsilon;
+        struct {
+            size_t channels;
+            int along;
+        } scaling;
+        struct {
+            ptir_patches x;
+            size_t first;
+            int kind;
+        } windows;
+        ptir_program program; /* its arrays are its own */
+        struct {
+            PyObject *tasks; /* a tuple */
+            const call **calls;
+            size_t count, helpers;
+        } list;
+    } with;
+};
+
+static void release(call *c)
+{
+    while (c->held)
+        PyBuffer_Release(&c->view[--c->held]);
+}
+
 /* Take the buffer of `object`: `rank` axes (0: any) of one of `formats` ('f' f32, '?' i1, 'e' f16, 'H' the
  * bits of bf16), strides that are multiples of the item. */
 static int take(PyObject *object, Py_buffer *view, int rank, const char *formats, int writable)
@@ -41,6 +75,14 @@ static int take(PyObject *object, Py_buffer *view, int rank, const char *formats
         return fail("an array has the wrong dtype, rank or strides");
     }
     return 1;
+}
+
+/* One more buffer of a call. */
+static int takes(call *c, PyObject *object, int rank, const char *formats, int writable)
+{
+    int good = take(object, &c->view[c->held], rank, formats, writable);
+    c->held += good;
+    return good;
 }
 
 /* What the elements of a buffer are. */
@@ -70,51 +112,127 @@ static ptir_matrix matrix(const Py_buffer *view)
     return (ptir_matrix){view->buf, view->strides[0] / size, view->strides[1] / size, view->strides[2] / size};
 }
 
-static int multiplies(const Py_buffer *out, const Py_buffer *a, const Py_buffer *b, const Py_buffer *scratch)
+static ptir_bytes bytes_of(const Py_buffer *view)
 {
-    int fits = a->shape[0] == out->shape[0] && a->shape[1] == out->shape[1];
-    if (b->ndim == 1)
-        fits = fits && (size_t)b->shape[0] == ptir_isa_in_use()->packed_floats((size_t)a->shape[2], (size_t)out->shape[2]) && is_dense(b);
+    return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b'};
+}
+
+static ptir_halves halves_of(const Py_buffer *view)
+{
+    Py_ssize_t size = view->itemsize;
+    return (ptir_halves){view->buf, view->strides[0] / size, view->strides[1] / size, view->strides[2] / size};
+}
+
+static int has_room(const Py_buffer *scratch, size_t floats)
+{
+    return (is_dense(scratch) && (size_t)scratch->len >= floats * sizeof(float)) || fail("scratch is too small");
+}
+
+/* The operands of a product, of `formats`; the right one may be packed, in `packed` items. */
+static int multiplies(call *c, PyObject *const *args, const char *const *formats, size_t (*packed)(size_t, size_t))
+{
+    static const int ranks[] = {3, 3, 0, 1};
+    for (int i = 0; i < 4; i++)
+        if (!takes(c, args[i], ranks[i], formats[i], i == 0 || i == 3))
+            return 0;
+    const Py_buffer *b = &c->view[2];
+    const Py_ssize_t *out = c->view[0].shape, *a = c->view[1].shape;
+    int fits = a[0] == out[0] && a[1] == out[1];
+    c->with.number = b->ndim == 1 && b->itemsize == 4;
+    if (c->with.number)
+        fits = fits && (size_t)b->shape[0] == packed((size_t)a[2], (size_t)out[2]) && is_dense(b);
     else
-        fits = fits && b->ndim == 3 && b->shape[0] == out->shape[0] && b->shape[2] == out->shape[2] && a->shape[2] == b->shape[1];
+        fits = fits && b->ndim == 3 && strchr(formats[1], b->format[0]) && b->shape[0] == out[0] && b->shape[2] == out[2] &&
+               a[2] == b->shape[1];
     if (!fits)
         return fail("shapes do not multiply");
-    size_t needed = b->ndim == 1 ? ptir_isa_in_use()->packed_scratch() : ptir_isa_in_use()->gemm_scratch();
-    if (!is_dense(out) || !is_dense(scratch) || (size_t)scratch->len < needed * sizeof(float))
-        return fail("the result is not dense, or scratch is too small");
-    return 1;
+    return is_dense(&c->view[0]) || fail("the result is not dense");
 }
 
 PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any strides.\n"
                        "b may be one operand for all of the stack, as pack makes it.");
 
-static PyObject *py_gemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static void run_gemm(const call *c, ptir_watch *watch)
 {
-    static const int ranks[] = {3, 3, 0, 1};
-    Py_buffer view[4];
-    int held = 0, good = count == 4 || fail("gemm takes 4 arguments");
-    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], "f", held == 0 || held == 3)))
-        held++;
-    if (good && (good = multiplies(&view[0], &view[1], &view[2], &view[3]))) {
-        const Py_ssize_t *m = view[1].shape, *out = view[0].shape;
-        const float *packed = view[2].ndim == 1 ? view[2].buf : NULL;
-        ptir_matrix right = packed ? (ptir_matrix){NULL, 0, 0, 0} : matrix(&view[2]);
-        PyThreadState *saved = PyEval_SaveThread();
-        ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_isa_in_use()->gemm(view[0].buf, matrix(&view[1]), right, packed, m[0], m[1], out[2], m[2], view[3].buf, &watch);
-        PyEval_RestoreThread(saved);
-        good = !watch.stopped;
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    (void)self;
-    return good ? Py_NewRef(Py_None) : NULL;
+    const Py_buffer *v = c->view;
+    ptir_matrix none = {NULL, 0, 0, 0};
+    ptir_isa_in_use()->gemm(v[0].buf, matrix(&v[1]), c->with.number ? none : matrix(&v[2]), c->with.number ? v[2].buf : NULL,
+                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], v[3].buf, watch);
 }
 
-PyDoc_STRVAR(conv_doc,
-             "conv(out, x, packed, geometry, first, scratch): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
-             "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
-             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups.");
+static int gemm(call *c, PyObject *const *args)
+{
+    static const char *const formats[] = {"f", "f", "f", "f"};
+    const ptir_isa *isa = ptir_isa_in_use();
+    c->run = run_gemm;
+    return multiplies(c, args, formats, isa->packed_floats) &&
+           has_room(&c->view[3], c->with.number ? isa->packed_scratch() : isa->gemm_scratch());
+}
+
+PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
+                        "strides, in 32 bits that wrap; out is dense. b may be one operand for all of the stack as packed makes it, as\n"
+                        "int32 if its numbers are signed, else as uint32.");
+
+static void run_igemm(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *v = c->view;
+    const Py_ssize_t *a = v[1].shape;
+    ptir_bytes right = {NULL, 0, 0, 0, v[2].format[0] == 'i'};
+    ptir_isa_in_use()->igemm(v[0].buf, bytes_of(&v[1]), c->with.number ? right : bytes_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
+                             a[1], v[0].shape[2], a[2], v[3].buf, watch);
+}
+
+static int igemm(call *c, PyObject *const *args)
+{
+    static const char *const formats[] = {"iI", "bB", "bBiI", "f"};
+    const ptir_isa *isa = ptir_isa_in_use();
+    c->run = run_igemm;
+    return multiplies(c, args, formats, isa->packed_words) && has_room(&c->view[3], isa->igemm_scratch());
+}
+
+PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed.");
+
+static void run_bgemm(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *v = c->view;
+    const Py_ssize_t *a = v[1].shape;
+    ptir_halves none = {NULL, 0, 0, 0};
+    ptir_isa_in_use()->bgemm(v[0].buf, halves_of(&v[1]), c->with.number ? none : halves_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
+                             a[1], v[0].shape[2], a[2], v[3].buf, watch);
+}
+
+static int bgemm(call *c, PyObject *const *args)
+{
+    static const char *const formats[] = {"f", "H", "HI", "f"};
+    const ptir_isa *isa = ptir_isa_in_use();
+    c->run = run_bgemm;
+    return (isa->bgemm || fail("this machine has no products of bf16")) &&
+           multiplies(c, args, formats, isa->paired_words) && has_room(&c->view[3], isa->bgemm_scratch());
+}
+
+PyDoc_STRVAR(gemv_doc, "gemv(out, x, b): rows by matrices, [batch, k] and [batch, k, n] to [batch, n]; out and x are dense, b is of f32,\n"
+                       "f16 or the bits of bf16, and in order along one of its last two axes.");
+
+static void run_gemv(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *b = &c->view[2];
+    const Py_ssize_t *m = b->shape, size = b->itemsize;
+    ptir_narrow matrices = {b->buf, b->strides[0] / size, b->strides[1] / size, b->strides[2] / size, kind_of(b)};
+    ptir_isa_in_use()->gemv(c->view[0].buf, c->view[1].buf, matrices, m[0], m[2], m[1], watch);
+}
+
+static int gemv(call *c, PyObject *const *args)
+{
+    c->run = run_gemv;
+    if (!(takes(c, args[0], 2, "f", 1) && takes(c, args[1], 2, "f", 0) && takes(c, args[2], 3, "feH", 0)))
+        return 0;
+    const Py_buffer *b = &c->view[2];
+    const Py_ssize_t *out = c->view[0].shape, *x = c->view[1].shape, *m = b->shape;
+    if (!(out[0] == m[0] && x[0] == m[0] && x[1] == m[1] && out[1] == m[2]))
+        return fail("shapes do not multiply");
+    return (is_dense(&c->view[0]) && is_dense(&c->view[1]) && (b->strides[1] == b->itemsize || b->strides[2] == b->itemsize)) ||
+           fail("an array does not lie in order");
+}
 
 /* The windows over `image` that `geometry` says, where all that places [first, first + m) see is there. */
 static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometry, Py_ssize_t first, Py_ssize_t m)
@@ -134,140 +252,210 @@ static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometr
     return 1;
 }
 
-static PyObject *py_conv(PyObject *self, PyObject *const *args, Py_ssize_t count)
+
+PyDoc_STRVAR(conv_doc,
+             "conv(out, x, packed, geometry, first, scratch): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
+             "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
+             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups.");
+
+static void run_conv(const call *c, ptir_watch *watch)
 {
-    static const int ranks[] = {3, 4, 1, 1}, at[] = {0, 1, 2, 5};
-    Py_buffer view[4];
-    int held = 0, good = count == 6 || fail("conv takes 6 arguments");
-    (void)self;
-    while (good && held < 4 && (good = take(args[at[held]], &view[held], ranks[held], "f", held == 0 || held == 3)))
-        held++;
-    if (good) {
-        const ptir_isa *isa = ptir_isa_in_use();
-        const Py_ssize_t *out = view[0].shape, size = sizeof(float), first = PyLong_AsSsize_t(args[4]);
-        ptir_patches x;
-        good = !PyErr_Occurred() && patches_of(&x, &view[1], args[3], first, out[0]);
-        if (good) {
-            size_t packed = isa->packed_floats(x.window[0] * x.window[1] * x.channels, (size_t)out[2]);
-            good = ((size_t)out[1] == x.groups && is_dense(&view[2]) && (size_t)view[2].shape[0] == packed * x.groups &&
-                    (out[2] == 1 || view[0].strides[2] == size) && is_dense(&view[3]) &&
-                    (size_t)view[3].len >= isa->packed_scratch() * sizeof(float)) ||
-                   fail("shapes do not multiply, or scratch is too small");
-        }
-        if (good) {
-            PyThreadState *saved = PyEval_SaveThread();
-            ptir_watch watch = {is_interrupted, &saved, 0, 0};
-            isa->conv(view[0].buf, view[0].strides[0] / size, view[0].strides[1] / size, &x, view[2].buf, (size_t)first, out[0],
-                      out[2], view[3].buf, &watch);
-            PyEval_RestoreThread(saved);
-            good = !watch.stopped;
-        }
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    return good ? Py_NewRef(Py_None) : NULL;
+    const Py_buffer *out = c->view;
+    Py_ssize_t size = out->itemsize;
+    ptir_isa_in_use()->conv(out->buf, out->strides[0] / size, out->strides[1] / size, &c->with.windows.x, c->view[2].buf,
+                            c->with.windows.first, out->shape[0], out->shape[2], c->view[3].buf, watch);
+}
+
+static int conv(call *c, PyObject *const *args)
+{
+    const ptir_isa *isa = ptir_isa_in_use();
+    c->run = run_conv;
+    if (!(takes(c, args[0], 3, "f", 1) && takes(c, args[1], 4, "f", 0) && takes(c, args[2], 1, "f", 0) && takes(c, args[5], 1, "f", 1)))
+        return 0;
+    const Py_buffer *out = c->view, *packed = &c->view[2];
+    ptir_patches *x = &c->with.windows.x;
+    Py_ssize_t first = PyLong_AsSsize_t(args[4]);
+    if (PyErr_Occurred() || !patches_of(x, &c->view[1], args[3], first, out->shape[0]))
+        return 0;
+    c->with.windows.first = (size_t)first;
+    size_t floats = isa->packed_floats(x->window[0] * x->window[1] * x->channels, (size_t)out->shape[2]);
+    return (((size_t)out->shape[1] == x->groups && is_dense(packed) && (size_t)packed->shape[0] == floats * x->groups &&
+             (out->shape[2] == 1 || out->strides[2] == out->itemsize)) ||
+            fail("shapes do not multiply")) &&
+           has_room(&c->view[3], isa->packed_scratch());
 }
 
 PyDoc_STRVAR(windows_doc,
              "windows(out, x, weights, geometry, first, kind): places [first, first + m) of what windows see of each channel for itself.\n"
              "out is [m, channels]; weights is [taps, channels], and any array where the kind is not WEIGHTED; else as conv.");
 
-static PyObject *py_windows(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static void run_windows(const call *c, ptir_watch *watch)
 {
-    static const int ranks[] = {2, 4, 2};
-    Py_buffer view[3];
-    int held = 0, good = count == 6 || fail("windows takes 6 arguments");
-    (void)self;
-    while (good && held < 3 && (good = take(args[held], &view[held], ranks[held], "f", held == 0)))
-        held++;
-    if (good) {
-        const Py_ssize_t *out = view[0].shape, size = sizeof(float), first = PyLong_AsSsize_t(args[4]);
-        long kind = PyLong_AsLong(args[5]);
-        ptir_patches x;
-        good = !PyErr_Occurred() && patches_of(&x, &view[1], args[3], first, out[0]);
-        good = good && ((x.channels == 1 && (size_t)out[1] == x.groups && (out[1] == 1 || view[0].strides[1] == size) && kind >= 0 &&
-                         kind <= PTIR_MIN &&
-                         (kind != PTIR_WEIGHTED || ((size_t)view[2].shape[0] == x.window[0] * x.window[1] &&
-                                                    view[2].shape[1] == out[1] && is_dense(&view[2])))) ||
-                        fail("an array does not have the shape that the windows give"));
-        if (good) {
-            PyThreadState *saved = PyEval_SaveThread();
-            ptir_watch watch = {is_interrupted, &saved, 0, 0};
-            ptir_isa_in_use()->windows(view[0].buf, view[0].strides[0] / size, &x, (int)kind, view[2].buf, (size_t)first, out[0], out[1],
-                                       &watch);
-            PyEval_RestoreThread(saved);
-            good = !watch.stopped;
-        }
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    return good ? Py_NewRef(Py_None) : NULL;
+    const Py_buffer *out = c->view;
+    ptir_isa_in_use()->windows(out->buf, out->strides[0] / out->itemsize, &c->with.windows.x, c->with.windows.kind, c->view[2].buf,
+                               c->with.windows.first, out->shape[0], out->shape[1], watch);
+}
+
+static int windows(call *c, PyObject *const *args)
+{
+    c->run = run_windows;
+    if (!(takes(c, args[0], 2, "f", 1) && takes(c, args[1], 4, "f", 0) && takes(c, args[2], 2, "f", 0)))
+        return 0;
+    const Py_buffer *out = c->view, *weights = &c->view[2];
+    ptir_patches *x = &c->with.windows.x;
+    Py_ssize_t first = PyLong_AsSsize_t(args[4]);
+    long kind = PyLong_AsLong(args[5]);
+    if (PyErr_Occurred() || !patches_of(x, &c->view[1], args[3], first, out->shape[0]))
+        return 0;
+    c->with.windows.first = (size_t)first, c->with.windows.kind = (int)kind;
+    int has_weights = (size_t)weights->shape[0] == x->window[0] * x->window[1] && weights->shape[1] == out->shape[1] && is_dense(weights);
+    return (x->channels == 1 && (size_t)out->shape[1] == x->groups && (out->shape[1] == 1 || out->strides[1] == out->itemsize) &&
+            kind >= 0 && kind <= PTIR_MIN && (kind != PTIR_WEIGHTED || has_weights)) ||
+           fail("an array does not have the shape that the windows give");
 }
 
 PyDoc_STRVAR(layer_norm_doc, "layer_norm(out, x, gamma, beta, epsilon): of the rows of x, [rows, n]; all arrays are dense, of f32.");
 
-static PyObject *py_layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static void run_layer_norm(const call *c, ptir_watch *watch)
 {
-    static const int ranks[] = {2, 2, 1, 1};
-    Py_buffer view[4];
-    int held = 0, good = count == 5 || fail("layer_norm takes 5 arguments");
-    double epsilon = good ? PyFloat_AsDouble(args[4]) : 0.0;
-    (void)self;
-    good = good && !PyErr_Occurred();
-    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], "f", held == 0)))
-        held++;
-    if (good) {
-        const Py_ssize_t *out = view[0].shape;
-        for (int i = 0; i < 4; i++)
-            good = good && is_dense(&view[i]) && view[i].shape[view[i].ndim - 1] == out[1] && (i > 1 || view[i].shape[0] == out[0]);
-        good = good || fail("the arrays are not dense rows of one length");
-    }
-    if (good) {
-        PyThreadState *saved = PyEval_SaveThread();
-        ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_isa_in_use()->layer_norm(view[0].buf, view[1].buf, view[2].buf, view[3].buf, view[0].shape[0], view[0].shape[1], epsilon,
-                                      &watch);
-        PyEval_RestoreThread(saved);
-        good = !watch.stopped;
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    return good ? Py_NewRef(Py_None) : NULL;
+    const Py_buffer *v = c->view;
+    ptir_isa_in_use()->layer_norm(v[0].buf, v[1].buf, v[2].buf, v[3].buf, v[0].shape[0], v[0].shape[1], c->with.epsilon, watch);
+}
+
+static int layer_norm(call *c, PyObject *const *args)
+{
+    int good = 1;
+    c->run = run_layer_norm;
+    c->with.epsilon = PyFloat_AsDouble(args[4]);
+    if (PyErr_Occurred())
+        return 0;
+    for (int i = 0; i < 4; i++)
+        if (!takes(c, args[i], i < 2 ? 2 : 1, "f", i == 0))
+            return 0;
+    const Py_buffer *v = c->view;
+    for (int i = 0; i < 4; i++)
+        good = good && is_dense(&v[i]) && v[i].shape[v[i].ndim - 1] == v[0].shape[1] && (i > 1 || v[i].shape[0] == v[0].shape[0]);
+    return good || fail("the arrays are not dense rows of one length");
 }
 
 PyDoc_STRVAR(fold_doc, "fold(out, x, kind): the SUM, MAX or MIN over the middle axis of x, [batch, m, n] of f32 in order along the last\n"
                        "axis; out is [batch, n], its rows in order.");
 
-static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static void run_fold(const call *c, ptir_watch *watch)
 {
-    static const int ranks[] = {2, 3};
-    Py_buffer view[2];
-    int held = 0, good = count == 3 || fail("fold takes 3 arguments");
-    long kind = good ? PyLong_AsLong(args[2]) : 0;
-    (void)self;
-    good = good && !PyErr_Occurred();
-    while (good && held < 2 && (good = take(args[held], &view[held], ranks[held], "f", held == 0)))
-        held++;
-    if (good) {
-        const Py_ssize_t *out = view[0].shape, *x = view[1].shape;
-        good = out[0] == x[0] && out[1] == x[2] && (kind == PTIR_SUM || kind == PTIR_MAX || kind == PTIR_MIN) && is_dense(&view[0]) &&
-               (x[2] == 1 || view[1].strides[2] == view[1].itemsize);
-        good = good || fail("the arrays do not fit each other, or do not lie in order");
-    }
-    if (good) {
-        const Py_ssize_t *x = view[1].shape;
-        PyThreadState *saved = PyEval_SaveThread();
-        ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_isa_in_use()->fold(view[0].buf, matrix(&view[1]), (int)kind, x[0], x[1], x[2], &watch);
-        PyEval_RestoreThread(saved);
-        good = !watch.stopped;
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    return good ? Py_NewRef(Py_None) : NULL;
+    const Py_ssize_t *x = c->view[1].shape;
+    ptir_isa_in_use()->fold(c->view[0].buf, matrix(&c->view[1]), c->with.number, x[0], x[1], x[2], watch);
 }
 
-PyDoc_STRVAR(take_doc, "take(out, x, numbers): the rows of x, [rows, bytes], with these numbers; out is [count, bytes], all are dense.");
+static int fold(call *c, PyObject *const *args)
+{
+    long kind = PyLong_AsLong(args[2]);
+    c->run = run_fold, c->with.number = (int)kind;
+    if (PyErr_Occurred() || !takes(c, args[0], 2, "f", 1) || !takes(c, args[1], 3, "f", 0))
+        return 0;
+    const Py_buffer *view = c->view;
+    const Py_ssize_t *out = view[0].shape, *x = view[1].shape;
+    return (out[0] == x[0] && out[1] == x[2] && (kind == PTIR_SUM || kind == PTIR_MAX || kind == PTIR_MIN) && is_dense(&view[0]) &&
+            (x[2] == 1 || view[1].strides[2] == view[1].itemsize)) ||
+           fail("the arrays do not fit each other, or do not lie in order");
+}
+
+PyDoc_STRVAR(rescaled_doc,
+             "rescaled(out, x, scaling, along): (x - zero) * scale of [rows, n] integers or f32 as f32, or as integers: divided by the\n"
+             "output's scale, rounded, its zero point added, saturated. scaling, of f64, has the rows scale, zero, output's scale and\n"
+             "output's zero, and a column for each row in turn, or with along for each column.");
+
+static void run_rescaled(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *v = c->view;
+    const double *s = v[2].buf;
+    size_t channels = (size_t)v[2].shape[1];
+    ptir_scaling scaling = {s, s + channels, s + 2 * channels, s + 3 * channels};
+    ptir_isa_in_use()->rescaled(v[0].buf, v[0].format[0], v[1].buf, v[1].format[0], v[0].shape[0], v[0].shape[1], channels, c->with.number,
+                                scaling, watch);
+}
+
+static int rescaled(call *c, PyObject *const *args)
+{
+    long along = PyLong_AsLong(args[3]);
+    c->run = run_rescaled, c->with.number = (int)along;
+    if (PyErr_Occurred() || !takes(c, args[0], 2, "bBhHiIf", 1) || !takes(c, args[1], 2, "bBhHiIf", 0) || !takes(c, args[2], 2, "d", 0))
+        return 0;
+    const Py_ssize_t *out = c->view[0].shape, *x = c->view[1].shape, *s = c->view[2].shape;
+    return (is_dense(&c->view[0]) && is_dense(&c->view[1]) && is_dense(&c->view[2]) && out[0] == x[0] && out[1] == x[1] && s[0] == 4 &&
+            s[1] > 0 && (along == 0 || (along == 1 && s[1] == x[1]))) ||
+           fail("the arrays are not dense, or do not fit each other");
+}
+
+PyDoc_STRVAR(turn_doc, "turn(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; past the cache\n"
+                       "if the whole is large. Items of four bytes.");
+
+static void run_turn(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    Py_ssize_t size = x->itemsize;
+    ptir_turned to = {out->buf, out->strides[0] / size, out->strides[1] / size};
+    ptir_turned from = {x->buf, x->strides[0] / size, x->strides[2] / size};
+    (void)watch;
+    ptir_isa_in_use()->turn(to, from, x->shape[0], x->shape[1], x->shape[2], c->with.number);
+}
+
+static int turn(call *c, PyObject *const *args)
+{
+    c->run = run_turn;
+    if ((c->with.number = PyObject_IsTrue(args[2])) < 0 || !takes(c, args[0], 3, "fiI", 1) || !takes(c, args[1], 3, "fiI", 0))
+        return 0;
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    Py_ssize_t size = x->itemsize;
+    return (memcmp(out->shape, x->shape, 3 * sizeof *out->shape) == 0 && size == 4 && out->itemsize == 4 &&
+            (x->strides[1] == size || x->shape[1] == 1) && (out->strides[2] == size || out->shape[2] == 1)) ||
+           fail("shapes differ, or the strides are not those of stacked turned matrices");
+}
+
+PyDoc_STRVAR(copy_doc, "copy(out, x): copy x to out, of the same shape and unsigned integers of the same size, any strides.");
+
+/* Copy `rank` axes, the last ones, of arrays that do not overlap. */
+static void copy_axes(char *to, const char *from, const Py_buffer *out, const Py_buffer *x, int axis)
+{
+    Py_ssize_t n = out->shape[axis], size = out->itemsize, step = out->strides[axis], other = x->strides[axis];
+    if (axis < out->ndim - 1)
+        for (Py_ssize_t i = 0; i < n; i++)
+            copy_axes(to + i * step, from + i * other, out, x, axis + 1);
+    else if (step == size && other == size)
+        memcpy(to, from, (size_t)(n * size));
+    else
+        for (Py_ssize_t i = 0; i < n; i++)
+            switch (size) {
+            case 1: to[i * step] = from[i * other]; break;
+            case 2: memcpy(to + i * step, from + i * other, 2); break;
+            case 4: memcpy(to + i * step, from + i * other, 4); break;
+            default: memcpy(to + i * step, from + i * other, 8); break;
+            }
+}
+
+static void run_copy(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    (void)watch;
+    if (out->ndim == 0)
+        memcpy(out->buf, x->buf, (size_t)out->itemsize);
+    else
+        copy_axes(out->buf, x->buf, out, x, 0);
+}
+
+static int copy(call *c, PyObject *const *args)
+{
+    c->run = run_copy;
+    if (!takes(c, args[0], 0, "BHILQ", 1) || !takes(c, args[1], 0, "BHILQ", 0))
+        return 0;
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    return (out->ndim == x->ndim && out->itemsize == x->itemsize &&
+            (!out->ndim || memcmp(out->shape, x->shape, (size_t)out->ndim * sizeof *out->shape) == 0)) ||
+           fail("the arrays differ in shape or size of items");
+}
+
+PyDoc_STRVAR(take_doc, "take(out, x, numbers): the rows of x, [rows, bytes], with these numbers; out is [count, bytes], all are\n"
+                       "dense. Where there is no such row, out stays.");
 
 /* Number i of a buffer of integers; what is negative becomes too large. */
 static uint64_t number_at(const Py_buffer *numbers, Py_ssize_t i)
@@ -284,143 +472,275 @@ static uint64_t number_at(const Py_buffer *numbers, Py_ssize_t i)
     return numbers->format[0] == 'i' || numbers->format[0] == 'l' ? (uint64_t)((const int32_t *)at)[i] : ((const uint32_t *)at)[i];
 }
 
-static PyObject *py_take(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static void run_take(const call *c, ptir_watch *watch)
 {
-    static const char *const formats[] = {"B", "B", "bBhHiIlLqQ"};
     enum { ROWS_AHEAD = 2, LINES_AHEAD = 8, LINE = 64 };
-    Py_buffer view[3];
-    int held = 0, good = count == 3 || fail("take takes 3 arguments");
-    (void)self;
-    while (good && held < 3 && (good = take(args[held], &view[held], held < 2 ? 2 : 1, formats[held], held == 0)))
-        held++;
-    if (good) {
-        Py_ssize_t n = view[2].shape[0], width = view[1].shape[1];
-        uint64_t rows = (uint64_t)view[1].shape[0];
-        good = is_dense(&view[0]) && is_dense(&view[1]) && is_dense(&view[2]) && view[0].shape[0] == n && view[0].shape[1] == width;
-        good = good || fail("the arrays are not dense, or do not fit each other");
-        for (Py_ssize_t i = 0; good && i < n; i++)
-            good = number_at(&view[2], i) < rows || fail("there is no such row");
-        if (good) {
-            char *out = view[0].buf;
-            const char *x = view[1].buf;
-            Py_BEGIN_ALLOW_THREADS
-            for (Py_ssize_t i = 0; i < n; i++, out += width) {
-                const char *next = x + (Py_ssize_t)number_at(&view[2], i + ROWS_AHEAD < n ? i + ROWS_AHEAD : i) * width;
-                for (Py_ssize_t at = 0; at < width && at < LINES_AHEAD * LINE; at += LINE)
-                    ptir_fetch(next + at);
-                memcpy(out, x + (Py_ssize_t)number_at(&view[2], i) * width, (size_t)width);
-            }
-            Py_END_ALLOW_THREADS
-        }
+    const Py_buffer *numbers = &c->view[2];
+    Py_ssize_t n = numbers->shape[0], width = c->view[1].shape[1];
+    uint64_t rows = (uint64_t)c->view[1].shape[0], number;
+    char *out = c->view[0].buf;
+    const char *x = c->view[1].buf;
+    (void)watch;
+    for (Py_ssize_t i = 0; i < n; i++, out += width) {
+        if ((number = number_at(numbers, i + ROWS_AHEAD < n ? i + ROWS_AHEAD : i)) < rows)
+            for (Py_ssize_t at = 0; at < width && at < LINES_AHEAD * LINE; at += LINE)
+                ptir_fetch(x + (Py_ssize_t)number * width + at);
+        if ((number = number_at(numbers, i)) < rows)
+            memcpy(out, x + (Py_ssize_t)number * width, (size_t)width);
     }
-    while (held)
-        PyBuffer_Release(&view[--held]);
+}
+
+static int take_rows(call *c, PyObject *const *args)
+{
+    c->run = run_take;
+    if (!takes(c, args[0], 2, "B", 1) || !takes(c, args[1], 2, "B", 0) || !takes(c, args[2], 1, "bBhHiIlLqQ", 0))
+        return 0;
+    const Py_buffer *v = c->view;
+    return (is_dense(&v[0]) && is_dense(&v[1]) && is_dense(&v[2]) && v[0].shape[0] == v[2].shape[0] && v[0].shape[1] == v[1].shape[1]) ||
+           fail("the arrays are not dense, or do not fit each other");
+}
+
+static int checks_array(const Py_buffer *view, const ptir_program *p, uint8_t kind)
+{
+    size_t rows = (size_t)view->shape[0], columns = (size_t)view->shape[1];
+    if (rows != p->rows || columns != (kind == PTIR_ROWS ? 1 : p->columns))
+        return fail("an array does not have the shape of the domain");
+    return 1;
+}
+
+static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
+{
+    Py_ssize_t size = view->itemsize;
+    return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind_of(view),
+                        (uint8_t)is_output, held == PTIR_ROWS, 0, 0};
+}
+
+PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch, is_large=False): run a tile program. `arrays`, the\n"
+                        "first registers, are [rows, columns], or [rows, 1] where their kind is ROWS, of f32, bool, f16 or the\n"
+                        "bits of bf16; the first `inputs` are read, the rest written, past the cache if the whole is large.");
+
+static void run_tiles(const call *c, ptir_watch *watch)
+{
+    const ptir_program *p = &c->with.program;
+    ptir_run(p, 0, p->rows, c->view[c->held - 1].buf, watch);
+}
+
+/* The buffers are the code, the kinds, the arrays, and scratch. */
+static int tiles(call *c, PyObject *const *args)
+{
+    ptir_array *made = (ptir_array *)c->with.program.arrays;
+    Py_ssize_t number[3];
+    int flags[2] = {PyObject_IsTrue(args[6]), PyObject_IsTrue(args[8])};
+    c->run = run_tiles;
+    for (int i = 0; i < 3; i++)
+        if ((number[i] = PyLong_AsSsize_t(args[3 + i])) < 0)
+            return PyErr_Occurred() ? 0 : fail("a number is negative");
+    if (flags[0] < 0 || flags[1] < 0 || !PyTuple_Check(args[2]))
+        return PyErr_Occurred() ? 0 : fail("the arrays are no tuple");
+    for (int i = 0; i < 2; i++, c->held++)
+        if (PyObject_GetBuffer(args[i], &c->view[i], PyBUF_SIMPLE) < 0)
+            return 0;
+    const Py_buffer *code = &c->view[0], *kinds = &c->view[1];
+    Py_ssize_t count = PyTuple_Size(args[2]), inputs = number[0];
+    ptir_program p = {code->buf, (size_t)code->len / sizeof(ptir_instruction), kinds->buf, made, (size_t)count, (size_t)kinds->len,
+                      (size_t)number[1], (size_t)number[2], flags[0], flags[1]};
+    if (count > MAX_ARRAYS || count > kinds->len || !ptir_checks_kinds(&p))
+        return fail("too many arrays or registers");
+    if (!ptir_checks_code(&p, (size_t)inputs))
+        return fail("an instruction is out of range");
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!takes(c, PyTuple_GetItem(args[2], i), 2, "f?eH", i >= inputs))
+            return 0;
+        made[i] = array(&c->view[2 + i], p.kinds[i], i >= inputs);
+        if (!checks_array(&c->view[2 + i], &p, p.kinds[i]) || (i >= inputs && !is_dense(&c->view[2 + i]) && !fail("an output is not dense")))
+            return 0;
+    }
+    ptir_find_direct(&p, made);
+    c->with.program = p;
+    return takes(c, args[7], 1, "f", 1) && has_room(&c->view[c->held - 1], ptir_scratch(&p));
+}
+
+/* The kernels: the name, what makes a call, how many arguments it takes. */
+static const struct {
+    const char *name;
+    int (*make)(call *c, PyObject *const *args);
+    int arguments;
+} kernels[] = {
+    {"gemm", gemm, 4}, {"igemm", igemm, 4}, {"bgemm", bgemm, 4}, {"gemv", gemv, 3}, {"conv", conv, 6}, {"windows", windows, 6},
+    {"layer_norm", layer_norm, 5}, {"fold", fold, 3}, {"rescaled", rescaled, 4}, {"turn", turn, 3}, {"copy", copy, 2},
+    {"take", take_rows, 3}, {"tiles", tiles, 9},
+};
+enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, TURN, COPY, TAKE, TILES, KERNELS };
+
+/* Run a call without the GIL; 0 when a signal's handler raised. */
+static int ran(const call *c)
+{
+    PyThreadState *saved = PyEval_SaveThread();
+    ptir_watch watch = {is_interrupted, &saved, 0, 0};
+    c->run(c, &watch);
+    PyEval_RestoreThread(saved);
+    return !watch.stopped;
+}
+
+static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *all[9];
+    int wanted = kernels[kernel].arguments;
+    if (kernel == TILES && count == wanted - 1) { /* the last one may be left out */
+        for (int i = 0; i < count; i++)
+            all[i] = args[i];
+        all[count++] = Py_False;
+        args = all;
+    }
+    if (count == wanted)
+        return kernels[kernel].make(c, args);
+    PyErr_Format(PyExc_ValueError, "%s takes %d arguments", kernels[kernel].name, wanted);
+    return 0;
+}
+
+/* A kernel called at once. */
+static PyObject *call_now(int kernel, PyObject *const *args, Py_ssize_t count)
+{
+    Py_buffer view[MOST_BUFFERS];
+    ptir_array arrays[MAX_ARRAYS];
+    call c;
+    c.view = view, c.held = 0;
+    c.with.program.arrays = arrays;
+    int good = makes(&c, kernel, args, count) && ran(&c);
+    release(&c);
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
-PyDoc_STRVAR(rescaled_doc,
-             "rescaled(out, x, scaling, along): (x - zero) * scale of [rows, n] integers or f32 as f32, or as integers: divided by the\n"
-             "output's scale, rounded, its zero point added, saturated. scaling, of f64, has the rows scale, zero, output's scale and\n"
-             "output's zero, and a column for each row in turn, or with along for each column.");
+#define CALLED(name, number)                                                                                           \
+    static PyObject *py_##name(PyObject *self, PyObject *const *args, Py_ssize_t count)                                \
+    {                                                                                                                  \
+        (void)self;                                                                                                    \
+        return call_now(number, args, count);                                                                          \
+    }
+CALLED(gemm, GEMM)
+CALLED(igemm, IGEMM)
+CALLED(bgemm, BGEMM)
+CALLED(gemv, GEMV)
+CALLED(conv, CONV)
+CALLED(windows, WINDOWS)
+CALLED(layer_norm, LAYER_NORM)
+CALLED(fold, FOLD)
+CALLED(rescaled, RESCALED)
+CALLED(turn, TURN)
+CALLED(copy, COPY)
+CALLED(take, TAKE)
+CALLED(tiles, TILES)
 
-static PyObject *py_rescaled(PyObject *self, PyObject *const *args, Py_ssize_t count)
+/* A call of a kernel that is run later, or several: an object that is called without arguments. */
+typedef struct {
+    PyObject_HEAD
+    call made;
+    ptir_array *arrays; /* of a tile program */
+} task;
+
+static PyTypeObject *task_type;
+
+static void drop_task(PyObject *self)
 {
-    static const char *const formats[] = {"bBhHiIf", "bBhHiIf", "d"};
-    Py_buffer view[3];
-    int held = 0, good = count == 4 || fail("rescaled takes 4 arguments");
-    long along = good ? PyLong_AsLong(args[3]) : 0;
-    (void)self;
-    good = good && !PyErr_Occurred();
-    while (good && held < 3 && (good = take(args[held], &view[held], 2, formats[held], held == 0)))
-        held++;
-    if (good) {
-        const Py_ssize_t *out = view[0].shape, *x = view[1].shape, *s = view[2].shape;
-        for (int i = 0; i < 3; i++)
-            good = good && is_dense(&view[i]);
-        good = good && out[0] == x[0] && out[1] == x[1] && s[0] == 4 && s[1] > 0 && (along == 0 || (along == 1 && s[1] == x[1]));
-        good = good || fail("the arrays are not dense, or do not fit each other");
+    task *t = (task *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    release(&t->made);
+    if (!t->made.view) {
+        Py_XDECREF(t->made.with.list.tasks);
+        PyMem_Free(t->made.with.list.calls);
     }
-    if (good) {
-        const double *s = view[2].buf;
-        const Py_ssize_t channels = view[2].shape[1];
-        ptir_scaling scaling = {s, s + channels, s + 2 * channels, s + 3 * channels};
-        PyThreadState *saved = PyEval_SaveThread();
-        ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_isa_in_use()->rescaled(view[0].buf, view[0].format[0], view[1].buf, view[1].format[0], view[0].shape[0], view[0].shape[1],
-                                    (size_t)channels, (int)along, scaling, &watch);
-        PyEval_RestoreThread(saved);
-        good = !watch.stopped;
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    return good ? Py_NewRef(Py_None) : NULL;
+    PyMem_Free(t->made.view);
+    PyMem_Free(t->arrays);
+    freefunc give_back = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    give_back(self);
+    Py_DECREF(type);
 }
 
-PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
-                        "strides, in 32 bits that wrap; out is dense.");
-
-static ptir_bytes bytes_of(const Py_buffer *view)
+static PyObject *call_task(PyObject *self, PyObject *args, PyObject *named)
 {
-    return (ptir_bytes){view->buf, view->strides[0], view->strides[1], view->strides[2], view->format[0] == 'b'};
+    if (PyTuple_Size(args) || (named && PyDict_Size(named)))
+        return fail("a task takes no arguments"), NULL;
+    return ran(&((task *)self)->made) ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *py_igemm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyType_Slot task_slots[] = {
+    {Py_tp_dealloc, drop_task}, {Py_tp_call, call_task}, {Py_tp_doc, "A call of kernels, checked: run by calling it."}, {0, NULL}};
+static PyType_Spec task_spec = {"ptir_tools._native.Task", sizeof(task), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                task_slots};
+
+static task *new_task(void)
 {
-    static const int ranks[] = {3, 3, 3, 1};
-    static const char *const formats[] = {"iI", "bB", "bB", "f"};
-    Py_buffer view[4];
-    int held = 0, good = count == 4 || fail("igemm takes 4 arguments");
-    while (good && held < 4 && (good = take(args[held], &view[held], ranks[held], formats[held], held == 0 || held == 3)))
-        held++;
-    if (good) {
-        const Py_ssize_t *out = view[0].shape, *a = view[1].shape, *b = view[2].shape;
-        good = (a[0] == out[0] && b[0] == out[0] && a[1] == out[1] && b[2] == out[2] && a[2] == b[1]) || fail("shapes do not multiply");
-        size_t needed = ptir_isa_in_use()->igemm_scratch() * sizeof(float);
-        if (good && (!is_dense(&view[0]) || !is_dense(&view[3]) || (size_t)view[3].len < needed))
-            good = fail("the result is not dense, or scratch is too small");
-    }
-    if (good) {
-        const Py_ssize_t *a = view[1].shape, *out = view[0].shape;
-        PyThreadState *saved = PyEval_SaveThread();
-        ptir_watch watch = {is_interrupted, &saved, 0, 0};
-        ptir_isa_in_use()->igemm(view[0].buf, bytes_of(&view[1]), bytes_of(&view[2]), a[0], a[1], out[2], a[2], view[3].buf, &watch);
-        PyEval_RestoreThread(saved);
-        good = !watch.stopped;
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    (void)self;
-    return good ? Py_NewRef(Py_None) : NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(task_type, Py_tp_alloc);
+    return (task *)allocate(task_type, 0);
 }
 
-PyDoc_STRVAR(gemv_doc, "gemv(out, x, b): rows by matrices, [batch, k] and [batch, k, n] to [batch, n]; out and x are dense, b is of f32,\n"
-                       "f16 or the bits of bf16, and in order along one of its last two axes.");
+PyDoc_STRVAR(task_doc, "task(name, *args): a task that calls a kernel with these arguments, which are checked now.");
 
-static PyObject *py_gemv(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    static const char *const formats[] = {"f", "f", "feH"};
-    Py_buffer view[3], *b = &view[2];
-    int held = 0, good = count == 3 || fail("gemv takes 3 arguments");
+    int kernel = 0;
     (void)self;
-    while (good && held < 3 && (good = take(args[held], &view[held], held < 2 ? 2 : 3, formats[held], held == 0)))
-        held++;
-    if (good) {
-        const Py_ssize_t *out = view[0].shape, *x = view[1].shape, *m = b->shape;
-        Py_ssize_t size = b->itemsize, down = b->strides[1] / size, right = b->strides[2] / size;
-        good = (out[0] == m[0] && x[0] == m[0] && x[1] == m[1] && out[1] == m[2]) || fail("shapes do not multiply");
-        good = good && ((is_dense(&view[0]) && is_dense(&view[1]) && (down == 1 || right == 1)) || fail("an array does not lie in order"));
-        if (good) {
-            PyThreadState *saved = PyEval_SaveThread();
-            ptir_watch watch = {is_interrupted, &saved, 0, 0};
-            ptir_narrow matrices = {b->buf, b->strides[0] / size, down, right, kind_of(b)};
-            ptir_isa_in_use()->gemv(view[0].buf, view[1].buf, matrices, m[0], m[2], m[1], &watch);
-            PyEval_RestoreThread(saved);
-            good = !watch.stopped;
-        }
+    for (; kernel < KERNELS && count; kernel++)
+        if (PyUnicode_CompareWithASCIIString(args[0], kernels[kernel].name) == 0)
+            break;
+    if (!count || kernel == KERNELS)
+        return fail("there is no such kernel"), NULL;
+    Py_ssize_t arrays = kernel == TILES && count > 3 && PyTuple_Check(args[3]) ? PyTuple_Size(args[3]) : 0;
+    task *t = new_task();
+    if (!t)
+        return NULL;
+    t->made.view = PyMem_Calloc((size_t)arrays + 6, sizeof *t->made.view);
+    t->arrays = arrays ? PyMem_Calloc((size_t)arrays, sizeof *t->arrays) : NULL;
+    t->made.with.program.arrays = t->arrays;
+    if (!t->made.view || (arrays && !t->arrays))
+        PyErr_NoMemory();
+    else if (makes(&t->made, kernel, args + 1, count - 1))
+        return (PyObject *)t;
+    Py_DECREF(t);
+    return NULL;
+}
+
+static void run_in_turn(const call *c, ptir_watch *watch)
+{
+    for (size_t i = 0; i < c->with.list.count && !watch->stopped; i++)
+        c->with.list.calls[i]->run(c->with.list.calls[i], watch);
+}
+
+static void run_part(const void *data, size_t i, ptir_watch *watch)
+{
+    const call *c = ((const call *)data)->with.list.calls[i];
+    c->run(c, watch);
+}
+
+static void run_together(const call *c, ptir_watch *watch) { ptir_together(run_part, c, c->with.list.count, c->with.list.helpers, watch); }
+
+PyDoc_STRVAR(several_doc, "several(tasks, threads): one task that runs a tuple of them: in turn, or with several threads in any order.");
+
+static PyObject *py_several(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    (void)self;
+    if (count != 2 || !PyTuple_Check(args[0]))
+        return fail("several takes a tuple and a number"), NULL;
+    Py_ssize_t threads = PyLong_AsSsize_t(args[1]), n = PyTuple_Size(args[0]);
+    if (PyErr_Occurred() || threads < 1)
+        return PyErr_Occurred() ? NULL : (fail("too few threads"), NULL);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!PyObject_TypeCheck(PyTuple_GetItem(args[0], i), task_type))
+            return fail("what is to run is no task"), NULL;
+    task *t = new_task();
+    if (!t)
+        return NULL;
+    t->made.run = threads > 1 ? run_together : run_in_turn;
+    t->made.with.list.tasks = Py_NewRef(args[0]);
+    t->made.with.list.calls = PyMem_Calloc((size_t)n + 1, sizeof *t->made.with.list.calls);
+    t->made.with.list.count = (size_t)n, t->made.with.list.helpers = (size_t)threads - 1;
+    if (!t->made.with.list.calls) {
+        Py_DECREF(t);
+        return PyErr_NoMemory();
     }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    return good ? Py_NewRef(Py_None) : NULL;
+    for (Py_ssize_t i = 0; i < n; i++)
+        t->made.with.list.calls[i] = &((task *)PyTuple_GetItem(args[0], i))->made;
+    return (PyObject *)t;
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b): a right operand [k, n] of f32, any strides, in the order in which gemm reads it.");
@@ -450,104 +770,25 @@ static PyObject *py_pack(PyObject *self, PyObject *const *args, Py_ssize_t count
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
-static int checks_array(const Py_buffer *view, const ptir_program *p, uint8_t kind)
-{
-    size_t rows = (size_t)view->shape[0], columns = (size_t)view->shape[1];
-    if (rows != p->rows || columns != (kind == PTIR_ROWS ? 1 : p->columns))
-        return fail("an array does not have the shape of the domain");
-    return 1;
-}
+PyDoc_STRVAR(packed_doc, "packed(b): a right operand [1, k, n] of 8-bit integers or the bits of bf16, any strides, in the order in which\n"
+                         "igemm or bgemm reads it, as bytes.");
 
-static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
+static PyObject *py_packed(PyObject *self, PyObject *b)
 {
-    Py_ssize_t size = view->itemsize;
-    return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind_of(view),
-                        (uint8_t)is_output, held == PTIR_ROWS, 0, 0};
-}
-
-static int run_tiles(ptir_program *p, Py_buffer *scratch)
-{
-    if (!is_dense(scratch) || (size_t)scratch->len < ptir_scratch(p) * sizeof(float))
-        return fail("scratch is too small");
-    PyThreadState *saved = PyEval_SaveThread();
-    ptir_watch watch = {is_interrupted, &saved, 0, 0};
-    ptir_run(p, 0, p->rows, scratch->buf, &watch);
-    PyEval_RestoreThread(saved);
-    return !watch.stopped;
-}
-
-PyDoc_STRVAR(turn_doc, "turn(out, x, is_large): copy x, [batch, m, n] in order along m, to out, in order along n; past the cache\n"
-                       "if the whole is large. Items of four bytes.");
-
-static PyObject *py_turn(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Py_buffer out, x;
+    const ptir_isa *isa = ptir_isa_in_use();
+    Py_buffer view;
     (void)self;
-    int is_large = count == 3 ? PyObject_IsTrue(args[2]) : -1;
-    if (is_large < 0)
-        return PyErr_Occurred() ? NULL : (fail("turn takes 3 arguments"), NULL);
-    if (!take(args[0], &out, 3, "fiI", 1))
+    if (!take(b, &view, 3, isa->bgemm ? "bBH" : "bB", 0))
         return NULL;
-    if (!take(args[1], &x, 3, "fiI", 0)) {
-        PyBuffer_Release(&out);
-        return NULL;
-    }
-    Py_ssize_t size = x.itemsize;
-    int good = memcmp(out.shape, x.shape, 3 * sizeof *out.shape) == 0 && size == 4 && out.itemsize == 4 &&
-               (x.strides[1] == size || x.shape[1] == 1) && (out.strides[2] == size || out.shape[2] == 1);
-    if (!good)
-        fail("shapes differ, or the strides are not those of stacked turned matrices");
-    else {
-        Py_BEGIN_ALLOW_THREADS
-        ptir_turned to = {out.buf, out.strides[0] / size, out.strides[1] / size};
-        ptir_turned from = {x.buf, x.strides[0] / size, x.strides[2] / size};
-        ptir_isa_in_use()->turn(to, from, x.shape[0], x.shape[1], x.shape[2], is_large);
-        Py_END_ALLOW_THREADS
-    }
-    PyBuffer_Release(&x);
-    PyBuffer_Release(&out);
-    return good ? Py_NewRef(Py_None) : NULL;
-}
-
-PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch, is_large=False): run a tile program. `arrays`, the\n"
-                        "first registers, are [rows, columns], or [rows, 1] where their kind is ROWS, of f32, bool, f16 or the\n"
-                        "bits of bf16; the first `inputs` are read, the rest written, past the cache if the whole is large.");
-
-static PyObject *py_tiles(PyObject *self, PyObject *args)
-{
-    Py_buffer code, kinds, scratch, view[MAX_ARRAYS];
-    PyObject *arrays, *room;
-    Py_ssize_t inputs, rows, columns, held = 0;
-    int whole_rows, is_large = 0;
-    ptir_array made[MAX_ARRAYS];
-    (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*O!nnnpO|p", &code, &kinds, &PyTuple_Type, &arrays, &inputs, &rows, &columns, &whole_rows, &room,
-                          &is_large))
-        return NULL;
-    Py_ssize_t count = PyTuple_Size(arrays);
-    ptir_program p = {code.buf, (size_t)code.len / sizeof(ptir_instruction), kinds.buf, made, (size_t)count, (size_t)kinds.len,
-                      (size_t)rows, (size_t)columns, whole_rows, is_large};
-    int good = (count <= MAX_ARRAYS && count <= kinds.len && inputs >= 0 && rows >= 0 && columns >= 0 && ptir_checks_kinds(&p)) ||
-               fail("too many arrays or registers");
-    good = good && (ptir_checks_code(&p, (size_t)inputs) || fail("an instruction is out of range"));
-    for (; good && held < count; held++) {
-        if (!(good = take(PyTuple_GetItem(arrays, held), &view[held], 2, "f?eH", held >= inputs)))
-            break;
-        made[held] = array(&view[held], p.kinds[held], held >= inputs);
-        good = checks_array(&view[held], &p, p.kinds[held]) &&
-               (held < inputs || is_dense(&view[held]) || fail("an output is not dense"));
-    }
-    if (good)
-        ptir_find_direct(&p, made);
-    if (good && (good = take(room, &scratch, 1, "f", 1))) {
-        good = run_tiles(&p, &scratch);
-        PyBuffer_Release(&scratch);
-    }
-    while (held)
-        PyBuffer_Release(&view[--held]);
-    PyBuffer_Release(&kinds);
-    PyBuffer_Release(&code);
-    return good ? Py_NewRef(Py_None) : NULL;
+    size_t k = (size_t)view.shape[1], n = (size_t)view.shape[2];
+    size_t words = view.itemsize == 1 ? isa->packed_words(k, n) : isa->paired_words(k, n);
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(words * sizeof(uint32_t)));
+    if (made && view.itemsize == 1)
+        isa->pack_bytes((uint32_t *)PyByteArray_AsString(made), bytes_of(&view), k, n);
+    else if (made)
+        isa->pack_pairs((uint32_t *)PyByteArray_AsString(made), halves_of(&view), k, n);
+    PyBuffer_Release(&view);
+    return made;
 }
 
 PyDoc_STRVAR(tile_floats_doc, "tile_floats(kinds, rows, columns, whole_rows): the floats of scratch that registers of these kinds take.");
@@ -639,17 +880,22 @@ static PyMethodDef methods[] = {
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},
+    {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
+    {"bgemm", (PyCFunction)(void (*)(void))py_bgemm, METH_FASTCALL, bgemm_doc},
+    {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
     {"conv", (PyCFunction)(void (*)(void))py_conv, METH_FASTCALL, conv_doc},
     {"windows", (PyCFunction)(void (*)(void))py_windows, METH_FASTCALL, windows_doc},
-    {"igemm", (PyCFunction)(void (*)(void))py_igemm, METH_FASTCALL, igemm_doc},
-    {"gemv", (PyCFunction)(void (*)(void))py_gemv, METH_FASTCALL, gemv_doc},
-    {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"layer_norm", (PyCFunction)(void (*)(void))py_layer_norm, METH_FASTCALL, layer_norm_doc},
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, fold_doc},
-    {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},
     {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
-    {"tiles", py_tiles, METH_VARARGS, tiles_doc},
+    {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, copy_doc},
+    {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},
+    {"tiles", (PyCFunction)(void (*)(void))py_tiles, METH_FASTCALL, tiles_doc},
+    {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
+    {"several", (PyCFunction)(void (*)(void))py_several, METH_FASTCALL, several_doc},
+    {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
+    {"packed", py_packed, METH_O, packed_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -695,10 +941,12 @@ PyMODINIT_FUNC PyInit__native(void)
     if (wanted && *wanted && !ptir_use_isa(wanted))
         return PyErr_Format(PyExc_ValueError, "PTIR_ISA=%s: this machine has no kernels for that", wanted);
     PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
-    if (!names || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
+    task_type = names ? (PyTypeObject *)PyType_FromSpec(&task_spec) : NULL;
+    if (!task_type || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
         add_isas(made) < 0 || PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_isa_in_use()->gemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
+        PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->packed_floats(1, 1)) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0 || PyModule_AddIntConstant(made, "WEIGHTED", PTIR_WEIGHTED) < 0 ||

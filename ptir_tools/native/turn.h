@@ -5,7 +5,7 @@
 
 enum { SIDE = 8 };
 
-typedef uint32_t words __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(32), aligned(2), may_alias)); /* an item may be two halves */
 
 /* Eight rows of eight items of four bytes, each from `from`[i] + at on, turned: out[j * stride + i] = from[i][at + j]. */
 PTIR_INLINE void turn8_from(void *to, ptrdiff_t stride, const void *const *from, size_t at)
@@ -13,7 +13,7 @@ PTIR_INLINE void turn8_from(void *to, ptrdiff_t stride, const void *const *from,
     uint32_t *out = to;
     words a[SIDE], b[SIDE];
     for (int i = 0; i < SIDE; i++)
-        a[i] = *(const words *)((const uint32_t *)from[i] + at);
+        a[i] = *(const words *)((const char *)from[i] + 4 * at);
     for (int i = 0; i < SIDE; i += 2) {
         b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);

@@ -16,7 +16,7 @@ from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import attention, blocks, moves, products, quantize, rows, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
-from ptir_tools.engines.native.tiles import assemble
+from ptir_tools.engines.native.tiles import assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
@@ -58,6 +58,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     height, width, depth = (
         prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (height_axes, columns, contract), strict=True)
     )
+    if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) >= FEW and depth:
+        return _pairs(op, ins, outs[0], shop)
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
@@ -82,15 +84,42 @@ def wraps_in_si32(op: Op) -> bool:
     return tensor_of(op).dtype in (SI8, UI8) and accum in (SI32, UI32) and out is accum
 
 
+def _is_of_pairs(op: Op) -> bool:
+    """Whether a contraction is of bf16 on both sides, in f32."""
+    return work_dtype(op) is F32 and tensor_of(op).dtype is BF16 and tensor_of(op, 1).dtype is BF16
+
+
 def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
     """Products of 8-bit integers, in 32 bits that wrap."""
-    batch, height_axes, contract, other_batch, columns, other_contract = axes_of(op)
+    signed = tensor_of(op, 1).dtype is SI8
     steps: list[Step] = []
-    left = stack(ins[0], (batch, height_axes, contract), 0, shop, tensor_of(op).dtype, steps)
-    right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, tensor_of(op, 1).dtype, steps)
-    products = _cut(out.reshape(-1, left.shape[1], right.shape[2]), left, right, shop)
+    left, right, width = _narrow(op, ins, np.int32 if signed else np.uint32, shop, steps)
+    products = _cut(out.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().igemm, kernels().IGEMM_SCRATCH
     return [*steps, *threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)]
+
+
+def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
+    """Products of bf16 in f32, by pairs."""
+    steps: list[Step] = []
+    left, right, width = _narrow(op, ins, np.uint32, shop, steps)
+    wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
+    products = _cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
+    run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH
+    steps += threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)
+    return steps if wide is out else [*steps, *shop.copied(out, wide)]
+
+
+def _narrow(op: Op, ins: Sequence[Data], words: type, shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
+    """Both operands as stacks of matrices, and the columns of the result; a constant right one is packed once, in words."""
+    batch, height, contract, other_batch, columns, other_contract = axes_of(op)
+    width = prod(ins[1].shape[a] for a in columns)
+    left = bits(stack(ins[0], (batch, height, contract), 0, shop, tensor_of(op).dtype, steps))
+    if not batch and is_constant(op.operands[1]):
+        depth = left.shape[2]
+        right = bits(ins[1].transpose([*other_contract, *columns]).reshape(1, depth, width))
+        return left, shop.kept((op, "packed"), lambda: np.frombuffer(kernels().packed(right), words)), width
+    return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, tensor_of(op, 1).dtype, steps)), width
 
 
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:

@@ -1,0 +1,165 @@
+/* Matrix product of bf16 in f32, by the dot product of pairs. Operands are packed as in gemm.inl, two steps along k to a word.
+ *
+ * The instruction takes subnormal numbers for 0. It is used where it meets none: when every product is a multiple of the smallest
+ * normal number, so is every sum. Other operands go through the same blocks in f32, element by element. */
+
+enum { BKC = 512, BMC = 96 / MR * MR, BNC = 1008 / NR * NR }; /* BKC in elements, two to a word */
+
+typedef uint32_t words_of_pairs __attribute__((vector_size(4 * W), aligned(4), may_alias));
+
+static size_t bgemm_scratch(void) { return ((size_t)BMC + BNC) * (BKC / 2) + (size_t)MR * NR + 3 * LINE; }
+
+static size_t paired_words(size_t k, size_t n) { return (n + NR - 1) / NR * NR * ((k + 1) / 2); }
+
+/* `to[panel][k / 2][r]` = elements (panel * width + r, k) and (…, k + 1); 0 beyond `count` and `depth`. */
+PTIR_INLINE void pack_pairs(uint32_t *to, const uint16_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
+                            size_t width)
+{
+    for (size_t start = 0; start < count; start += width) {
+        size_t here = smallest(width, count - start), k = 0;
+        const uint16_t *base = from + (ptrdiff_t)start * step;
+        if (here == width && depth_step == 1 && width == SIDE)
+            for (; k + 2 * SIDE <= depth; k += 2 * SIDE, to += SIDE * width) {
+                const void *rows[SIDE];
+                for (int r = 0; r < SIDE; r++)
+                    rows[r] = base + r * step + k;
+                turn8_from(to, SIDE, rows, 0);
+            }
+        for (; k < depth; k += 2, to += width) {
+            const uint16_t *low = base + (ptrdiff_t)k * depth_step, *high = low + depth_step;
+            if (here == width && step == 1 && k + 1 < depth)
+                for (size_t r = 0; r < width; r++)
+                    to[r] = low[r] | (uint32_t)high[r] << 16;
+            else
+                for (size_t r = 0; r < width; r++) {
+                    uint32_t first = r < here ? low[(ptrdiff_t)r * step] : 0;
+                    to[r] = first | (r < here && k + 1 < depth ? (uint32_t)high[(ptrdiff_t)r * step] << 16 : 0);
+                }
+        }
+    }
+}
+
+PTIR_INLINE floats pair_dot(floats sum, uint32_t a, words_of_pairs b, int is_plain)
+{
+    if (is_plain)
+        return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32((int)a), (__m512bh)b);
+    sum += (floats)(b << 16) * from_bits(a << 16);
+    return sum + (floats)(b & 0xffff0000u) * from_bits(a & 0xffff0000u);
+}
+
+PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b, size_t steps,
+                        int add, int is_plain)
+{
+    floats sum[MR][NRV];
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < NRV; v++)
+            sum[i][v] = (floats){0};
+    for (size_t k = 0; k < steps; k++, a += MR, b += NR) {
+        words_of_pairs right[NRV];
+        for (int v = 0; v < NRV; v++)
+            right[v] = *(const words_of_pairs *)(b + v * W);
+        for (int i = 0; i < MR; i++)
+            for (int v = 0; v < NRV; v++)
+                sum[i][v] = pair_dot(sum[i][v], a[i], right[v], is_plain);
+    }
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < NRV; v++) {
+            floats *to = (floats *)(out + i * stride + v * W);
+            if (add)
+                sum[i][v] += *to;
+            *to = sum[i][v];
+        }
+}
+
+PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t steps, int add,
+                        float *spare, int is_plain)
+{
+    for (size_t j = 0; j < n; j += NR)
+        for (size_t i = 0; i < m; i += MR) {
+            float *to = out + i * stride + j;
+            if (m - i >= MR && n - j >= NR) {
+                bmicro(to, stride, a + i * steps, b + j * steps, steps, add, is_plain);
+                continue;
+            }
+            bmicro(spare, NR, a + i * steps, b + j * steps, steps, 0, is_plain);
+            for (size_t r = 0; r < smallest(MR, m - i); r++)
+                for (size_t c = 0; c < smallest(NR, n - j); c++)
+                    to[r * stride + c] = (add ? to[r * stride + c] : 0.0f) + spare[r * NR + c];
+        }
+}
+
+/* The least magnitude of `count` rows of `n` elements that are not 0, as its bits; MAGNITUDES when all are. */
+enum { MAGNITUDES = 0x7fff };
+static uint16_t least_of(const uint16_t *x, ptrdiff_t step, ptrdiff_t next, size_t count, size_t n, uint16_t least)
+{
+    if (next != 1 && step == 1) {
+        size_t rows = count;
+        ptrdiff_t along = step;
+        count = n, n = rows, step = next, next = along;
+    }
+    for (size_t i = 0; i < count; i++, x += step) {
+        uint16_t found = UINT16_MAX; /* a magnitude less 1, so that 0 comes last */
+        for (size_t j = 0; next == 1 && j < n; j++) {
+            uint16_t below = (uint16_t)((x[j] & MAGNITUDES) - 1);
+            found = below < found ? below : found;
+        }
+        for (size_t j = 0; next != 1 && j < n; j++) {
+            uint16_t below = (uint16_t)((x[(ptrdiff_t)j * next] & MAGNITUDES) - 1);
+            found = below < found ? below : found;
+        }
+        least = found < least ? found + 1 : least;
+    }
+    return least;
+}
+
+/* Whether no product of numbers of at least these magnitudes has a bit below the smallest normal number. */
+static int is_normal_product(uint16_t a, uint16_t b)
+{
+    enum { FIRST_BIT = 7, BIAS = 127, LOWEST = -126 };
+    int x = a >> FIRST_BIT, y = b >> FIRST_BIT;
+    return x && y && x + y - 2 * (BIAS + FIRST_BIT) >= LOWEST;
+}
+
+static void pack_pairs_whole(uint32_t *to, ptir_halves c, size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j += BNC)
+        for (size_t p = 0; p < k; p += BKC) {
+            size_t columns = smallest(BNC, n - j);
+            pack_pairs(to + j * ((k + 1) / 2) + p / 2 * ((columns + NR - 1) / NR * NR), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns,
+                       c.columns, c.rows, columns, smallest(BKC, k - p), NR);
+        }
+}
+
+static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+                  float *scratch, ptir_watch *watch)
+{
+    uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
+    float *spare = at_line((float *)(own + BNC * (BKC / 2)));
+    if (k == 0)
+        memset(out, 0, batch * m * n * sizeof *out);
+    for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch) {
+        uint16_t least = packed ? least_of((const uint16_t *)packed, 0, 1, 1, 2 * paired_words(k, n), MAGNITUDES)
+                                : least_of(c.data, c.rows, c.columns, k, n, MAGNITUDES);
+        int is_plain = is_normal_product(least_of(a.data, a.rows, a.columns, m, k, MAGNITUDES), least);
+        for (size_t j = 0; j < n; j += BNC)
+            for (size_t p = 0; p < k; p += BKC) {
+                size_t columns = smallest(BNC, n - j), depth = smallest(BKC, k - p), steps = (depth + 1) / 2;
+                const uint32_t *right = own;
+                if (is_stopped(watch, columns * depth * m))
+                    return;
+                if (packed)
+                    right = packed + j * ((k + 1) / 2) + p / 2 * ((columns + NR - 1) / NR * NR);
+                else
+                    pack_pairs(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
+                for (size_t i = 0; i < m; i += BMC) {
+                    size_t rows = smallest(BMC, m - i);
+                    float *to = out + i * n + j;
+                    pack_pairs(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR);
+                    if (is_plain)
+                        bblock(to, n, left, right, rows, columns, steps, p > 0, spare, 1);
+                    else
+                        bblock(to, n, left, right, rows, columns, steps, p > 0, spare, 0);
+                }
+            }
+    }
+}
