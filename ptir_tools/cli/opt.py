@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -56,6 +55,7 @@ from ptir_tools.tools.splitting import divider
 
 if TYPE_CHECKING:
     import json
+    import textwrap
 
     import click
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 else:
     click = lazy("click")
     json = lazy("json")
+    textwrap = lazy("textwrap")
     passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
 

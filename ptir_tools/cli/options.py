@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ptir_tools.cli.report import Leave, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.dialect import Option, Options
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.records import dataclass, fields, replace
 from ptir_tools.dialects import DIALECTS, FORMATS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     click = lazy("click")
 
-_ARRAYS = re.compile(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
+_ARRAYS = regex(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

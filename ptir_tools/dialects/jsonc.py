@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.source import JsonPath, Source, Span
 
@@ -24,13 +24,13 @@ else:
 # As the last step of a path: the key itself, not its value.
 KEY = "\0key"
 
-_STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*"?|([\[{])|[\]}]')
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_COMMA = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
-_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
-_INTEGER = re.compile(r"-?[0-9]+")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_STRING_OR_BRACKET = regex(r'"(?:\\.|[^"\\])*"?|([\[{])|[\]}]')
+_STRING_OR_COMMENT = regex(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
+_BLANKS = regex(r"[ \t\r\n]*")
+_COMMA = regex(r"[ \t\r\n]*,?[ \t\r\n]*")
+_COLON = regex(r"[ \t\r\n]*:[ \t\r\n]*")
+_INTEGER = regex(r"-?[0-9]+")
+_SURROGATE = regex(r"\\u[dD][89a-fA-F]")
 
 
 def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Any:
