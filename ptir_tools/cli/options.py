@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.report import Leave, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.core.records import dataclass, fields, replace
+from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
 

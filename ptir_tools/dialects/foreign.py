@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple
 
 
 class Foreign(NamedTuple):

@@ -6,13 +6,12 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import verify

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Violation, did_you_mean, near_names, nearest
@@ -14,7 +14,7 @@ from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
 from ptir_tools.dialects.mind import DIALECT

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.rewrite.constants import scalar_of
 
 if TYPE_CHECKING:

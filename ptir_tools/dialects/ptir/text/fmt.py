@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import LENGTH_MASK, Source, Span
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.reader import assemble

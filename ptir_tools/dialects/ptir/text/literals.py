@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -20,10 +19,13 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
+    import json
+
     import numpy as np
 
     from ptir_tools.dialects.ptir.text import external
 else:
+    json = lazy("json")
     external = lazy("ptir_tools.dialects.ptir.text.external")
     np = lazy("numpy")
 
