@@ -20,13 +20,14 @@ import re._parser as sre  # type: ignore[import-not-found]
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.core.lazy import regex
 from ptir_tools.grammars.parser import VERSION
 
 if TYPE_CHECKING:
     import lark
 
-_PRAGMA = re.compile(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
-_NOTATION = re.compile(r'\s*("[^"]*"|[A-Z_]+|[a-z_]+=|[a-z_]+|[()\[\]|*])')
+_PRAGMA = regex(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
+_NOTATION = regex(r'\s*("[^"]*"|[A-Z_]+|[a-z_]+=|[a-z_]+|[()\[\]|*])')
 MOST_STACKS = 20_000
 Stack = tuple[int, ...]
 

@@ -10,7 +10,9 @@ import marshal
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from ptir_tools.core.records import NamedTuple
 
 
 class Token(str):

@@ -6,24 +6,23 @@ A pass is a module with `run(program, context) -> None`, whose docstring's first
 
 from __future__ import annotations
 
-import pkgutil
-import re
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache, partial
 from importlib import import_module
-from inspect import cleandoc
 from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Value, collector_paused, result_names
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.rewrite import additions
@@ -33,16 +32,18 @@ from ptir_tools.rewrite.pipeline import Step, parse, point
 
 if TYPE_CHECKING:
     import difflib
+    import inspect
 else:
     difflib = lazy("difflib")
+    inspect = lazy("inspect")
 
 __all__ = [
     "FIXPOINT", "Floats", "Hook", "Pass", "PassContext", "PassFailure", "help_of", "innermost_first", "lookup", "manual", "names",
     "options_of", "parse_pipeline", "register", "run_passes", "run_pipeline",
 ]  # fmt: skip
 
-_NUMBER = re.compile(r"-?[0-9]+")
-_DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?")
+_NUMBER = regex(r"-?[0-9]+")
+_DECIMAL = regex(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?")
 _DIGITS = 18
 _ADDED_ROUNDS = 64
 
@@ -77,9 +78,15 @@ def _modules(dialect: str) -> dict[str, str]:
     """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
     found: dict[str, str] = {}
     for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
-        names = (m.name for m in pkgutil.iter_modules(import_module(package).__path__) if not m.ispkg)
+        names = sorted(_files(import_module(package).__path__))
         found.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
     return found
+
+
+def _files(folders: Iterable[str]) -> Iterator[str]:
+    """The modules in the folders of a package; `pkgutil` would cost more than the passes."""
+    for folder in folders:
+        yield from (name.removesuffix(".py") for name in os.listdir(folder) if name.endswith(".py") and name[0] != "_")
 
 
 def names(dialect: str) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ def manual(name: str, dialect: str) -> str:
         return f"{named.help}\n\nRuns {named.steps}."
     found = lookup(name, dialect)
     about = None if isinstance(found, Registered) else found.__doc__
-    return "\n\n".join(cleandoc(text) for text in (found.run.__doc__, about) if text)
+    return "\n\n".join(inspect.cleandoc(text) for text in (found.run.__doc__, about) if text)
 
 
 def options_of(name: str, dialect: str) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import late, lazy
@@ -25,7 +24,13 @@ add_kernel = late("ptir_tools.dialects.ptir.kernels.targets", "register")
 add_pass = late("ptir_tools.passes", "register")
 add_rules = late("ptir_tools.rewrite.additions", "add_rules")
 
-metadata = lazy("importlib.metadata")
+if TYPE_CHECKING:
+    import traceback
+    from importlib import metadata, util
+else:
+    metadata = lazy("importlib.metadata")
+    traceback = lazy("traceback")
+    util = lazy("importlib.util")
 
 _loaded: dict[str, ModuleType] = {}
 _installed: list[str] = []  # the folders of sys.path that were searched
@@ -40,10 +45,10 @@ def load(path: str | os.PathLike[str]) -> ModuleType:
         return known
     stem = os.path.basename(os.path.dirname(full) if full.endswith("__init__.py") else full).removesuffix(".py")
     name = f"ptir_plugin_{len(_loaded)}_{stem}"
-    spec = spec_from_file_location(name, full)
+    spec = util.spec_from_file_location(name, full)
     if spec is None or spec.loader is None or not os.path.isfile(full):
         raise UsageError(f"--load {shown}: there is no Python file of that name")
-    module = sys.modules[name] = _loaded[full] = module_from_spec(spec)
+    module = sys.modules[name] = _loaded[full] = util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

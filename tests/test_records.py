@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
+import typing
 from types import ModuleType
 from typing import ClassVar
 
@@ -129,3 +131,54 @@ def test_a_field_without_default_follows_none_that_has() -> None:
         class Wrong:
             x: int = 0
             y: int
+
+
+def pairs(base: type) -> type:
+    class Pair(base):
+        """Two."""
+
+        a: int
+        b: str = "b"
+        c: tuple[int, ...] = (1,)
+
+        @property
+        def both(self) -> str:
+            return f"{self.a}{self.b}"
+
+    return Pair
+
+
+def test_named_tuples_are_those_of_the_standard_library() -> None:
+    seen = []
+    for base in (records.NamedTuple, typing.NamedTuple):
+        cls = pairs(base)
+        x, y = cls(1), cls(2, c=(3,), b="y")
+        calls = [
+            lambda cls=cls: re.sub(r"ForwardRef\((.*?)\)", r"\1", str(inspect.signature(cls))),
+            lambda cls=cls: (cls._fields, cls._field_defaults, cls.__match_args__, cls.__mro__[1:], cls.__doc__, cls.__slots__),
+            lambda x=x, y=y: (repr(x), x.both, x == (1, "b", (1,)), hash(x) == hash((1, "b", (1,))), x < y, [*y], y[1], len(y)),
+            lambda y=y: y._replace(a=5),
+            lambda y=y: y._replace(d=5),
+            lambda cls=cls: cls(),
+            lambda cls=cls: cls(1, "b", (), 4),
+            lambda cls=cls: cls(1, d=4),
+            lambda x=x: setattr(x, "a", 3),
+            lambda x=x: setattr(x, "d", 3),
+            lambda y=y: (copy.copy(y), copy.deepcopy(y)),
+        ]
+        seen.append([found if isinstance(found := outcome(call), type) else str(found) for call in calls])
+    seen[1][4] = TypeError  # ValueError there
+    assert seen[0] == seen[1]
+
+
+class Named(records.NamedTuple):
+    x: int
+    y: int = 0
+
+
+def test_named_tuples_are_pickled_and_matched() -> None:
+    assert pickle.loads(pickle.dumps(Named(1, 2))) == Named(1, 2)
+    assert isinstance(pickle.loads(pickle.dumps(Named(1))), Named)
+    match Named(3, 4):
+        case Named(x, y):
+            assert (x, y) == (3, 4)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools import __version__
 from ptir_tools.cli import checking
@@ -45,7 +44,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
-from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_text, require_format
@@ -56,6 +55,7 @@ from ptir_tools.tools.splitting import divider
 
 if TYPE_CHECKING:
     import json
+    import textwrap
 
     import click
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 else:
     click = lazy("click")
     json = lazy("json")
+    textwrap = lazy("textwrap")
     passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
 

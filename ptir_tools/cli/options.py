@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.report import Leave, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.dialect import Option, Options
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.core.records import dataclass, fields, replace
+from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     click = lazy("click")
 
-_ARRAYS = re.compile(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
+_ARRAYS = regex(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

@@ -21,7 +21,7 @@ from ptir_tools.cli.options import LIMIT_NAMES, SCALE, Kind, Parameter, Subcomma
 from ptir_tools.cli.report import Leave, Reporter, meanings, usage
 from ptir_tools.cli.session import Given
 from ptir_tools.core.diagnostics import unknown_name
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
 
@@ -41,7 +41,7 @@ else:
     targets = lazy("ptir_tools.dialects.pto.targets")
     Text = click.ParamType
 
-_SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
+_SENTENCE = regex(r"[.:;](?:\s|$)")  # ends the first clause of a help
 
 
 class Finite(click.FloatRange):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -19,6 +18,7 @@ from ptir_tools.core.source import Loc, Source
 
 if TYPE_CHECKING:
     import tempfile
+    import traceback
 
     from ptir_tools import plugins
     from ptir_tools.cli import explain, tables
@@ -29,6 +29,7 @@ else:
     explain = lazy("ptir_tools.cli.explain")
     plugins = lazy("ptir_tools.plugins")
     tempfile = lazy("tempfile")
+    traceback = lazy("traceback")
 
 OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70, 130, 141
 

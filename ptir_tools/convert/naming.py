@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-_BAD = re.compile(r"[^A-Za-z0-9_]")
-_NOT_PTIR = re.compile(r"[^\w.$]")
+from ptir_tools.core.lazy import regex
+
+_BAD = regex(r"[^A-Za-z0-9_]")
+_NOT_PTIR = regex(r"[^\w.$]")
 
 
 def in_ptir(name: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Loc, Source, Span
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Dim, Sym, Type
 

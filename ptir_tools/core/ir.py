@@ -10,11 +10,11 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Flag, auto
-from typing import Any, NamedTuple
+from typing import Any
 from typing import Literal as Word
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, key, nearest, operands
-from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
 

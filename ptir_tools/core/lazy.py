@@ -7,6 +7,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # importing `typing` would cost more than this file
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable
     from typing import Any
 
@@ -26,6 +27,28 @@ class _Lazy:
 def lazy(name: str) -> Any:
     """The module `name`, imported at its first attribute access; one that is not installed raises ModuleNotFoundError there."""
     return sys.modules.get(name) or _Lazy(name)
+
+
+class _Regex:
+    """Stands for a regular expression; a method of it is looked up once."""
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._given = pattern, flags
+        self._made: re.Pattern[str] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            self._made = _re.compile(*self._given)
+        found = self.__dict__[name] = getattr(self._made, name)
+        return found
+
+
+_re = lazy("re")
+
+
+def regex(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """The regular expression, compiled when it is first used: of those that a module names, a command uses few."""
+    return _Regex(pattern, flags)  # type: ignore[return-value]
 
 
 def late(module: str, name: str) -> Callable[..., Any]:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from ptir_tools.core.diagnostics import Place
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import SEGMENTS, Element, Literal, Op, Operand
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
 
 _SIGILS = ("%", "^", "@")
 _OPEN, _CLOSE = "([{<", ")]}>"
-_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|->|[%@^#$]?[\w.$]+(?:-[\w$.]+)*|\S')
-_HEAD = re.compile(r"\s*(?:[%\w$.,: -]*?=\s*)?\"?([\w.]+)")
+_TOKEN = regex(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|->|[%@^#$]?[\w.$]+(?:-[\w$.]+)*|\S')
+_HEAD = regex(r"\s*(?:[%\w$.,: -]*?=\s*)?\"?([\w.]+)")
 
 
 def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> Span | None:

@@ -1,13 +1,14 @@
-"""Dataclasses whose methods are made when they are first used.
+"""Dataclasses and named tuples whose methods are made when they are first used.
 
-The decorator of the standard library compiles its methods at import, used or not, and imports `inspect`: that is a third of the
-start of a command. This one is the same for those who read, type-check and use a class: `@dataclass(slots=True)` with `frozen`,
-`eq`, `repr` and `kw_only`, `field`, `fields` and `replace`, `__post_init__`, `__match_args__`, inheritance, copies and pickles.
-Instances always have slots.
+Those of the standard library compile their methods at import, used or not, and import `inspect`: that is a third of the start of
+a command. These are the same for those who read, type-check and use a class: `@dataclass(slots=True)` with `frozen`, `eq`,
+`repr` and `kw_only`, `field`, `fields` and `replace`, `__post_init__`, `__match_args__`, inheritance, copies and pickles; and
+`class Pair(NamedTuple)` with defaults, methods and `_replace`. Instances of dataclasses always have slots.
 """
 
 from __future__ import annotations
 
+from _collections import _tuplegetter  # type: ignore[import-not-found]
 from operator import attrgetter
 from reprlib import recursive_repr
 
@@ -15,9 +16,26 @@ TYPE_CHECKING = False  # importing `typing` would cost more than this file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, Literal, TypeVar, dataclass_transform
+    from typing import NamedTuple as NamedTuple
 
     T = TypeVar("T")
 else:
+
+    class _Tuples(type):
+        """Makes a class of tuples of what is declared like one of `typing.NamedTuple`."""
+
+        def __new__(meta, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+            if not bases:
+                return super().__new__(meta, name, bases, space)
+            names = tuple(space.get("__annotations__", ()))
+            defaults = {key: space.pop(key) for key in names if key in space}
+            methods = {"__new__": _New(names, defaults), "__repr__": _repr, "__getnewargs__": _elements, "_replace": _replaced}
+            getters = {key: _tuplegetter(i, "") for i, key in enumerate(names)}
+            facts = {"_fields": names, "_field_defaults": defaults, "__match_args__": names, "__slots__": ()}
+            return type(name, (tuple,), {**methods, **getters, **facts, **space})
+
+    class NamedTuple(metaclass=_Tuples):
+        """A tuple with names, declared as one of `typing.NamedTuple`."""
 
     def dataclass_transform(**_):
         return lambda decorator: decorator
@@ -134,6 +152,28 @@ def _own(space: dict[str, Any], kw_only: bool) -> Iterator[tuple[str, Field]]:
         yield name, f
 
 
+class _New:
+    """Is the `__new__` of a class of tuples until someone asks for it, and puts the real one there."""
+
+    __slots__ = ("defaults", "names", "owner")
+
+    def __init__(self, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
+        self.names, self.defaults = names, defaults
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner = owner
+
+    def __get__(self, x: object, owner: type) -> Callable[..., Any]:
+        known = {f"_d_{name}": default for name, default in self.defaults.items()} | {"_new": tuple.__new__}
+        head = ", ".join(f"{name}=_d_{name}" if name in self.defaults else name for name in self.names)
+        exec(f"def __new__(_cls, {head}): return _new(_cls, ({''.join(f'{name}, ' for name in self.names)}))", known)
+        made: Any = known["__new__"]
+        made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__new__", self.owner.__module__
+        made.__annotations__ = dict(self.owner.__annotations__)
+        type.__setattr__(self.owner, "__new__", staticmethod(made))
+        return made  # type: ignore[no-any-return]
+
+
 class _Init:
     """Is `__init__` until someone asks for it, and puts the real one there."""
 
@@ -201,9 +241,20 @@ def _hash(key: Callable[[object], tuple[object, ...]]) -> Callable[[object], int
 
 
 @recursive_repr()
-def _repr(self: object) -> str:
-    shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+def _repr(self: Any) -> str:
+    names: Any = getattr(self, "_fields", None) or [f.name for f in fields(self) if f.repr]
+    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
     return f"{type(self).__qualname__}({shown})"
+
+
+def _elements(self: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(self)
+
+
+def _replaced(self: Any, **changes: object) -> Any:
+    if unknown := changes.keys() - set(self._fields):
+        raise TypeError(f"{type(self).__qualname__} has no field {', '.join(sorted(unknown))}")
+    return type(self)(*(changes.get(name, x) for name, x in zip(self._fields, self, strict=True)))
 
 
 def _refuse(self: object, name: str, value: object = None) -> None:

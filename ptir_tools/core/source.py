@@ -2,9 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field
 
 # A location is one integer, because a program of a million ops has a million of them: 0 is unknown; a positive one packs
 # (start, length) of the text; a negative one packs (container, index) of a JSON array, resolved by `Source.json_span`.

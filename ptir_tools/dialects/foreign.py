@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple
 
 
 class Foreign(NamedTuple):
@@ -53,8 +55,8 @@ def _holds(words: str) -> Callable[[bytes, int], bool]:
     return begins
 
 
-_MLIR_BEGINS = re.compile(r'module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
-_MLIR_OP = re.compile(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|mhlo)\.)([a-z]\w*)\.[a-z]', re.MULTILINE)
+_MLIR_BEGINS = regex(r'module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
+_MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|mhlo)\.)([a-z]\w*)\.[a-z]', re.MULTILINE)
 _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 

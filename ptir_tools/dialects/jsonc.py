@@ -5,32 +5,35 @@ The language is grammars/json.lark. It runs only when a text is refused, to say 
 
 from __future__ import annotations
 
-import json
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.source import JsonPath, Source, Span
 
 if TYPE_CHECKING:
+    import json
+
     import lark
 else:
+    json = lazy("json")
     lark = lazy("lark")
 
 # As the last step of a path: the key itself, not its value.
 KEY = "\0key"
 
-_STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*"?|([\[{])|[\]}]')
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_COMMA = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
-_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
-_INTEGER = re.compile(r"-?[0-9]+")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_STRING_OR_BRACKET = regex(r'"(?:\\.|[^"\\])*"?|([\[{])|[\]}]')
+_STRING_OR_COMMENT = regex(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
+_BLANKS = regex(r"[ \t\r\n]*")
+_COMMA = regex(r"[ \t\r\n]*,?[ \t\r\n]*")
+_COLON = regex(r"[ \t\r\n]*:[ \t\r\n]*")
+_INTEGER = regex(r"-?[0-9]+")
+_SURROGATE = regex(r"\\u[dD][89a-fA-F]")
 
 
 def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Any:
@@ -42,7 +45,7 @@ def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError"
     text = blank_comments(source.text) if "/" in source.text else source.text
     source.json_span = Spans(text)
     try:
-        value = _DECODER.decode(text)
+        value = _decoder().decode(text)
     except (ValueError, RecursionError):
         pass
     else:
@@ -75,7 +78,9 @@ def _refuse(name: str) -> None:
     raise ValueError(name)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
+@cache
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 
 def _has_surrogate(value: object) -> bool:

@@ -3,6 +3,7 @@
 import re
 
 from ptir_tools.core.dialect import Code, FormatEntry
+from ptir_tools.core.lazy import regex
 from ptir_tools.dialects import DIALECTS, FORMATS
 
 EXPLAIN = (
@@ -20,7 +21,7 @@ EXPLAIN = (
     ),
 )
 
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|//[^\n]*|/\*.*?(?:\*/|\Z)|#[^\n]*', re.DOTALL)
+_JSON_TOKEN = regex(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|//[^\n]*|/\*.*?(?:\*/|\Z)|#[^\n]*', re.DOTALL)
 
 
 def sniff(text: str) -> str | None:

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from itertools import count
 from math import gcd, inf
 from time import monotonic
-from typing import NamedTuple
 
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.placement import Interval, lower_bound, peak
 from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Source, Span
 from ptir_tools.plan.liveness import Buffer, Liveness
 
 COLUMNS = ("id", "lower", "upper", "size")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_INTEGER = regex(r"-?[0-9]{1,18}")
 
 
 def read_csv(source: Source, diagnostics: Diagnostics) -> Liveness:

@@ -8,8 +8,8 @@ match is not tried.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from ptir_tools.core.declare import OPS
@@ -68,13 +68,15 @@ class Watchers(dict[OpDef, dict[OpDef, int]]):
     """Per op, the users of it that some pattern looks down from to it, worked out when first asked for; bit k: that user stands
     k levels below the root. Folding looks, too."""
 
-    def __init__(self, looks: Iterable[Look]) -> None:
+    def __init__(self, looks: Callable[[], Iterable[Look]]) -> None:
         super().__init__()
+        self.looks = looks
         self.levels: defaultdict[OpDef | None, defaultdict[OpDef | None, int]] = defaultdict(lambda: defaultdict(int))
-        for op, user, level in looks:
-            self.levels[op][user] |= 1 << level
 
     def __missing__(self, d: OpDef) -> dict[OpDef, int]:
+        if not self:
+            for op, user, level in self.looks():
+                self.levels[op][user] |= 1 << level
         any_op, own = self.levels[None], self.levels[d]
         folds = {u for u in OPS.values() if u.fold is not None or (d.is_constant and foldable(u))}
         by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u in folds) for u in OPS.values()}
@@ -112,9 +114,14 @@ class FrozenPatternSet:
     def watchers(self, uses: bool, floats: Effect) -> Watchers:
         """Who looks down. `uses`: because a use may be gone; `floats`: at their root, patterns of at most that effect count."""
         if (found := self._watchers.get((uses, floats))) is None:
-            looks = ((p, look) for p in self.patterns for look in (p.looks_for_uses() if uses else p.looks_through()))
-            found = self._watchers[uses, floats] = Watchers(look for p, look in looks if look[2] or p.effect <= floats)
+            found = self._watchers[uses, floats] = Watchers(partial(self._looks, uses, floats))
         return found
+
+    def _looks(self, uses: bool, floats: Effect) -> Iterator[Look]:
+        for p in self.patterns:
+            for look in p.looks_for_uses() if uses else p.looks_through():
+                if look[2] or p.effect <= floats:
+                    yield look
 
     def candidates(self, op: Op) -> Candidates:
         """What may be done at an op like this one; see `narrow` for one with `positions`."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_VALUE = re.compile(r'"[^"\n]*"|[^",{}()\s]+')
+_NAME = regex(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_VALUE = regex(r'"[^"\n]*"|[^",{}()\s]+')
 _NEAR = 60  # characters of a line that are shown before and behind an error
-_BLANK = re.compile(r"(?:\s|(?:#|//)[^\n]*)*")
+_BLANK = regex(r"(?:\s|(?:#|//)[^\n]*)*")
 
 
 @dataclass(slots=True, frozen=True)

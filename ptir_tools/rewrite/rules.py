@@ -19,15 +19,15 @@ Each rule becomes rows of plain data (`rewrite.rule_pattern.Row`), kept in a fil
 
 from __future__ import annotations
 
-import ast
 import marshal
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import ONE, REQUIRED, Derived, Op, OpDef, Value, exact
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite import rule_files
 from ptir_tools.rewrite.constants import is_number, same_operand, scalar_of
@@ -35,12 +35,17 @@ from ptir_tools.rewrite.patterns import Effect, Pattern, named
 from ptir_tools.rewrite.rule_pattern import CONST, Row, RowLook, RuleList, RulePattern, Symbol
 from ptir_tools.rewrite.vocabulary import COMMON, constant, has_one_use
 
+if TYPE_CHECKING:
+    import ast
+else:
+    ast = lazy("ast")
+
 Splat = Callable[[TensorType, Any], list[Op]]  # ops the last of which makes a constant with all elements equal
-_NAME = re.compile(r"[\w-]+:(?!=)")
-_RULE = re.compile(
+_NAME = regex(r"[\w-]+:(?!=)")
+_RULE = regex(
     r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>[a-z-]+)\])?\s*$"
 )
-_MARK = re.compile(r"\b(const|var|once)\s+(?=[\w(])")
+_MARK = regex(r"\b(const|var|once)\s+(?=[\w(])")
 _READING: dict[str, Any] = {f.__name__: f for f in (Value, constant, exact, has_one_use, is_number, same_operand, scalar_of)}
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 
 _STRING = r'"(?:\\.|[^"\\\n])*"'
-_SLASHES = re.compile(rf"{_STRING}|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/", re.DOTALL)
+_SLASHES = regex(rf"{_STRING}|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/", re.DOTALL)
 
 
 @dataclass(slots=True)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span
 
-_EXPECTED = re.compile(r"expected-(error|warning|note)(?:@([+-]\d{1,6}))?[ \t]*\{\{(.*?)\}\}")
+_EXPECTED = regex(r"expected-(error|warning|note)(?:@([+-]\d{1,6}))?[ \t]*\{\{(.*?)\}\}")
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools import convert, passes
 from ptir_tools.core import symbols
@@ -24,7 +24,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Viola
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect, load_format, reading

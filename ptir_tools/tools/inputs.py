@@ -16,7 +16,7 @@ from ptir_tools.core.diagnostics import UsageError, Violation, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
@@ -32,11 +32,11 @@ else:
     np = lazy("numpy")
 
 CONST_POOL = "const_pool"
-_FILE = re.compile(r"@(?P<path>.*?\.(?:npy|npz|safetensors))(?::(?P<key>.*))?", re.DOTALL)
-_RANDOM = re.compile(r"random\(\s*([^,()]+)\s*,\s*([^,()]+)\s*\)")
-_WORDS = re.compile(r"\b(?:nan|inf)\b", re.IGNORECASE)
+_FILE = regex(r"@(?P<path>.*?\.(?:npy|npz|safetensors))(?::(?P<key>.*))?", re.DOTALL)
+_RANDOM = regex(r"random\(\s*([^,()]+)\s*,\s*([^,()]+)\s*\)")
+_WORDS = regex(r"\b(?:nan|inf)\b", re.IGNORECASE)
 _JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
-_PAIR = re.compile(r"\(([^(),\[\]]+),([^(),\[\]]+)\)")  # a complex number, as text PTIR writes it
+_PAIR = regex(r"\(([^(),\[\]]+),([^(),\[\]]+)\)")  # a complex number, as text PTIR writes it
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from ptir_tools.core import places
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Fix, result
 from ptir_tools.core.dialect import Dialect, Options, Program
 from ptir_tools.core.ir import SEGMENTS, OpDef, Value
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source, Span
@@ -20,9 +21,9 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.sniff import sniff
 
-_WORD = re.compile(r'[%@^][\w$][\w.$-]*|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*')
-_SKIPPED = re.compile(r'//[^\n]*|/\*[\s\S]*?\*/|"(?:[^"\\\n]|\\.)*"')
-_BLOCK = re.compile(r"^[ \t]*(?:func|function|region|func\.func)\b", re.MULTILINE)
+_WORD = regex(r'[%@^][\w$][\w.$-]*|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*')
+_SKIPPED = regex(r'//[^\n]*|/\*[\s\S]*?\*/|"(?:[^"\\\n]|\\.)*"')
+_BLOCK = regex(r"^[ \t]*(?:func|function|region|func\.func)\b", re.MULTILINE)
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,12 +6,12 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.verify import verify
@@ -21,8 +21,8 @@ from ptir_tools.passes.ptir import param_fold
 from ptir_tools.tools.diff import plain_text
 
 Parse = Callable[[Source, Diagnostics], Program | None]
-_DIRECTIVE = re.compile(r"^(?:(META|EXPECTED|INPUT):|(run_test)\b)[^\S\n]*", re.MULTILINE)
-_SAID = re.compile(r"^[ \t]*(pipeline|roles):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+_DIRECTIVE = regex(r"^(?:(META|EXPECTED|INPUT):|(run_test)\b)[^\S\n]*", re.MULTILINE)
+_SAID = regex(r"^[ \t]*(pipeline|roles):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 # What gpt.rs's own test of a fixture runs, by the fixture's name; any other is for the default pipeline.
 _TESTED = {"dedup": "cse"}
 

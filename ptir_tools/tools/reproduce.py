@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, run_pipeline
 from ptir_tools.rewrite.pipeline import Step
 
-_HEADER = re.compile(r"(?://|#) (version|pipeline|flags): (.*)")
-_BOUND = re.compile(r"--(max-iterations|bisect-limit) ([0-9]{1,18})\b")
+_HEADER = regex(r"(?://|#) (version|pipeline|flags): (.*)")
+_BOUND = regex(r"--(max-iterations|bisect-limit) ([0-9]{1,18})\b")
 FLAGS = ("strict_fp", "fast_math", "expensive_checks")  # what decides, next to the pipeline, what passes do
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -11,6 +10,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.types import TensorType, TupleType, Type, leaves, tuple_of
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -248,7 +248,7 @@ def _resized(x: object, old: int, new: int) -> Any:
     return arrays.to_literal(arrays.from_literal(x)[tuple(map(slice, t.shape))], t)
 
 
-_INTEGER = re.compile(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s])|(?<![\w.%?^@-])[0-9]{1,9}(?=x)")
+_INTEGER = regex(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s])|(?<![\w.%?^@-])[0-9]{1,9}(?=x)")
 
 
 def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.sniff import beginning
 
-_BOUNDARY = re.compile(r"^[ \t]*(//|#)[ \t]*-----[ \t]*$", re.MULTILINE)
+_BOUNDARY = regex(r"^[ \t]*(//|#)[ \t]*-----[ \t]*$", re.MULTILINE)
 
 
 def parts(source: Source) -> list[Source]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Element, Literal, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import Dim, Sym, sym, tensor
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
@@ -29,7 +28,7 @@ else:
     np = lazy("numpy")
     onnx = lazy("onnx")
 
-_OTHER = re.compile(r"[^\w.$]")
+_OTHER = regex(r"[^\w.$]")
 _POISON = object()  # the value of what was refused: those who read it say nothing
 _DOMAINS = {"ai.onnx": ""}  # two names of the default domain
 _BINDING = 1 << 12  # elements that folding takes

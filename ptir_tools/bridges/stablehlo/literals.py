@@ -10,7 +10,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import CF32, F32, F64, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, integer
 from ptir_tools.core.types import TensorType
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-_ELEMENT = re.compile(r"[^\s,\[\]()]+")
-_BRACKETS = re.compile(r"[\s\[]*")
+_ELEMENT = regex(r"[^\s,\[\]()]+")
+_BRACKETS = regex(r"[\s\[]*")
 
 
 def dense(text: str, t: TensorType, resources: str = "") -> Literal:

@@ -21,7 +21,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
@@ -380,7 +380,7 @@ def plain(value: Any, text: str = "") -> Any:
     return True if value is None else value
 
 
-_ITEM = re.compile(r"true|false|-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
+_ITEM = regex(r"true|false|-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 
 
 def _flat(value: Any) -> Iterator[Any]:

@@ -29,6 +29,7 @@ from ptir_tools.core.dtypes import (
     UI64,
     DType,
 )  # fmt: skip
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
@@ -44,13 +45,13 @@ SPELLING: dict[DType, str] = {
 DTYPES: dict[str, DType] = {name: dtype for dtype, name in SPELLING.items()} | {
     "index": SI64, "si4": SI4, "si8": SI8, "si16": SI16, "si32": SI32, "si64": SI64,
 }  # fmt: skip
-_TENSOR = re.compile(r"tensor<\s*((?:(?:\d+|\?)\s*x\s*)*)(.+?)\s*>\Z", re.DOTALL)
+_TENSOR = regex(r"tensor<\s*((?:(?:\d+|\?)\s*x\s*)*)(.+?)\s*>\Z", re.DOTALL)
 _STEP = r"-?\d[\d.eE+-]*(?::-?\d+)?"
-_QUANTIZED = re.compile(
+_QUANTIZED = regex(
     r"!quant\.uniform<(?P<storage>[iu]\d+)(?:<(?P<low>-?\d+):(?P<high>-?\d+)>)?:(?P<expressed>\w+)(?::(?P<axis>\d+))?,\s*"
     rf"(?P<steps>{_STEP}|\{{\s*{_STEP}(?:\s*,\s*{_STEP})*\s*\}})>\s*\Z"
 )
-_ENCODING = re.compile(r"\s*,\s*(?:#|\{|\").*\Z", re.DOTALL)
+_ENCODING = regex(r"\s*,\s*(?:#|\{|\").*\Z", re.DOTALL)
 
 
 @dataclass(slots=True, frozen=True)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.hints import Hint, hints
-from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, AttrValue
 from ptir_tools.rewrite.uses import value_named
+
+if TYPE_CHECKING:
+    from ptir_tools.dialects.ptir.kernels import targets
+else:
+    targets = lazy("ptir_tools.dialects.ptir.kernels.targets")
 
 PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilogue"}
 KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
@@ -188,7 +194,7 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
 
     A node's operand `i` is input `i`, or node `i - inputs`; -1 is none. Broadcasts are looked through.
     """
-    columns = [integers(attrs, key) for key in COLUMNS]
+    columns = [integers(attrs, key) for key in targets.COLUMNS]
     kinds, codes, lhs, rhs = columns
     sized = len({len(c) for c in columns}) == 1 and len(kinds) > 0
     require(sized, MISMATCH, f"hint {hint.id}: ops_kind, ops_code, lhs and rhs are not lists of one length")
@@ -226,7 +232,7 @@ def check_dag(hint: Hint, attrs: dict[str, AttrValue]) -> None:
 
 def node_name(kind: int, code: int) -> str:
     """The op of a payload's node."""
-    table = NODES.get(kind, ())
+    table = targets.NODES.get(kind, ())
     return table[code] if 0 <= code < len(table) else f"unknown ({kind}, {code})"
 
 

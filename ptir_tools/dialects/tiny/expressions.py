@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Sym, sym
 
@@ -223,7 +224,7 @@ def _atom_magnitude(a: Atom, ranges: Mapping[str, Interval]) -> int:
     return a.left.magnitude(ranges) + a.right.magnitude(ranges)
 
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>@?[^\W\d][\w']*|@\d+)|(?P<op>//|[-+*%(),])|(?P<end>\Z)|(?P<bad>.))", re.S)
+_TOKEN = regex(r"\s*(?:(?P<number>\d+)|(?P<name>@?[^\W\d][\w']*|@\d+)|(?P<op>//|[-+*%(),])|(?P<end>\Z)|(?P<bad>.))", re.S)
 
 
 class _Parser:

@@ -7,12 +7,13 @@ element of the row is far above that number. That is looked at in every run, blo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.engines.native import fusion as clusters
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.native import fusion as clusters

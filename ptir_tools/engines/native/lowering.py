@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ptir_tools.core.dtypes import BF16, F16
 from ptir_tools.core.ir import Kernel, Op, Value
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import kernels

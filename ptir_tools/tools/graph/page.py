@@ -6,9 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.passes import Hook
 from ptir_tools.plan import Plan
 from ptir_tools.plan.write import blocks, shown

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
 
 from ptir_tools.core.ir import Literal, Region, Value
+from ptir_tools.core.records import NamedTuple
 
 _LEAST = 4  # ops in a run; less is no easier to read as a box
 _TRIED = 16  # lengths

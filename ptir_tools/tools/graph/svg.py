@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
 
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.tools.graph.dot import label
 from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted
 from ptir_tools.bridges.stablehlo.ops.movement import padded, reversed_along
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, DType, lossless
+from ptir_tools.core.records import NamedTuple
 
 Axes = Sequence[int]
 

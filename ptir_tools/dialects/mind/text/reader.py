@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Violation, did_you_mean, near_names, nearest
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
 from ptir_tools.dialects.mind import DIALECT
@@ -42,7 +43,7 @@ _DTYPES_MEANT = {
     "float": "f32", "float32": "f32", "fp32": "f32", "double": "f64", "float64": "f64", "fp64": "f64", "int": "i32",
     "int32": "i32", "si32": "i32", "int64": "i64", "si64": "i64", "long": "i64",
 }  # fmt: skip
-_MEANT = re.compile(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
+_MEANT = regex(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
 _SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
 _STAND_IN = Literal(tensor(SI64), bytes(8))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+from typing import Any
 
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Span
 
 ID_DIGITS = 18  # a longer value id is a name, not a number
 # Words that are values.
 WORDS: dict[str, Any] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
-_CODE = re.compile(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
+_CODE = regex(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
 
 
 class Name(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Span
 from ptir_tools.dialects.mind.text.statements import (
@@ -52,8 +53,8 @@ NAMES = {
     "MORETHAN": "`>`",
 }
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
-_INTEGER = re.compile(r"-?[0-9]+")
-_FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
+_INTEGER = regex(r"-?[0-9]+")
+_FLOAT = regex(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
 
 
 class LexicalError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,12 +10,13 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Literal, Op, Value
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.text.statements import Call, Range
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_WORD = regex(r"[A-Za-z_][A-Za-z0-9_.]*")
 _NOT_WORDS = {"true", "false", "True", "False", "inf", "nan"}
 _ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'})
 

@@ -12,7 +12,6 @@ stands for one of the same type. Nothing else is broadcast or promoted. A rule t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import index as as_integer
@@ -25,7 +24,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import ELEMENTWISE, MANY, Element, Function, OpDef, Operand, Region, Value, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.attributes import Number, attribute, dtype_named, extents, natural, plain
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-_NAME = re.compile(NAME)
+_NAME = regex(NAME)
 Build = Callable[..., Any]  # from the values of a region's parameters to its result or results
 
 

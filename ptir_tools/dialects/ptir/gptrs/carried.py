@@ -10,10 +10,11 @@ from typing import Any
 
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import REQUIRED, Attr, Derived, Op, OpDef
+from ptir_tools.core.lazy import regex
 from ptir_tools.dialects.ptir.gptrs.kinds import SPELLED, ops
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
 
-_TARGET = re.compile(r"ptir\.(\w+)\.v1", re.ASCII)
+_TARGET = regex(r"ptir\.(\w+)\.v1", re.ASCII)
 # How a custom call holds an attribute of a kind; one that is None is left out.
 _HELD = {
     "int": "I64", "int | None": "I64", "bool": "Bool", "float": "F64", "str": "String", "DType": "String",

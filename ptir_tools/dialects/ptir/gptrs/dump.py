@@ -12,6 +12,7 @@ from typing import Any
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, collector_paused
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.types import TensorType, Type, tuple_of
@@ -26,15 +27,15 @@ from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import check_depth
 
 _TENSOR = r"tensor<\w+ x [^<>\n]*>"
-_LINE = re.compile(r"[^\n]*")
-_COMMENT = re.compile(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints none, people add some
-_BLANK = re.compile(r"[ \t\r\n\f]*")
+_LINE = regex(r"[^\n]*")
+_COMMENT = regex(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints none, people add some
+_BLANK = regex(r"[ \t\r\n\f]*")
 _OPERAND = r"%[0-9]+(?:\[[0-9]+\])?"
 _RESULT = rf"{_TENSOR}|tuple<{_TENSOR}(?:, {_TENSOR})*>"
-_INSTRUCTION = re.compile(rf"%([0-9]+) = (\w+(?:\([^\"%\n]*?\))??)(?:\(({_OPERAND}(?:, {_OPERAND})*)\))? -> ({_RESULT})$")
-_DECLARATION = re.compile(rf"%((?:arg|res)?[0-9]+) : ({_TENSOR})$")
-_SECTION = re.compile(r"(params|body|hints|results|attrs):$")
-_TENSORS = re.compile(_TENSOR)
+_INSTRUCTION = regex(rf"%([0-9]+) = (\w+(?:\([^\"%\n]*?\))??)(?:\(({_OPERAND}(?:, {_OPERAND})*)\))? -> ({_RESULT})$")
+_DECLARATION = regex(rf"%((?:arg|res)?[0-9]+) : ({_TENSOR})$")
+_SECTION = regex(r"(params|body|hints|results|attrs):$")
+_TENSORS = regex(_TENSOR)
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from functools import cache
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
@@ -27,8 +27,8 @@ NAMES = {
     "LITERAL": "a literal", "SHAPE": "a shape", "__ANON_0": "`->`", "LESSTHAN": "`<`",
 }  # fmt: skip
 
-_ENDED = re.compile(r"x[0-9?]|$")
-_DIM = re.compile(r"(?:([0-9]+)|\?(.+?))(?=x[0-9?]|$)")
+_ENDED = regex(r"x[0-9?]|$")
+_DIM = regex(r"(?:([0-9]+)|\?(.+?))(?=x[0-9?]|$)")
 
 
 class Sink(Protocol):

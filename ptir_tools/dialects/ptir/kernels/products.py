@@ -13,6 +13,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.rewrite.constants import scalar_of
 
 if TYPE_CHECKING:

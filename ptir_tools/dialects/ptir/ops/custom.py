@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import errors
 from ptir_tools.core.declare import always, op
 from ptir_tools.core.ir import CALLS, PURE
-from ptir_tools.core.lazy import Later, late, lazy
+from ptir_tools.core.lazy import Later, late, lazy, regex
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
@@ -22,7 +22,7 @@ else:
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
+_TARGET = regex(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
 
 
 def well_formed(attrs: Attrs) -> None:

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.uniform import element_of, pad_value_of
 from ptir_tools.rewrite.constants import same_operand
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
+
+if TYPE_CHECKING:
+    import weakref
+    from weakref import WeakKeyDictionary
+else:
+    weakref = lazy("weakref")
 
 
 def _along(x: Operand, axis: int) -> int:
@@ -137,13 +145,17 @@ def slice_of_concat(op: OpView) -> bool:
 
 
 _FEW = 16  # operands that are joined once more while all of them stay joined, too
-_OFFSETS: WeakKeyDictionary[Rewriter, dict[Op, tuple[object, list[int] | None]]] = WeakKeyDictionary()
+
+
+@cache
+def _known() -> WeakKeyDictionary[Rewriter, dict[Op, tuple[object, list[int] | None]]]:
+    return weakref.WeakKeyDictionary()
 
 
 def _offsets(rw: Rewriter, concat: Op, axis: int) -> list[int] | None:
     """Where each operand of `concat` begins, then where the last one ends; None when an extent is symbolic. It is worked out
     once, however many slices ask, as long as the operands stay what they are."""
-    known = _OFFSETS.setdefault(rw, {})
+    known = _known().setdefault(rw, {})
     operands, offsets = known.get(concat, (None, None))
     if operands is not concat.operands:
         extents = [_along(x, axis) for x in concat.operands]

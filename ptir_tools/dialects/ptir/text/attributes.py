@@ -15,6 +15,7 @@ from ptir_tools.core.diagnostics import Violation, nearest
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attr
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, Limits, integer
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Sym, TensorType, Type, sym
@@ -52,7 +53,7 @@ class Items:
 
 
 _NUMBER = r"[+-]?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf|nan)"
-_ATOM = re.compile(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
+_ATOM = regex(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
 
 
 def atom(text: str) -> Any:

@@ -8,24 +8,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import LENGTH_MASK, Source, Span
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.reader import assemble
 from ptir_tools.dialects.ptir.text.spelling import DTYPES, NAME, QUOTED, SYMBOL, TENSOR, WORD, read_tensor
 
-_TOKEN = re.compile(
+_TOKEN = regex(
     rf"(?P<blank>[ \t\r\n\f]+)|(?P<comment>//[^\n]*|/\*[\s\S]*?\*/)|(?P<tensor>{TENSOR})"
     rf"|(?P<dense>dense[ \t]*<(?:[^<>\"]|\"[^\"]*\")*>)|(?P<text>{QUOTED}|@(?:{NAME}|{QUOTED})|\^{WORD}|{SYMBOL})"
     rf"|(?P<value>%{NAME})|(?P<number>[+-]?[0-9][\w.+-]*|[+-](?:inf|nan)\b)|(?P<word>{WORD})|(?P<mark>->|[\s\S])"
 )
-_COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|\n")
-_HOLE = re.compile(r"\{\{")
+_COMMENT = regex(r"//[^\n]*|/\*[\s\S]*?\*/|\n")
+_HOLE = regex(r"\{\{")
 
 
 class _Token(NamedTuple):

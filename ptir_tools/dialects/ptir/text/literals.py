@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,25 +14,28 @@ from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import LITERAL, Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
+    import json
+
     import numpy as np
 
     from ptir_tools.dialects.ptir.text import external
 else:
+    json = lazy("json")
     external = lazy("ptir_tools.dialects.ptir.text.external")
     np = lazy("numpy")
 
 LISTED = 64  # longer payloads are printed as hex
 
-_ELEMENT = re.compile(r"\([^()]*\)|[^\s,\[\]]+")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_COMPLEX = re.compile(r"\(([^(),]+),([^(),]+)\)")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ELEMENT = regex(r"\([^()]*\)|[^\s,\[\]]+")
+_NUMBER = regex(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")
+_INTEGER = regex(r"[+-]?[0-9]+")
+_COMPLEX = regex(r"\(([^(),]+),([^(),]+)\)")
+_COMMENT = regex(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # The bits of the one NaN that `nan` means: quiet, positive, no payload.
 _NAN = {F64: 0x7FF8 << 48, F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0, FP8_E4M3: 0x7F, FP8_E5M2: 0x7E}
 _HALF = {CF32: F32, CF64: F64}

@@ -10,6 +10,7 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, nearest
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Value, collector_paused
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.jsonc import blank_comments
@@ -19,18 +20,18 @@ from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
 from ptir_tools.dialects.ptir.text.spelling import NAME
 
-_BLANKS = re.compile(r"(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*+")
-_INDEX = re.compile(r"[0-9]{1,9}\]")
+_BLANKS = regex(r"(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*+")
+_INDEX = regex(r"[0-9]{1,9}\]")
 REMEMBERED = 200  # characters of attributes: longer ones are constants, and seldom come twice
 # A line that begins a statement whatever came before it: where reading goes on after an error.
-_START = re.compile(
+_START = regex(
     rf"^[ \t]*(%?{NAME}[ \t]*=[ \t]*[a-z_]\w*[ \t]*[(%\[]|%{NAME}[ \t]*=|(?:return|func|region|program|hint)\b"
     r"|\}(?![ \t]*[\],)}]))",
     re.MULTILINE,
 )
-_OPENING = re.compile(r"(?:program|func|function|region|return)\b|[%\w.$]+[ \t]*=|\}")
-_BROKEN = re.compile(rf"(func(?:tion)?|region)\b|(return)\b|%({NAME})|({NAME})[ \t]*=")
-_PLACEHOLDER = re.compile(r"\{\{[ \t]*(\w+)[ \t]*\}\}|//[^\n]*|/\*.*?\*/", re.DOTALL)  # comments hold none
+_OPENING = regex(r"(?:program|func|function|region|return)\b|[%\w.$]+[ \t]*=|\}")
+_BROKEN = regex(rf"(func(?:tion)?|region)\b|(return)\b|%({NAME})|({NAME})[ \t]*=")
+_PLACEHOLDER = regex(r"\{\{[ \t]*(\w+)[ \t]*\}\}|//[^\n]*|/\*.*?\*/", re.DOTALL)  # comments hold none
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:

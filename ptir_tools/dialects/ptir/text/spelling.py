@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Violation, nearest
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
 
@@ -25,13 +25,13 @@ QUOTED = r'"(?:\\.|[^"\\\n])*"'
 TENSOR = rf"[Tt]ensor[ \t]*<(?:[^<>\"{{}}()]|{QUOTED})*>"
 SYMBOL = rf"\?(?:[A-Za-wyz_][A-Za-wyz0-9_]*|{QUOTED})"
 
-_TENSOR = re.compile(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
-_DIM = re.compile(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
-_LISTED = re.compile(rf"\s*[\[(]?((?:\s*(?:[0-9]+|{SYMBOL})\s*,?)+)[\])]?\s*")
-_ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
+_TENSOR = regex(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
+_DIM = regex(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
+_LISTED = regex(rf"\s*[\[(]?((?:\s*(?:[0-9]+|{SYMBOL})\s*,?)+)[\])]?\s*")
+_ESCAPE = regex(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-_UNSAFE = re.compile(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`
-_PLAIN_NAME = re.compile(NAME)
+_UNSAFE = regex(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`
+_PLAIN_NAME = regex(NAME)
 
 DTYPES: dict[str, DType] = {d.name: d for d in PTIR_DTYPES}
 DTYPES |= {d.name.replace("_", ""): d for d in PTIR_DTYPES}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Derived, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
 from ptir_tools.dialects.ptir.hints import Hint, hints
@@ -16,8 +16,8 @@ from ptir_tools.dialects.ptir.text.attribute_text import attribute_text, items_t
 from ptir_tools.dialects.ptir.text.literals import payload_text
 from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, quote, symbol_name
 
-_NAME = re.compile(NAME)
-_WORD = re.compile(r"[A-Za-z_][\w.$]*")
+_NAME = regex(NAME)
+_WORD = regex(r"[A-Za-z_][\w.$]*")
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:

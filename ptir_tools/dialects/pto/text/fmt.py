@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.text import syntax
 from ptir_tools.dialects.pto.text.scope import DEPTH
 
-_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?://|;)[^\n]*')
-_CONTINUES = re.compile(
+_STRING_OR_COMMENT = regex(r'"(?:[^"\\\n]|\\.)*"|(?://|;)[^\n]*')
+_CONTINUES = regex(
     r"(?::|->|to\b|wait\b|,|\{\s*(?:loc|layout|valid|\w+\s*=)|tile<|!|pto\.memref\s*<|iter_args\b|attributes\b|\)|%[\w$.-]+\s*:)"
 )
 

@@ -6,12 +6,12 @@ the parse of one, moved, is that of the other. A text with a piece that does not
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field, fields
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.dialects.pto.text import recovery
@@ -20,13 +20,13 @@ from ptir_tools.grammars.parser import Token, token
 
 _BLANKS = " \t\r\n\f\ufeff"
 # The terminal SSA, and plain numbers in lists and constants: what differs between statements of one skeleton.
-_HOLE = re.compile(
+_HOLE = regex(
     r"(%[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]])|(?<=\.constant )-?[0-9]+(?:\.[0-9]+)?(?= ))"
 )
 _NESTED = r"<(?:[^<>]|<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>)*>"
-_COMMENT = re.compile(rf'"(?:[^"\\\n]|\\.)*"|{_NESTED}|\bloc\((?:[^()]|\([^()]*\))*\)|(//[^\n]*|;[^\n]*)')
-_ELSE = re.compile(rf"\}}[{_BLANKS}]*else[{_BLANKS}]*\{{")
-_CLOSING = re.compile(rf"\}}[}}{_BLANKS}]*")
+_COMMENT = regex(rf'"(?:[^"\\\n]|\\.)*"|{_NESTED}|\bloc\((?:[^()]|\([^()]*\))*\)|(//[^\n]*|;[^\n]*)')
+_ELSE = regex(rf"\}}[{_BLANKS}]*else[{_BLANKS}]*\{{")
+_CLOSING = regex(rf"\}}[}}{_BLANKS}]*")
 
 
 @dataclass(slots=True, eq=False)

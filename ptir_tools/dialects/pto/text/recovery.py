@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix, nearest
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.source import Span
 from ptir_tools.dialects.pto.names import DTYPES
 
@@ -17,13 +17,13 @@ else:
     lark = lazy("lark")
 
 # Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
-_START = re.compile(
+_START = regex(
     r"^[ \t]*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
     r"(?:return|call|module)\b|\})",
     re.M,
 )
-_HEADER = re.compile(r"\s*(?:module|func\.func)\b")
-DEFINED = re.compile(r"\s*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*)\s*=")
+_HEADER = regex(r"\s*(?:module|func\.func)\b")
+DEFINED = regex(r"\s*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*)\s*=")
 
 _NAMES = {
     "COLON": "`:`", "COMMA": "`,`", "EQUAL": "`=`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`",

@@ -10,13 +10,14 @@ from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Violation, nearest
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.dialects.pto import names
 from ptir_tools.dialects.pto.types import event, memref, scalar, tile
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
 
-_PLACEHOLDER = re.compile(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
+_PLACEHOLDER = regex(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
 # What other systems call element types.
 _MEANT = {
     "float": "f32", "float32": "f32", "fp32": "f32", "half": "f16", "float16": "f16", "fp16": "f16", "bfloat16": "bf16",

@@ -11,6 +11,7 @@ from ptir_tools.core.diagnostics import OP_NAME, Violation, attribute, nearest, 
 from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import REQUIRED, OpDef
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import Dim, Sym
 from ptir_tools.dialects.tiny import expressions as ex
@@ -19,7 +20,7 @@ from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads,
 from ptir_tools.dialects.tiny.ops.view import axis_name
 
 MAX_TEXT = 1000  # characters of one expression
-AXIS = re.compile(r"[^\W\d][\w']*")
+AXIS = regex(r"[^\W\d][\w']*")
 # Keys of other tools for ours, for the help of the diagnostic.
 _MEANT = {
     "f32": "fp32", "float32": "fp32", "float": "fp32", "f16": "fp16", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",

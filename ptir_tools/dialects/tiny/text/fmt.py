@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc
 
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/|[{}\[\],:]|[^\s{}\[\],:/"]+|\n')
+_TOKEN = regex(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/|[{}\[\],:]|[^\s{}\[\],:/"]+|\n')
 LINE_DEPTH = 2  # brackets around what begins a line of its own: `{"uops":[`
 
 

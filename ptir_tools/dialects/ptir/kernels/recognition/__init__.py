@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.kernels.recognition.attention import attention
 from ptir_tools.dialects.ptir.kernels.recognition.convolution import (

@@ -7,10 +7,11 @@ A fused elementwise kernel rounds every node, as the ops do that it stands for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
 from ptir_tools.dialects.ptir.kernels.targets.fused import COLUMNS as COLUMNS
