@@ -23,7 +23,7 @@ report = lazy("ptir_tools.cli.report")
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
 COMMANDS = (
     "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
-    "diff", "stats", "graph", "hash", "lit", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "lsp",
+    "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "lsp",
 )  # fmt: skip
 _SENTENCE = re.compile(r"[.:;](?:\s|$)")  # ends the first clause of a help
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Function, Literal, Program, Value
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.opdef import OPS, OpDef
@@ -190,6 +191,7 @@ class Dialect:
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     passes: str = ""
     type_text: Callable[[Type], str] = str
+    dtypes: Callable[[], Mapping[str, DType]] = dict  # by its own names
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None
     explain: Callable[[], Sequence[Code]] = tuple
