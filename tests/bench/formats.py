@@ -72,7 +72,7 @@ def texts(n: int) -> Iterator[tuple[str, str, str]]:
     source = chain(n)
     program = read(source, "ptir")
     for name, form in FORMATS.items():
-        if not form.readable or OWNERS[name].name == "pto":
+        if not form.readable or form.imported or OWNERS[name].name == "pto":
             continue
         found = Diagnostics(program.source)
         made = translate(program, OWNERS[name].name, found)
