@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "MissingDiagnostic": CHECKED,
     "UnexpectedDiagnostic": CHECKED,
     "InvalidExpectation": CHECKED,
+    "InvalidCase": ("conform", "mind", "{}"),
     "LimitExceeded": ("verify", "{}"),
 }
 

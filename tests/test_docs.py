@@ -154,6 +154,23 @@ def test_the_contributing_words_are_real() -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name} names `make {target}`"
 
 
+_SHOWN = re.compile(r"`(?:(test_\w+\.py)(?:::(\w+))?|((?:mind|tiny)/[\w/]+))`")
+
+
+@pytest.mark.parametrize("page", ["mind.md", "tiny.md", "ptir.md"])
+def test_clauses_are_shown(page: str) -> None:
+    """Every row of the table names tests or conformance cases, and each of them is there."""
+    table = (ROOT / "docs" / page).read_text("utf-8").partition(", clause by clause\n")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 30 and not [row for row in rows if not _SHOWN.search(row)]
+    for file, name, case in _SHOWN.findall(table):
+        if case:
+            assert (TESTDATA / "conformance" / f"{case}.yaml").is_file(), case
+        else:
+            tree = ast.parse((ROOT / "tests" / file).read_text("utf-8"))
+            assert not name or name in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, f"{file}::{name}"
+
+
 LONGEST = 30  # words of a sentence
 # Phrases that plain English says otherwise.
 BANNED = (

@@ -1,6 +1,7 @@
 """Reading both encodings of MIND, the canonical print byte for byte, layout, records, and every code of the catalogue."""
 
 import json
+import random
 import re
 
 import numpy as np
@@ -16,6 +17,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text import records
 from ptir_tools.dialects.mind.text.format import format_text
+from ptir_tools.dialects.mind.text.reader import Reader
 from ptir_tools.passes import PassContext, run_pipeline
 
 X = "%0 = Input {name=x} : tensor<f32[2, 3]>\n"
@@ -184,6 +186,28 @@ def test_layout_keeps_what_the_author_wrote() -> None:
     )
     assert fmt(text) == want == fmt(want)
     assert show(good(text)) == show(good(want))
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_layout_of_repeated_instructions_is_that_of_each(seed: int) -> None:
+    draw = random.Random(seed)
+    spelled = [
+        lambda a, b, t: f"Add (%{a}, %{b}){t}",
+        lambda a, b, t: f"BinOp(Mul, %{a}, %{b}){t}  # product",
+        lambda a, b, t: f"Slice(%{a}, [0:2, 0:3]){t}",
+        lambda a, b, t: f"Slice (%{a}) {{steps=[1, 1], starts=[0, 0], ends=[2, 3]}}{t}",
+        lambda a, b, t: f"%{a}",
+    ]
+    lines = [X.rstrip("\n")]
+    for i in range(1, 40):
+        t = draw.choice(["", " : tensor<f32[2, 3]>", " : Tensor<f32, [2, 3]>"])
+        lines.append(f"%{i} = {draw.choice(spelled)(draw.randrange(i), draw.randrange(i), t)}")
+    text = "\n".join([*lines, "outputs: %39"]) + "\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reader, "known", lambda *_: False)
+        each = fmt(text)
+    assert fmt(text) == each and fmt(each) == each
 
 
 def test_layout_refuses_what_does_not_read() -> None:

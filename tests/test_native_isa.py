@@ -69,7 +69,8 @@ from ptir_tools import _native as native
 
 rng = np.random.default_rng(3)
 room = np.empty(native.BGEMM_SCRATCH, np.float32)
-sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49)), (97, 513, 50), (9, 1030, 1030)] * bool(native.BGEMM_SCRATCH)
+sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49)), (97, 513, 50), (9, 1030, 1030)]
+sizes *= bool(native.BGEMM_SCRATCH)
 for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-64, 2.0**-130)):
     shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
     a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in shapes)

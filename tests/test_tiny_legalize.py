@@ -158,10 +158,10 @@ def pieces(*nodes: dict) -> int:
     """Into how many pieces the last node falls."""
     program = good(graph(source((2, 2, 2)), *nodes))
     seen = Pieces(limit=10**9)
-    seen.start(program.main.params[0])
     for op in program.main.body:
         seen.follow(op)
-    return count(seen.axes[program.main.body[-1].result])
+    axes = seen.axes.get(program.main.body[-1].result)
+    return 1 if axes is None else count(axes)
 
 
 def chain(*steps: tuple[str, dict]) -> list[dict]:

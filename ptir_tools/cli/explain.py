@@ -27,6 +27,10 @@ _HINT = (
     "  return %y\n  hint 0 ElementwiseDag Preferred inputs[%x] exports[%y] {{\n    %a = {0}(%x) -> tensor<f32, 2>\n"
     "    %y = {0}(%a) -> tensor<f32, 2>\n  }}\n}}\n"
 ).format
+_CASE = (
+    'description: "the opposite"\ncategory: runtime\nprofile: cpu\ninput:\n  ir_module: |\n'
+    "    %0 = Input {{name=x}} : tensor<f32[2]>\n    %1 = Neg (%0)\n    outputs: %1\n{}"
+).format
 _RANK = "func @f(%x: tensor<f32, {0}>) -> tensor<f32, {0}> {{\n  return %x\n}}\n".format
 
 EXPLAIN: tuple[Code, ...] = (
@@ -111,6 +115,14 @@ EXPLAIN: tuple[Code, ...] = (
         _FUNC("exp", "  // expected-error {{a(b}}").replace("(%x) ->", "(%z) ->", 1),
         _FUNC("exp", "  // expected-error {{UndefinedValue: .*}}").replace("(%x) ->", "(%z) ->", 1),
         "ptir",
+    ),
+    Code(
+        "InvalidCase",
+        "A file of conformance cases is not in the form of docs/conformance.md. A key that the form does not have is a "
+        "warning.\n\n"
+        "The examples are for `ptir conform mind`.",
+        _CASE("expected:\n  status: fine\n"),
+        _CASE("expected:\n  status: success\n"),
     ),
     Code(
         "LimitExceeded",

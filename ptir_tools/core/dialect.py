@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -277,6 +278,7 @@ class Dialect:
     passes: str = ""
     options: tuple[Option[Any], ...] = ()
     type_text: Callable[[Type], str] = str
+    dtypes: Callable[[], Mapping[str, DType]] = dict  # by its own names
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None
     explain: Callable[[], Sequence[Code]] = tuple

@@ -572,10 +572,12 @@ class OpDef:
 
 def exact(x: Any) -> Any:
     """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
-    if isinstance(x, Literal):
-        return x.key
+    if x.__class__ is int:
+        return x
     if isinstance(x, tuple):
         return tuple([exact(y) for y in x])
+    if isinstance(x, Literal):
+        return x.key
     if isinstance(x, float):
         return ("float", struct.pack("<d", x))
     return ("bool", x) if isinstance(x, bool) else x

@@ -302,8 +302,6 @@ class TinyEmit(Emit[Data]):
     def _require_few_pieces(self) -> None:
         """Tiny's own rule on what the translation made of windows and pads."""
         pieces = Pieces(self.options.limits.pieces)
-        for p in self.program.main.params:
-            pieces.start(p)
         for op in self.program.main.body:
             try:
                 pieces.follow(op)

@@ -40,6 +40,7 @@ DIALECT = Dialect(
     pipeline="canonicalize",
     passes="ptir_tools.passes.mind",
     type_text=late(f"{_HERE}.types", "type_text"),
+    dtypes=value(f"{_HERE}.types", "DTYPES"),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),

@@ -25,6 +25,7 @@ DIALECT = Dialect(
     pipeline="canonicalize",
     passes="ptir_tools.passes.tiny",
     type_text=late(f"{_HERE}.ops.rules", "type_text"),
+    dtypes=value(f"{_HERE}.ops.rules", "DTYPES"),
     legalize=late(f"{_HERE}.legalize", "legalize"),
     options=(PROFILE,),
     check=late(f"{_HERE}.check", "check"),

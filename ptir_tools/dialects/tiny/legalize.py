@@ -56,8 +56,6 @@ class _Legalizer:
         self.given = {n for p in function.params for s in mentioned(p.type) for n in names(s.name)}
 
     def run(self) -> None:
-        for p in self.function.params:
-            self.pieces.start(p)
         for op in self.function.body:
             try:
                 self.op(op)

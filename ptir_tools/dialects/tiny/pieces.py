@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.ir import ELEMENTWISE, Op, Value, operand_type
+from ptir_tools.core.ir import Op, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
@@ -32,33 +32,35 @@ DATA = Interval(None)
 
 def count(axes: Axes) -> int:
     """Into how many pieces these axes cut a value."""
-    return prod(sum(i.count for i in intervals) for intervals in axes)
+    return prod([sum([i.count for i in intervals]) for intervals in axes])
 
 
 class Pieces:
-    """The intervals of the values seen so far; `follow` them in order of definition."""
+    """The intervals of the values seen so far that are more than one piece; `follow` them in order of definition."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.axes: dict[Value, Axes] = {}
 
-    def start(self, v: Value) -> None:
-        """`v` is one piece."""
-        if isinstance(v.type, TensorType):
-            self.axes[v] = tuple((Interval(None, d),) for d in v.type.shape)
-
     def follow(self, op: Op) -> None:
         """Take in the result of `op`. Raises Violation("ExcessivePiecewise") when it has more pieces than the limit."""
-        source = op.operands[0] if op.operands else None
-        rule = _RULES.get(op.defn.short)
-        if rule is None or op.defn.traits & ELEMENTWISE or not isinstance(source, Value) or source not in self.axes:
-            return self.start(op.result)
-        self.axes[op.result] = axes = rule(op, self.axes[source])
-        if (n := count(axes)) > self.limit:
-            self.start(op.result)
+        name = op.defn.short
+        if name not in _RULES:
+            return
+        source: Any = op.operands[0]
+        axes = self.axes.get(source)
+        if axes is None:
+            if name not in _CUTS or not isinstance(source.type, TensorType):
+                return
+            axes = tuple((Interval(None, d),) for d in source.type.shape)
+        axes = _RULES[name](op, axes)
+        n = count(axes)
+        if n > self.limit:
             message = f"{op.defn.short} {op.result.name} falls into {n} pieces, the limit is {self.limit}"
             help = "merge the PADs and SHRINKs before it, or compute on the value in between; --max-pieces raises the limit"
             raise Violation("ExcessivePiecewise", message, help=help)
+        if n > 1:
+            self.axes[op.result] = axes
 
 
 def _shape(op: Op) -> Shape:
@@ -151,6 +153,7 @@ def _pool(op: Op, axes: Axes) -> Axes:
     return (*axes, *((Interval(None, d),) for d in kernel))
 
 
+_CUTS = ("PAD", "SHRINK", "VIEW")  # what may cut a value that is one piece
 _RULES: dict[str, Callable[[Op, Axes], Axes]] = {
     "PAD": _pad,
     "SHRINK": _shrink,

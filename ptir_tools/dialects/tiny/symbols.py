@@ -161,8 +161,16 @@ def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     changed = True
     while changed and waiting:
         before = len(found)
+        silent: set[object] = set()  # what determines nothing, as far as the numbers go
         for op in waiting:
-            found += _learn(op, _SOLVERS[op.defn.short], numbers)
+            signature = (op.defn, operand_type(op.operands[0]), op.attrs)
+            if signature in silent:
+                continue
+            if learned := _learn(op, _SOLVERS[op.defn.short], numbers):
+                found += learned
+                silent.clear()
+            else:
+                silent.add(signature)
         if len(found) == before:
             pairing = (p for op in waiting if op.defn.short == "RESHAPE" and (p := _learn(op, _pair_opposite, numbers)))
             found += next(pairing, [])

@@ -6,9 +6,18 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Value, collector_paused
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.mind.text.reader import Line, Reader
+from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, usual_lines
 from ptir_tools.dialects.mind.text.statements import Alias, Inputs, Instruction, Outputs
-from ptir_tools.dialects.mind.text.writer import attribute_texts, extras, input_names, instruction, outputs, value_text, write
+from ptir_tools.dialects.mind.text.writer import (
+    attribute_texts,
+    extras,
+    input_names,
+    instruction,
+    outputs,
+    tail,
+    value_text,
+    write,
+)
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -22,18 +31,32 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
 
     Runs of blank lines become one. None when the text has errors, which are reported.
     """
-    reader = Reader(source, diagnostics)
+    reader = Reader(source, diagnostics, lay_out=True)
     before = diagnostics.errors
     program = reader.read()
     if diagnostics.errors > before:
         return None
     names = dict(zip(program.main.params, input_names(program.main), strict=True))
     shown: list[str] = []
+    tails: dict[tuple[str | None, ...], str] = {}
     for line in reader.lines:
-        text = "  ".join(filter(None, (_layout(line, program, names), line.comment)))
+        text = _repeated(line, tails) if line.repeats else _layout(line, program, names)
+        if line.comment:
+            text = "  ".join(filter(None, (text, line.comment)))
         if text or (shown and shown[-1]):
             shown.append(text)
     return "\n".join(shown).rstrip("\n") + "\n"
+
+
+def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
+    """The layout of an instruction that repeats the opcode, attributes and type of another; `tails` has what follows operands."""
+    found = usual_lines()(line.code)
+    assert found is not None and line.value is not None and line.value.op is not None
+    name, operands, *said = found.group("id", "operands", *SAID)
+    key = tuple(said)
+    if (last := tails.get(key)) is None:
+        last = tails[key] = tail(attribute_texts(line.value.op), line.value.type if found["type"] is not None else None)
+    return f"{name} = {line.opcode} ({operands}){last}" if operands else f"{name} = {line.opcode}{last}"
 
 
 def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -44,20 +44,19 @@ _DTYPES_MEANT = {
     "int32": "i32", "si32": "i32", "int64": "i64", "si64": "i64", "long": "i64",
 }  # fmt: skip
 _MEANT = regex(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
-_SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
+SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
+_DEFINED = regex(r"(%\w+)\s*=", re.ASCII)
 _STAND_IN = Literal(tensor(SI64), bytes(8))
 
 
 @dataclass(slots=True)
 class Line:
-    """A physical line: its statement, the value that it defines, its comment. `usual` is an instruction in its usual form,
-    whose statement is made when it is asked for."""
+    """A physical line: its statement (None where it was not parsed), the value that it defines, its comment."""
 
     code: str
     comment: str
     loc: Loc
-    usual: re.Match[str] | None = None
-    parsed: Statement | None = None
+    statement: Statement | None = None
     opcode: str = ""
     value: Value | None = None
 
@@ -67,11 +66,9 @@ class Line:
         return (self.loc >> LENGTH_BITS) - 1
 
     @property
-    def statement(self) -> Statement | None:
-        """What the line says; None when it could not be parsed."""
-        if self.parsed is None and self.usual is not None:
-            self.parsed = syntax.parse(self.code, self.start, Diagnostics())
-        return self.parsed
+    def repeats(self) -> bool:
+        """Whether an instruction before it had the same opcode, attributes and type: it was read without being parsed."""
+        return self.statement is None and self.value is not None
 
 
 class Plan(NamedTuple):
@@ -81,6 +78,11 @@ class Plan(NamedTuple):
     defn: OpDef
     attrs: tuple[Any, ...]
     type: Type
+
+
+def usual_lines() -> Callable[[str], re.Match[str] | None]:
+    """What recognizes an instruction in its usual form."""
+    return grammars.lines("mind").match
 
 
 def lines(source: Source) -> Iterator[Line]:
@@ -105,7 +107,7 @@ def infer(op: Op) -> None:
 class Reader:
     """One text on its way to a program."""
 
-    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
+    def __init__(self, source: Source, diagnostics: Diagnostics, lay_out: bool = False) -> None:
         self.source = source
         self.diagnostics = diagnostics
         self.function = Function("main", loc=pack(0, 0))
@@ -118,25 +120,22 @@ class Reader:
         self.sliced = False  # may an extent be 0 by now? only a Slice makes one
         self.missing: set[str] = set()  # names that are not defined where they were used, and told so
         self.unread = False  # what a line defines, or whether it is the outputs, cannot be told
-        self.lines = list(lines(source))
+        self.lay_out = lay_out
+        self.lines: list[Line] = []  # for the layout
         self.plans: dict[tuple[Any, ...], Plan] = {}
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""
-        take, whole = grammars.lines("mind").match, set()
-        for line in self.lines:
+        take = usual_lines()
+        for line in lines(self.source):
+            if self.lay_out:
+                self.lines.append(line)
             if not line.code:
                 continue
-            said = found.group(*_SAID) if (found := take(line.code)) is not None else None
-            if said not in whole:
-                line.parsed = syntax.parse(line.code, line.start, self.diagnostics)
-                if found is None or line.parsed is None:
-                    continue
-                whole.add(said)
-            line.usual = found
-        for line in self.lines:
-            if line.usual is None or self.outputs or not self.known(line, line.usual):
-                self.statement(line)
+            found = take(line.code)
+            if found is None or self.outputs or not self.known(line, found):
+                line.statement = syntax.parse(line.code, line.start, self.diagnostics)
+                self.statement(line, found)
         if not (self.outputs or self.unread):
             self.no_outputs(pack(len(self.source.text), len(self.source.text)))
         for op in self.function.body:
@@ -150,13 +149,17 @@ class Reader:
     @cached_property
     def later(self) -> dict[str, Span]:
         """Where every name is defined first."""
-        return {s.id.text: s.id.span for x in reversed(self.lines) if isinstance(s := x.statement, (Instruction, Alias))}
+        found: dict[str, Span] = {}
+        for line in lines(self.source):
+            if m := _DEFINED.match(line.code):
+                found.setdefault(canonical_id(m[1]), Span(line.start, line.start + len(m[1])))
+        return found
 
     def known(self, line: Line, found: re.Match[str]) -> bool:
         """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
         look at or to report."""
         name, listed = found.group("id", "operands")
-        plan = self.plans.get((self.sliced, *found.group(*_SAID)))
+        plan = self.plans.get((self.sliced, *found.group(*SAID)))
         name, values = name[1:], self.scope.values
         if plan is None or name in values:
             return False
@@ -177,7 +180,8 @@ class Reader:
         self.index += 1
         return True
 
-    def statement(self, line: Line) -> None:
+    def statement(self, line: Line, found: re.Match[str] | None) -> None:
+        """Read what a line says. `found`: it is an instruction in its usual form."""
         statement = line.statement
         if self.outputs and statement is not None:
             self.diagnostics.error(
@@ -189,9 +193,9 @@ class Reader:
             self.instruction(statement, line)
             self.index += 1
             quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
-            v, found = line.value, line.usual
+            v = line.value
             if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
-                self.plans[sliced, *found.group(*_SAID)] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
+                self.plans[sliced, *found.group(*SAID)] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
         elif isinstance(statement, Alias):
             self.alias(statement, line)
         elif isinstance(statement, Outputs):

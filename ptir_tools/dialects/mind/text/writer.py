@@ -47,8 +47,13 @@ def extras(function: Function, v: Value) -> dict[str, str]:
 def instruction(name: str, opcode: str, operands: list[str] | tuple[str, ...], attributes: dict[str, str], t: Type | None) -> str:
     """One line, without its end. A type that is not known (None, or of a program in error) is not printed."""
     arguments = f" ({', '.join(f'%{x}' for x in operands)})" if operands else ""
+    return f"%{name} = {opcode}{arguments}{tail(attributes, t)}"
+
+
+def tail(attributes: dict[str, str], t: Type | None) -> str:
+    """What follows the operands of an instruction: its attributes and its type."""
     braces = f" {{{', '.join(f'{k}={attributes[k]}' for k in sorted(attributes))}}}" if attributes else ""
-    return f"%{name} = {opcode}{arguments}{braces}{f' : {type_text(t)}' if t not in (None, UNTYPED) else ''}"
+    return f"{braces}{f' : {type_text(t)}' if t not in (None, UNTYPED) else ''}"
 
 
 def outputs(names: list[str]) -> str:

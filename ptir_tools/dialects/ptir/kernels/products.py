@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType

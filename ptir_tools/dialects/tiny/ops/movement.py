@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ def permuted(x: TensorType, *, perm: Ints) -> TensorType:
     return x.with_shape(x.shape[p] for p in perm)
 
 
+@cache
 def destination(shape: Shape, result: Shape, axes: Destination | None) -> Destination:
     """The result axis of every operand axis; None for those whose extent is written 1 and has no axis of its own.
 
@@ -132,7 +133,8 @@ def flipped(x: TensorType, *, axes: Axes) -> TensorType:
     return x
 
 
-def resolve_axes(uop: str, x: TensorType, axes: Sequence[int | str]) -> tuple[int, ...]:
+@cache
+def resolve_axes(uop: str, x: TensorType, axes: Axes) -> tuple[int, ...]:
     """Axes as numbers, none twice: negative ones count from the end, a text names the one axis whose extent is written so."""
     found = tuple(_resolve_name(uop, x, a) if isinstance(a, str) else _resolve_number(uop, x, a, i) for i, a in enumerate(axes))
     written, twice = ", ".join(map(str, axes)), next((i for i, a in enumerate(found) if a in found[:i]), None)

@@ -1,0 +1,1 @@
+# FAIL[1]: ptir conform tiny testdata/conform/wrong

@@ -1,0 +1,1 @@
+# RUN: ptir conform tiny testdata/conformance/tiny/specification --json

@@ -1,0 +1,1 @@
+# RUN: ptir conform mind testdata/conformance/mind/specification
