@@ -155,11 +155,11 @@ class AnyBlocks(Tiler):
 @settings(max_examples=40, deadline=None)
 @given(programs(), st.data(), st.sampled_from(TARGETS))
 def test_random_programs_with_blocks_of_every_size(before, data, target):
-    main, found = prepared(before, find(target), Options(), Diagnostics()), Diagnostics(before.source)
-    partition = Partition(main, AnyBlocks(find(target), before.source, data), found)
+    outline, found = prepared(before, find(target), Options(), Diagnostics()), Diagnostics(before.source)
+    partition = Partition(outline, AnyBlocks(find(target), before.source, data), found)
     partition.run()
     assert not found.errors, found.items
-    agree(before, reread(linked(main, partition)))
+    agree(before, reread(linked(partition)))
 
 
 def test_blocks_shrink_until_they_fit():

@@ -244,8 +244,8 @@ def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict
 
 
 def _carried(x: Array, like: Array) -> Array:
-    """Integers `x` in the dtype of `like` where that is a wider one of integers."""
-    return x.astype(like.dtype) if _integer(x) and like.dtype.kind in "iu" and like.dtype.itemsize >= x.dtype.itemsize else x
+    """Integers and truth values `x` in the dtype of `like` where that is a wider one of integers."""
+    return x.astype(like.dtype) if (_integer(x) or x.dtype.kind == "b") and like.dtype.kind in "iu" and like.dtype.itemsize >= x.dtype.itemsize else x
 
 
 def _integer(x: Array) -> bool:

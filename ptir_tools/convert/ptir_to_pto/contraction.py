@@ -74,11 +74,11 @@ def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
 def _moved(emit: KernelEmit, op: Op, i: int, kind: str, first: Part, second: Part) -> Value:
     """One operand in Mat, `first` by `second`, and from there to Left or Right."""
     read = emit.shapes.reads[op, i]
-    base, dims = read.base, read.memory
+    base = read.base
     assert isinstance(base, Value)
-    parts = _placed(dims, first, second)
+    parts = _placed(read.memory, first, second)
     require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
-    w = window(emit, emit.memory[base], dims, parts or {}, read.starts)
+    w = window(emit, emit.memory[base], read.spots, parts or {})
     loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(_dtype(base), w.shape, "Mat"), name=base.name)
     to = tile(_dtype(base), (first.size, second.size), "Mat")
     given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []

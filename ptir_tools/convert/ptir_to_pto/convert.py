@@ -10,14 +10,12 @@ from __future__ import annotations
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.link import linked
+from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Function, Program, Value
-from ptir_tools.core.opdef import operand_type
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.ir import Element, Program
 from ptir_tools.dialects.pto.targets import A3, find
 
 
@@ -32,28 +30,19 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     if target is None:
         diagnostics.error("UnknownTarget", f"`{options.target}` is no target", help="the targets are a3 and a5")
         return None
-    main = prepared(program, target, options, diagnostics)
-    partition = Partition(main, Tiler(target, program.source), diagnostics, _unheld(main, diagnostics))
+    outline = prepared(program, target, options, diagnostics)
+    _report_unheld(outline, diagnostics)
+    partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
-    return None if diagnostics.errors > before else linked(main, partition)
+    return None if diagnostics.errors > before else linked(partition)
 
 
-def _unheld(main: Function, diagnostics: Diagnostics) -> list[Value]:
-    """Report the parameters and results that no memory holds; the parameters."""
-    lost = []
-    for p in main.params:
-        reason = unfit(p.type) or ("a mask has no memory: cast it" if _is_mask(p) else "")
-        if reason:
-            diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", main.loc)
-            lost.append(p)
-    for x in main.results:
-        t = operand_type(x)
-        held = isinstance(x, Value) and (not isinstance(t, TensorType) or t.dtype is not I1)
-        if not held:  # elements that PTO has not are told where they are made
-            message = "a result must be a tensor of numbers that an op makes"
-            diagnostics.error(NOT_TRANSLATABLE, message, main.loc, help="cast a mask")
-    return lost
-
-
-def _is_mask(v: Value) -> bool:
-    return isinstance(v.type, TensorType) and v.type.dtype is I1
+def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
+    """Report the parameters and results that no memory holds."""
+    for p in outline.params:
+        if reason := unfit(p.type):
+            diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", outline.loc)
+            outline.lost.add(p)
+    for x in outline.results:
+        if isinstance(x, Element) and x.value not in outline.lost:
+            diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor that an op makes", outline.loc)

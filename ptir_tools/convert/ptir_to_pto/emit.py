@@ -9,15 +9,16 @@ from typing import Any
 from ptir_tools.convert.emitter import Emit, Rule
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.axes import Axis
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.memory import counted, load, store
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, wider
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.dtypes import I1, SI8, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.opdef import operand_type
+from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 
@@ -49,6 +50,7 @@ class KernelEmit(Emit[BlockValue]):
         self.at: dict[Axis, Operand] = {}
         self.valid: dict[str, Operand | None] = {}
         self.loaded: dict[object, BlockValue] = {}
+        self.positions: dict[Value, Value] = {}
 
     def spelled(self, name: str) -> str:
         """`name` in PTO's letters."""
@@ -59,7 +61,8 @@ class KernelEmit(Emit[BlockValue]):
     def run(self, inputs: Sequence[tuple[Value, str]], outputs: Sequence[tuple[Value, str]]) -> Program:
         """The whole function, whose parameters are `inputs` and `outputs`; what cannot be said is reported."""
         for v, name in (*inputs, *outputs):
-            made = self.builder.param(memory_type(v), name)
+            outline = self.shapes.outline
+            made = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
             if isinstance(made.type, MemRefType):
                 self.memory[v] = made
             else:
@@ -99,27 +102,33 @@ class KernelEmit(Emit[BlockValue]):
         """One op of the source by its rule, and the store of what is kept. Raises Violation or InError."""
         made = super().translated(op)
         if op.result in self.stored:
-            store(self, made, self.memory[op.result], self.shapes.made[op.result])
+            store(self, made, self.memory[op.result], self.shapes.place(op.result))
         return made
 
     def operands(self, op: Op) -> list[BlockValue]:
-        """What the operands are in this block; those of a product are read from memory by its rule."""
-        return [] if op.defn.short == PRODUCT else [self.operand(op, i) for i in range(len(op.operands))]
+        """What the operands are in this block, except those that the rule reads from memory."""
+        outline = self.shapes.outline
+        return [self.operand(op, i) for i in range(len(op.operands)) if not reads_itself(op, i, outline)]
 
     def operand(self, op: Op, i: int) -> BlockValue:
         """What an operand is in this block; what is in memory is loaded when it is first used. Raises InError."""
         read = self.shapes.reads[op, i]
-        base, key = read.base, (read.base, read.memory, read.starts)
+        base, key = read.base, (read.base, read.spots)
         if isinstance(base, Literal):
-            return BlockValue(SCALAR, self.constant(base))
+            return BlockValue(SCALAR, self.constant(Literal(tensor(SI8), base.data, True) if base.type.dtype is I1 else base))
         assert isinstance(base, Value)
         if base in self.values:
             found: BlockValue = self.read(base)
-            return found
+            return self.mask(found) if found.dtype is I1 else found
         if key not in self.loaded:
             counts = base.op is not None and base.op.defn.short == COUNT
             self.loaded[key] = counted(self, read) if counts else load(self, read)
         return self.loaded[key]
+
+    def mask(self, x: BlockValue) -> BlockValue:
+        """A scalar of i1 as an element of a mask."""
+        yes, no = (self.constant(Literal(tensor(SI8), bytes([n]))) for n in (1, 0))
+        return BlockValue(SCALAR, self.builder.op("select", x.value, yes, no))
 
     @contextmanager
     def looped(self, lower: Operand, upper: Operand, step: int, *carried: tuple[Value, str]) -> Iterator[Any]:
@@ -144,6 +153,16 @@ class KernelEmit(Emit[BlockValue]):
             return number(extent)
         rest = self.builder.op("subi", self.constant(number(extent)), at)
         return self.builder.op("minsi", self.constant(number(step)), rest)
+
+    def position(self, v: Value) -> Value:
+        """A scalar as an index."""
+        found = self.positions.get(v)
+        if found is None:
+            outer, self.builder.block = self.builder.block, self.top
+            given: BlockValue = self.read(v)
+            found = self.positions[v] = self.builder.op("index_cast", given.value, to=INDEX_TYPE)
+            self.builder.block = outer
+        return found
 
     # Tiles
 

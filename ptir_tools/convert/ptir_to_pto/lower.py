@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
-from ptir_tools.convert.ptir_to_pto.axes import VIEWS
+from ptir_tools.convert.ptir_to_pto.axes import MOVES
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
+from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.memory import reshaped
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
@@ -82,7 +83,6 @@ def comparison(mode: str) -> TileRule:
 
 def select(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
     """A mask and two tiles."""
-    require(values[0].kind != SCALAR, NOT_TRANSLATABLE, "a select on one condition for all elements is no tile op")
     kind = common_kind(emit, op, *values)
     return emit.make("sel", kind, values[1].dtype, *(emit.spread(p, kind).value for p in values))
 
@@ -189,5 +189,6 @@ RULES: dict[str, Rule] = {
     "argmax": position("argmax"),
     "argmin": position("argmin"),
     "dot_general": dot_general,
-    **dict.fromkeys(VIEWS, copy),
+    **dict.fromkeys((*MOVES, "slice", "dynamic_slice", "extract_patches"), copy),
+    "take": take,
 }

@@ -8,14 +8,14 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat, size
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Spot, Spots, flat
 from ptir_tools.convert.ptir_to_pto.kernel import Read
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, POINT, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT
@@ -48,29 +48,23 @@ class Window:
     valid: list[Operand]
 
 
-def window(emit: KernelEmit, memory: Value, dims: Dims, parts: Mapping[int, Part], starts: Sequence[int] = ()) -> Window:
-    """The window of a memory with `dims`, from `starts` on, that holds `parts`, by dimension, and of all other axes where the
-    block is."""
-    indices, offsets, steps, view = list[Operand](), list[Operand](), list[int](), False
-    for d, axes in enumerate(dims):
+def window(emit: KernelEmit, memory: Value, spots: Spots, parts: Mapping[int, Part]) -> Window:
+    """The window of a memory at `spots` that holds `parts`, by dimension, and of all other axes where the block is."""
+    indices, offsets, steps = list[Operand](), list[Operand](), list[int]()
+    for d, spot in enumerate(spots):
         part = parts.get(d)
-        if part is None or part.axis is None:
-            start, offset, step = index(emit, axes), _ZERO, 1
-        else:
-            outer, inner = _around(axes, part.axis)
-            step = size(inner)
-            offset = index(emit, axes, without=part.axis) if step > 1 else _ZERO
-            start = part.start if step > 1 else _sum(emit, index(emit, outer, part.axis.size), part.start)
-            view = view or step > 1
-        first = number(starts[d] if starts else 0)
-        indices.append(start if step > 1 else _sum(emit, start, first))
-        offsets.append(_sum(emit, offset, first) if step > 1 else offset)
+        axis = None if part is None else part.axis
+        step = 1 if axis is None else spot.stride(axis)
+        at = index(emit, spot, without=axis)
+        start = _ZERO if part is None or axis is None else part.start
+        indices.append(start if step > 1 else _sum(emit, at, start))
+        offsets.append(at if step > 1 else _ZERO)
         steps.append(step)
-    if view:
-        memory = _strided(emit, memory, dims, parts, offsets, steps)
-    shape = tuple(parts[d].size if d in parts else 1 for d in range(len(dims)))
+    if any(step > 1 for step in steps):
+        memory = _strided(emit, memory, parts, offsets, steps)
+    shape = tuple(parts[d].size if d in parts else 1 for d in range(len(spots)))
     some = any(p.valid is not None for p in parts.values())
-    valid = [_existing(parts.get(d)) for d in range(len(dims))] if some else []
+    valid = [_existing(parts.get(d)) for d in range(len(spots))] if some else []
     return Window(memory, indices, shape, valid)
 
 
@@ -78,14 +72,8 @@ def _existing(part: Part | None) -> Operand:
     return number(1) if part is None else part.valid or number(part.size)
 
 
-def _around(axes: Dim, axis: Axis) -> tuple[Dim, Dim]:
-    """The axes of a dimension outside of one, and inside."""
-    k = axes.index(axis)
-    return axes[:k], axes[k + 1 :]
-
-
 def _strided(
-    emit: KernelEmit, memory: Value, dims: Dims, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
+    emit: KernelEmit, memory: Value, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
 ) -> Value:
     """The view of a memory that has every step-th element of a dimension, from an offset on."""
     t = memory.type
@@ -96,24 +84,30 @@ def _strided(
     return emit.builder.op("memref.subview", memory, offsets, sizes, list(map(number, steps)), to=to, name=memory.name)
 
 
-def index(emit: KernelEmit, axes: Dim, scale: int = 1, without: Axis | None = None) -> Operand:
-    """Where the block is in a product of axes, the outermost first, times `scale`."""
+def index(emit: KernelEmit, spot: Spot, without: Axis | None = None) -> Operand:
+    """Where the block is along a dimension of memory; the axis `without` is at its beginning."""
     at: Operand = number(0)
-    for k, axis in enumerate(axes):
+    for axis, step in spot.terms:
         if axis is not without:
-            at = _sum(emit, at, _times(emit, emit.at[axis], size(axes[k + 1 :]) * scale))
-    return at
+            at = _sum(emit, at, _times(emit, emit.at[axis], step))
+    for v, step in spot.shifts:
+        at = _sum(emit, at, _times(emit, emit.position(v), step))
+    return _sum(emit, at, number(spot.start))
 
 
 def _times(emit: KernelEmit, x: Operand, factor: int) -> Operand:
     if factor == 1 or constant(x) == 0:
         return x
+    if isinstance(x, Literal):
+        return number(constant(x) * factor)  # type: ignore[operator]
     return emit.builder.op("muli", _value(emit, x), emit.constant(number(factor)))
 
 
 def _sum(emit: KernelEmit, x: Operand, y: Operand) -> Operand:
     if constant(x) == 0 or constant(y) == 0:
         return y if constant(x) == 0 else x
+    if isinstance(x, Literal) and isinstance(y, Literal):
+        return number(constant(x) + constant(y))  # type: ignore[operator]
     return emit.builder.op("addi", _value(emit, x), _value(emit, y))
 
 
@@ -125,12 +119,12 @@ def _value(emit: KernelEmit, x: Operand) -> Value:
 # Pieces
 
 
-def _parts(emit: KernelEmit, dims: Dims) -> tuple[dict[int, Part], bool]:
+def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
     """What a block holds of a memory's dimensions, and whether its columns stand before its rows."""
     layout, found = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
     for name, axis, n in (("rows", layout.row, emit.blocks.rows), ("columns", layout.column, emit.blocks.columns)):
-        for d in (d for d, axes in enumerate(dims) if axis in axes):
+        for d in (d for d, spot in enumerate(spots) if axis in spot.axes):
             require(d not in found, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
             assert axis is not None
             found[d] = Part(axis, emit.at[axis], n, emit.valid[name])
@@ -141,16 +135,16 @@ def _parts(emit: KernelEmit, dims: Dims) -> tuple[dict[int, Part], bool]:
 def load(emit: KernelEmit, read: Read) -> BlockValue:
     """The block of what is in memory; what is the same for all blocks is loaded before the loops."""
     assert isinstance(read.base, Value)
-    memory, dims, name = emit.memory[read.base], read.memory or ((),), read.base.name
-    kind, outer = emit.layout.kind(dims), emit.builder.block
-    parts, turned = _parts(emit, dims)
+    memory, spots, name = emit.memory[read.base], read.spots or (Spot(),), read.base.name
+    kind, outer = emit.layout.kind(read.memory), emit.builder.block
+    parts, turned = _parts(emit, spots)
     if kind == POINT:
-        parts = {len(dims) - 1: Part(None, number(0), _unit(memory), number(1))}
+        parts = {len(spots) - 1: Part(None, number(0), _unit(memory), number(1))}
     elif not parts:  # a row where nothing is more than one
-        parts = {len(dims) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
-    if all(isinstance(emit.at[a], Literal) for a in flat(dims)):
+        parts = {len(spots) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
+    if all(isinstance(emit.at[a], Literal) for a in flat(read.memory)):
         emit.builder.block = emit.top
-    w = window(emit, memory, dims, parts, read.starts)
+    w = window(emit, memory, spots, parts)
     t = memory.type
     assert isinstance(t, MemRefType)
     made = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
@@ -182,16 +176,31 @@ def counted(emit: KernelEmit, read: Read) -> BlockValue:
     """The numbers from 0 along one axis of the block, made and not loaded."""
     x = read.base
     assert isinstance(x, Value) and isinstance(x.type, TensorType) and x.op is not None
-    d = x.op.attr("axis") % x.type.rank
-    dtype, axes, first = x.type.dtype, read.memory[d], number(read.starts[d] if read.starts else 0)
-    require(len(axes) <= 1, NOT_TRANSLATABLE, "numbers are counted along an axis that a reshape splits")
-    start = emit.builder.op("index_cast", _value(emit, _sum(emit, index(emit, axes), first)), to=scalar(SI32))
-    if not {emit.layout.row, emit.layout.column}.intersection(axes):
-        value = emit.builder.op("sitofp" if dtype.is_float else "index_cast", start, to=scalar(dtype))
-        return BlockValue(SCALAR, value)
-    kind, n = (ROW, emit.blocks.columns) if emit.layout.column in axes else (COLUMN, emit.blocks.rows)
-    row = emit.builder.op("tile.ci", start, [], [], to=tile(SI32, (1, n)), name=x.name)
-    return BlockValue(kind, emit.converted(reshaped(emit, row, emit.type_of(kind, SI32), []), dtype))
+    dtype, spot = x.type.dtype, read.spots[x.op.attr("axis") % x.type.rank]
+    sides = [(a, kind) for a, kind in ((emit.layout.row, COLUMN), (emit.layout.column, ROW)) if a in spot.axes]
+    inside = {a for a, _ in sides}
+    start = index(emit, Spot(tuple(t for t in spot.terms if t[0] not in inside), spot.start, spot.shifts))
+    found: BlockValue | None = None
+    for axis, kind in sides:
+        assert axis is not None
+        step, n = spot.stride(axis), emit.blocks.columns if kind == ROW else emit.blocks.rows
+        first = emit.at[axis] if step > 1 else _sum(emit, emit.at[axis], start)
+        row = emit.builder.op("tile.ci", _counter(emit, first), [], [], to=tile(SI32, (1, n)), name=x.name)
+        piece = BlockValue(kind, reshaped(emit, row, emit.type_of(kind, SI32), []))
+        if step > 1:
+            factor = emit.constant(Literal(tensor(SI32, ()), step.to_bytes(4, "little")))
+            piece = emit.make("muls", kind, SI32, piece.value, factor)
+            piece = emit.make("adds", kind, SI32, piece.value, _counter(emit, start)) if constant(start) != 0 else piece
+        start = number(0)
+        found = piece if found is None else emit.make("add", FULL, SI32, emit.spread(found).value, emit.spread(piece).value)
+    if found is not None:
+        return BlockValue(found.kind, emit.converted(found.value, dtype))
+    at = _counter(emit, start)
+    return BlockValue(SCALAR, emit.builder.op("sitofp" if dtype.is_float else "index_cast", at, to=scalar(dtype)))
+
+
+def _counter(emit: KernelEmit, x: Operand) -> Value:
+    return emit.builder.op("index_cast", _value(emit, x), to=scalar(SI32))
 
 
 def _point(emit: KernelEmit, x: Value) -> BlockValue:
@@ -204,19 +213,19 @@ def _point(emit: KernelEmit, x: Value) -> BlockValue:
     return emit.make("colmax", ROW, dtype, x)
 
 
-def store(emit: KernelEmit, piece: BlockValue, memory: Value, dims: Dims) -> None:
+def store(emit: KernelEmit, piece: BlockValue, memory: Value, spots: Spots) -> None:
     """The block of what a kernel makes into its memory."""
-    dims = dims or ((),)
-    kind = emit.layout.kind(dims)
-    parts, turned = _parts(emit, dims)
+    spots = spots or (Spot(),)
+    kind = emit.layout.kind(tuple(s.axes for s in spots))
+    parts, turned = _parts(emit, spots)
     piece = _fitting(emit, piece, kind)
     made = piece.value
     assert isinstance(made.type, TileType)
     if kind == POINT or not parts:
-        parts = {len(dims) - 1: Part(None, number(0), prod(made.type.shape), number(1))}  # type: ignore[arg-type]
+        parts = {len(spots) - 1: Part(None, number(0), prod(made.type.shape), number(1))}  # type: ignore[arg-type]
     if turned:
         made = emit.builder.op("tile.trans", made, [], [], to=tile(piece.dtype, made.type.shape[::-1]), name=made.name)
-    w = window(emit, memory, dims, parts)
+    w = window(emit, memory, spots, parts)
     made = reshaped(emit, made, tile(piece.dtype, w.shape), w.valid)
     emit.builder.op("tile.store", made, w.memory, w.indices, w.valid, [])
 

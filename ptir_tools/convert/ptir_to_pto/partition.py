@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import VIEWS
+from ptir_tools.convert.ptir_to_pto.axes import Spot
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes, source, unfit
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
@@ -32,7 +33,7 @@ class Kernel:
     """Ops of one loop over blocks, and what they read and leave in memory."""
 
     body: list[Op]
-    stored: Collection[Value]  # what kernels before it make
+    stored: Container[Value]  # what kernels before it make
     shared: bool = True  # whether what is read twice is the same block
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -94,35 +95,83 @@ def _wrong(report: Diagnostics) -> list[Diagnostic]:
     return [d for d in report if d.severity is Severity.ERROR or d.code == TOO_LARGE]
 
 
-class Partition:
-    """The kernels of a function, in order. What cannot be said is reported."""
+@dataclass(slots=True, eq=False)
+class Repeat:
+    """A loop or branch of the source, and for each of its blocks the kernels and ops of scalars in order."""
 
-    def __init__(self, main: Function, tiler: Tiler, diagnostics: Diagnostics, lost: Iterable[Value] = ()) -> None:
-        self.main = main
+    item: Loop | Branch
+    blocks: list[list[Step]]
+
+
+Step = int | Op | Repeat  # a kernel by its number, an op of scalars
+
+
+class _Before:
+    """What the kernels before one make."""
+
+    def __init__(self, where: dict[Value, int], k: int) -> None:
+        self.where, self.k = where, k
+
+    def __contains__(self, v: object) -> bool:
+        return self.where.get(v, self.k) < self.k  # type: ignore[call-overload, no-any-return]
+
+
+class Partition:
+    """The kernels of a function, and the order of their calls. What cannot be said is reported."""
+
+    def __init__(self, outline: Outline, tiler: Tiler, diagnostics: Diagnostics) -> None:
+        self.outline = outline
         self.tiler = tiler
         self.diagnostics = diagnostics
         self.kernels: list[Kernel] = []
+        self.steps: list[Step] = []
+        self.current = self.steps  # of the block at hand
         self.where: dict[Value, int] = {}  # the kernel that makes a value
-        self.lost = set(lost)  # what has been refused: what reads it stays silent
+        self.written: dict[Value, int] = {}  # the last kernel that writes to a memory
+        self.floor = 0  # kernels before it are done
+        self.lost = set(outline.lost)  # what has been refused: what reads it stays silent
         self.tried: dict[Hashable, list[Diagnostic]] = {}  # what keeps ops from being one kernel, by `key`
         self.users: dict[Value, list[Op]] = {}
-        for op in main.body:
-            for x in op.values():
-                self.users.setdefault(x, []).append(op)
+        self.results = set(values_of(outline.results))
+        self._find_users(outline.items)
+
+    def _find_users(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Op):
+                for x in item.values():
+                    self.users.setdefault(x, []).append(item)
+            else:
+                for block in _blocks(item):
+                    self._find_users(block)
 
     def run(self) -> None:
         """Place every op; views only where memory is wanted."""
-        results = set(self.main.results)
-        for op in self.main.body:
-            if not op.defn.is_constant and op.defn.short != COUNT and (op.defn.short not in VIEWS or op.result in results):
-                self.place(op)
+        self._run(self.outline.items, self.steps)
         for kernel in self.kernels:
             self._signature(kernel, self.shapes(kernel))
 
+    def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
+        outer, self.current = self.current, steps
+        for item in items:
+            if isinstance(item, Loop | Branch):
+                made = Repeat(item, [[] for _ in _blocks(item)])
+                for block, inner in zip(_blocks(item), made.blocks, strict=True):
+                    self.floor = len(self.kernels)
+                    self._run(block, inner)
+                self.floor = len(self.kernels)
+                steps.append(made)
+            elif item.result in self.outline.scalars:
+                steps.append(item)
+            elif item.defn.is_constant or item.defn.short == COUNT:
+                continue
+            elif not self.outline.is_view(item) or item.result in self.results:
+                self.place(item)
+        self.current = outer
+
     def place(self, op: Op) -> None:
         """Let a kernel compute `op`, or report why none can."""
-        bases = [source(x, self.where)[0] for x in op.operands]
-        if self.lost.intersection(b.value if isinstance(b, Element) else b for b in bases if not isinstance(b, Literal)):
+        bases = [self.outline.base(x, self.where)[0] for x in op.operands]
+        if self.lost.intersection(values_of(bases)):
             self.lost.update(op.results)
             return
         if reason := _unsaid(op):
@@ -131,10 +180,8 @@ class Partition:
             return
         if op.defn.short == PRODUCT:
             self._in_order(op)
-        made = [self.where[b] for b in bases if isinstance(b, Value) and b in self.where]
-        for k in dict.fromkeys((max(made, default=0), len(self.kernels) - 1)):
-            small = 0 <= k < len(self.kernels) and len(self.kernels[k].body) < _LONGEST
-            if small and not self._fits([*self.kernels[k].body, op], k):
+        for k in self._places(op, values_of(bases)):
+            if len(self.kernels[k].body) < _LONGEST and not self._fits([*self.kernels[k].body, op], k):
                 return
         wrong = self._fits([op], len(self.kernels))
         if wrong and self._stored_views(op):
@@ -144,35 +191,54 @@ class Partition:
         if wrong:
             self.lost.update(op.results)
 
+    def _places(self, op: Op, bases: Sequence[Value]) -> list[int]:
+        """The kernels that may compute `op` as far as order goes: the last that makes something it reads, and the last one.
+
+        A kernel neither reads the memory that it writes, nor writes to one twice."""
+        last = len(self.kernels) - 1
+        if (write := self.outline.writes.get(op.result)) is not None:
+            kernel = self.kernels[last] if last >= self.floor else None
+            touched = kernel is None or write.memory in kernel.inputs or self.written.get(write.memory) == last
+            return [] if touched else [last]
+        made = max((self.where[b] for b in bases if b in self.where), default=0)
+        least = max((self.written[b] + 1 for b in bases if b in self.written), default=0)
+        return [k for k in dict.fromkeys((made, last)) if max(made, least, self.floor) <= k <= last]
+
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
         """Let ops be kernel `k`; what keeps them from being one."""
         found: list[Diagnostic] = []
-        stored = {v for v, made in self.where.items() if made < k}
+        stored = _Before(self.where, k)
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             key = self.key(kernel)
             wrong = self.tried.get(key)
             if wrong is None or (wrong and len(body) == 1):  # of one op the reasons are reported, with its own place
                 wrong = self.tried[key] = self._wrong(kernel)
             if not wrong:
+                if k == len(self.kernels):
+                    self.current.append(k)
                 self.kernels[k : k + 1] = [kernel]
-                self.where[body[-1].result] = k
+                v = body[-1].result
+                self.where[v] = k
+                if v in self.outline.writes:
+                    self.written[self.outline.memory(v)] = k
+                kernel.inputs = self._inputs(kernel)
                 return []
             found = found or wrong
         return found
 
     def _stored_views(self, op: Op) -> bool:
         """Put the views that `op` reads into memory; whether there are any."""
-        views = [x for x in op.operands if isinstance(x, Value) and source(x, self.where)[1]]
+        views = [x for x in op.operands if isinstance(x, Value) and self.outline.base(x, self.where)[1]]
         for x in views:
             assert x.op is not None
-            if x not in self.where and not isinstance(source(x, self.where)[0], Literal):
+            if x not in self.where and not isinstance(self.outline.base(x, self.where)[0], Literal):
                 self.place(x.op)
         return bool(views) and not self.lost.intersection(views)
 
     def _in_order(self, op: Op) -> None:
         """Put operands of a product into memory whose inner extent is not on the side that the matrix unit wants."""
         try:
-            shapes = self.shapes(Kernel([op], set(self.where)))
+            shapes = self.shapes(Kernel([op], self.where))
         except Violation:
             return
         product = shapes.products[0]
@@ -182,12 +248,12 @@ class Partition:
             inner = [d for d, axes in enumerate(dims) if product.inner and product.inner[-1] in axes]
             last = len(dims) - 1
             good = places and inner and (min(places) < inner[0] == last if i == 0 else inner[0] < max(places) == last)
-            if not good and isinstance(x, Value) and x.op is not None and source(x, self.where)[1]:
+            if not good and isinstance(x, Value) and x.op is not None and self.outline.base(x, self.where)[1]:
                 self.place(x.op)
 
     def shapes(self, kernel: Kernel) -> Shapes:
         """The axes of a kernel."""
-        return Shapes(kernel.body, kernel.stored, kernel.shared)
+        return Shapes(self.outline, kernel.body, kernel.stored, kernel.shared)
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""
@@ -205,43 +271,66 @@ class Partition:
         """Equal for kernels that compute the same of other values of the same types; None for one that has no key."""
         made: dict[Value, int] = {}
         inputs: dict[Operand, int] = {}
-        known = set(kernel.stored)
+        known = Either(kernel.stored, made)
+        outline = self.outline
+
+        def place(spots: Sequence[Spot]) -> Hashable:
+            return tuple((s.start, *((~inputs.setdefault(v, len(inputs)), v.type, k) for v, k in s.shifts)) for s in spots)
+
+        def view(v: Op) -> Hashable:
+            look = outline.looks.get(v)
+            return v.defn, v.defn.key(v.attrs), v.result.type, look and (place(look.first), look.cuts, look.groups)
 
         def read(x: Operand) -> Hashable:
-            base, path = source(x, known)
-            views = tuple((v.defn, v.defn.key(v.attrs), v.result.type) for v in path)
+            base, path = outline.base(x, known)
+            views = tuple(map(view, path))
             if isinstance(base, Literal):
                 return base.key, base.type
             if isinstance(base, Value) and base.op is not None and base.op.defn.short == COUNT and base not in known:
                 return base.op.defn, base.op.attrs, base.type, views
             own = made.get(base) if isinstance(base, Value) else None
-            return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), views)
+            number = isinstance(base, Value) and base in outline.scalars
+            return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), number, views)
 
         inside = set(kernel.body)
         steps = []
         for op in kernel.body:
             operands = tuple(read(x) for x in op.operands)
             kept = self._escapes(op.result, inside)
-            steps.append((op.defn, op.defn.key(op.attrs), operands, op.result.type, kept))
+            write, look = outline.writes.get(op.result), outline.looks.get(op)
+            goes = write and (place(write.first), write.steps, write.memory.type)
+            sees = look and (place(look.first), look.cuts, look.groups)
+            steps.append((op.defn, op.defn.key(op.attrs), operands, op.result.type, kept, goes, sees))
             made[op.result] = len(made)
-            known.add(op.result)
         return kernel.shared, tuple(steps)
+
+    def _inputs(self, kernel: Kernel) -> list[Value]:
+        """What a kernel reads."""
+        shapes = self.shapes(kernel)
+        bases = (r.base for r in shapes.reads.values())
+        read = (b for b in bases if isinstance(b, Value) and b not in shapes.made and not _counts(b))
+        return list(dict.fromkeys((*read, *shapes.scalars())))
 
     def _signature(self, kernel: Kernel, shapes: Shapes) -> None:
         """What a kernel reads and leaves in memory."""
-        made, inside = shapes.made, set(kernel.body)
-        bases = (r.base for r in shapes.reads.values())
-        kernel.inputs = list(dict.fromkeys(b for b in bases if isinstance(b, Value) and b not in made and not _counts(b)))
-        kernel.outputs = [v for v in made if self._escapes(v, inside)]
+        inside = set(kernel.body)
+        kernel.inputs = self._inputs(kernel)
+        kernel.outputs = [v for v in shapes.made if self._escapes(v, inside)]
 
     def _escapes(self, v: Value, inside: set[Op]) -> bool:
         """Whether something outside of a kernel reads a value, views looked through."""
-        return v in self.main.results or any(self._reads(op, inside) for op in self.users.get(v, ()))
+        if v in self.results or v in self.outline.writes:
+            return True
+        return any(self._reads(op, inside) for op in self.users.get(v, ()))
 
     def _reads(self, op: Op, inside: set[Op]) -> bool:
         if op in inside:
             return False
-        return self._escapes(op.result, inside) if op.defn.short in VIEWS and op.result not in self.where else True
+        return self._escapes(op.result, inside) if self.outline.is_view(op) and op.result not in self.where else True
+
+
+def _blocks(item: Loop | Branch) -> list[list[Item]]:
+    return [item.body] if isinstance(item, Loop) else [item.then, item.otherwise]
 
 
 def _counts(v: Value) -> bool:
@@ -250,6 +339,6 @@ def _counts(v: Value) -> bool:
 
 def _unsaid(op: Op) -> str:
     """Why no tile op can do what `op` does, whatever is around it; nothing when one may."""
-    if op.defn.short not in RULES:
-        return f"no tile op does what {op.defn.short} does"
-    return next(filter(None, map(unfit, (*map(operand_type, op.operands), *(v.type for v in op.results)))), "")
+    types = (*map(operand_type, op.operands), *(v.type for v in op.results))
+    known = "" if op.defn.short in RULES else f"no tile op does what {op.defn.short} does"
+    return known or next(filter(None, map(unfit, types)), "")
