@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import pack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_pto.axes import MOVES
@@ -102,10 +103,28 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     if to is I1:
         zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
         return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
-    wraps = source.is_integer and to.is_integer and not (to.min <= source.min and source.max <= to.max)
-    require(not wraps, NOT_TRANSLATABLE, f"a cast from {source} to {to} saturates, pto.tile.cvt wraps")
+    if source.is_integer and to.is_integer and source is not I1:  # pto.tile.cvt wraps
+        for short, bound, own in (("maxs", to.min, source.min), ("mins", to.max, source.max)):
+            if bound > own if short == "maxs" else bound < own:
+                edge = emit.constant(Literal(tensor(x.dtype, ()), bound.to_bytes(x.dtype.size, "little", signed=x.dtype.min < 0)))
+                value = emit.make(short, kind, x.dtype, value, edge).value
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
     return emit.make("cvt", kind, to, value, rmode=rmode)
+
+
+def rounding(rmode: str) -> TileRule:
+    """To whole numbers through i32; a float of 2^23 or more is one (and a NaN stays)."""
+
+    def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
+        kind = common_kind(emit, op, x)
+        value = emit.converted(emit.spread(x, kind).value, F32)
+        near = emit.make("cvt", kind, F32, emit.make("cvt", kind, SI32, value, rmode=rmode).value)
+        limit = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**23)))
+        small = emit.make("cmps", kind, SI8, emit.make("abs", kind, F32, value).value, limit, cmpMode="LT")
+        made = emit.make("sel", kind, F32, small.value, near.value, value)
+        return BlockValue(kind, emit.converted(made.value, x.dtype))
+
+    return rule
 
 
 def reduction(short: str) -> TileRule:
@@ -181,6 +200,10 @@ RULES: dict[str, Rule] = {
     "reciprocal": unary("recip"),
     **{f"compare_{mode.lower()}": comparison(mode) for mode in ("EQ", "NE", "LT", "LE", "GT", "GE")},
     "select": select,
+    "round_even": rounding("CAST_RINT"),
+    "round_away": rounding("CAST_ROUND"),
+    "floor": rounding("CAST_FLOOR"),
+    "ceil": rounding("CAST_CEIL"),
     "clamp": clamp,
     "cast": cast,
     "reduce_sum": reduction("sum"),

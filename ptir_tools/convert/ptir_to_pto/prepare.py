@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
+from struct import pack, unpack
 from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
@@ -21,7 +22,7 @@ from ptir_tools.core.dtypes import F32, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Program, Region, Value, clone
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, Type, tensor
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.passes import PassContext, run_pipeline
@@ -103,7 +104,7 @@ class _Preparation:
                 raise _Lost
             if op.regions and rule is not None:
                 self.tuple(op, rule(self, op, *operands))
-            elif rule is not None and _fits(op):
+            elif rule is not None and _fits(op, operands):
                 made = rule(self, op, *operands)
                 if isinstance(made, list):
                     self.tuple(op, made)
@@ -175,10 +176,10 @@ class _Preparation:
             self.options.constants[made.name] = x
         return made
 
-    def table(self, values: Any, dtype: DType, name: str) -> Operand:
-        """A constant array: a parameter, or a number where all elements are one."""
-        array = arrays.narrow(values, dtype)
-        literal = Literal(tensor(dtype, array.shape), arrays.pack(array, dtype))
+    def table(self, values: Sequence[Any], dtype: DType, name: str) -> Operand:
+        """Constants of f32 or si32: a parameter, or a number where all are one."""
+        code = "<f" if dtype.is_float else "<i"
+        literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))
         return literal if element_of(literal) is not None else self.constant(literal, name, self.b.loc)
 
     # Memory
@@ -235,6 +236,8 @@ class _Preparation:
     def _computed(self, op: Op, t: TensorType, at: int) -> Operand | None:
         short, shape = op.defn.short, t.static_shape
         where = _unraveled(at, shape)
+        if (look := self.outline.looks.get(op)) is not None:
+            return self._seen(op.operands[0], look, where)
         if short in ("reshape", "stop_gradient"):
             return self.number(op.operands[0], at)
         if short == COUNT:
@@ -252,8 +255,6 @@ class _Preparation:
         if short == "slice":
             starts = op.attr("starts")
             return self.number(op.operands[0], _raveled([i + s for i, s in zip(where, starts, strict=True)], first))
-        if short == "dynamic_slice" and (look := self.outline.looks.get(op)) is not None:
-            return self._counted(op, look, where)
         if short == "concat":
             axis = op.attr("axis") % t.rank
             for x, i in zip(op.operands, inputs, strict=True):
@@ -272,16 +273,24 @@ class _Preparation:
             return None
         return self.arithmetic(short, *operands, **({"dtype": t.dtype} if cast else {}))  # type: ignore[arg-type]
 
-    def _counted(self, op: Op, look: Look, where: Sequence[int]) -> Operand | None:
-        """An element of a part of numbers that are counted."""
-        count = op.operands[0]
-        if not isinstance(count, Value) or count.op is None or count.op.defn.short != COUNT:
+    def _seen(self, x: Operand, look: Look, where: Sequence[int]) -> Operand | None:
+        """An element of a part."""
+        t = _tensor(x)
+        inside = {pair: i for group, at in zip(look.groups, where, strict=True) for pair, i in _digits(look, group, at)}
+        spots = [
+            Spot((), s.start + sum(k * inside.get((d, i), 0) for i, (_, k) in enumerate(cut)), s.shifts)
+            for d, (s, cut) in enumerate(zip(look.first, look.cuts, strict=True))
+        ]
+        if not any(s.shifts for s in spots):
+            return self.number(x, _raveled([s.start for s in spots], t.static_shape))
+        if not isinstance(x, Value) or x.op is None or x.op.defn.short != COUNT:
             return None
-        d = count.op.attr("axis")
-        spot, at = look.first[d], where[d]
-        found: Operand = _index(spot.start + at, _dtype(count))
-        for v, _ in spot.shifts:
-            found = self.arithmetic("add", v, found) if _dtype(v) is _dtype(count) else None  # type: ignore[assignment]
+        spot = spots[x.op.attr("axis")]
+        found: Operand = _index(spot.start, t.dtype)
+        for v, k in spot.shifts:
+            if _dtype(v) is not t.dtype:
+                return None
+            found = self.arithmetic("add", self.arithmetic("mul", v, _index(k, t.dtype)), found)
         return found
 
     def arithmetic(self, short: str, *operands: Operand, **attrs: Any) -> Operand:
@@ -295,6 +304,8 @@ class _Preparation:
         }  # fmt: skip
         if None not in known and short in folds and t.dtype.min <= (n := folds[short](*known)) <= t.dtype.max:
             return _index(n, t.dtype)
+        if short == "mul" and 1 in known:
+            return operands[known.index(1) ^ 1]
         if short == "add" and 0 in known:
             return operands[known.index(0) ^ 1]
         made = self.b.op(short, *operands, **attrs)
@@ -683,6 +694,94 @@ class _Preparation:
         made.name = self.b.name(op.result.name)
         return made
 
+    # Steps of quantized numbers
+
+    def quantize(self, op: Op, x: Operand) -> Operand:
+        """`x / scale` rounded to steps."""
+        scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype")
+        if not scales:
+            return self.cast(x, to, op.result.name)
+        high, low = self.product_of(self.cast(x, F32), None, [1 / s for s in scales], axis)
+        if to.is_float:
+            return self.cast(self.b.op("add", high, low), to, op.result.name)
+        return self.steps(high, low, op.attr("zero_points"), axis, to, op.result.name)
+
+    def dequantize(self, op: Op, x: Operand) -> Operand:
+        """What steps stand for."""
+        scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype") or F32
+        if not scales:
+            return self.cast(x, to, op.result.name)
+        high, low = self.product_of(*self.centered(x, op.attr("zero_points"), axis), scales, axis)
+        return self.cast(self.b.op("add", high, low), to, op.result.name)
+
+    def requantize(self, op: Op, x: Operand) -> Operand:
+        """Steps in other steps."""
+        scales, others, axis, to = op.attr("scales"), op.attr("output_scales"), op.attr("axis"), op.attr("output_dtype")
+        if not (scales or others):
+            return self.cast(x, to, op.result.name)
+        n = max(len(scales), len(others))
+        pairs = zip(scales or (1.0,) * n, others or (1.0,) * n, strict=True)
+        factors = [a / b for a, b in pairs]
+        high, low = self.product_of(*self.centered(x, op.attr("zero_points"), axis), factors, axis)
+        return self.steps(high, low, op.attr("output_zero_points"), axis, to, op.result.name)
+
+    def centered(self, x: Operand, zero_points: Sequence[int], axis: int | None) -> tuple[Operand, Operand]:
+        """Integers less their zero point, as two floats that add up to them."""
+        t = _tensor(x)
+        whole = self.cast(x, SI32)
+        if any(zero_points):
+            whole = self.b.op("sub", whole, self.laid(zero_points, SI32, axis, t))
+        high = self.cast(whole, F32)
+        if t.dtype.bits <= 16:
+            return high, self.fill(t.with_dtype(F32), bytes(4))
+        return high, self.cast(self.b.op("sub", whole, self.cast(high, SI32)), F32)
+
+    def laid(self, values: Sequence[Any], dtype: DType, axis: int | None, t: TensorType) -> Operand:
+        """Numbers along an axis of a tensor."""
+        table = self.table(values, dtype, "steps")
+        if isinstance(table, Literal):
+            return self.fill(t.with_dtype(dtype), element_of(table) or b"")
+        shape = tuple(len(values) if axis is not None and d == axis % t.rank else 1 for d in range(t.rank))
+        return self.b.op("broadcast_to", self.b.op("reshape", table, new_shape=shape), result_shape=t.shape)
+
+    def product_of(self, x: Operand, rest: Operand | None, factors: Sequence[float], axis: int | None) -> tuple[Operand, Operand]:
+        """`(x + rest) * factor` as two f32 that add up to it, about twice as precise as one (Dekker)."""
+        t = _tensor(x)
+        b = self.b.op
+        near = [_f32(f) for f in factors]
+        high, low = (self.laid(values, F32, axis, t) for values in (near, [f - n for f, n in zip(factors, near, strict=True)]))
+        top = b("mul", x, high)
+        x1, x2 = self.halves(x)
+        y1, y2 = self.halves(high)
+        error = b("sub", b("mul", x1, y1), top)
+        for p, q in ((x1, y2), (x2, y1), (x2, y2)):
+            error = b("add", error, b("mul", p, q))
+        error = b("add", error, b("mul", x, low))
+        if rest is not None and not isinstance(rest, Literal):
+            error = b("add", error, b("mul", rest, high))
+        return top, error
+
+    def halves(self, x: Operand) -> tuple[Operand, Operand]:
+        """An f32 as the sum of two of half as many digits (Veltkamp)."""
+        t = _tensor(x)
+        much = self.b.op("mul", x, self.fill(t, _bytes(4097.0)))
+        first = self.b.op("sub", much, self.b.op("sub", much, x))
+        return first, self.b.op("sub", x, first)
+
+    def steps(self, high: Operand, low: Operand, zero_points: Sequence[int], axis: int | None, to: DType, name: str) -> Operand:
+        """The sum of two floats as the nearest steps, ties to even, saturated."""
+        t, b = _tensor(high), self.b.op
+        one, half, zero = (self.fill(t, _bytes(n)) for n in (1.0, 0.5, 0.0))
+        near = b("round_even", high)
+        rest = b("sub", high, near)
+        for sign, compare, more in (("sub", "compare_gt", "add"), ("add", "compare_lt", "sub")):
+            over = b(compare, b("add", b(sign, rest, half), low), zero)
+            moved = b("select", over, b(more, near, one), near)
+            near, rest = moved, b("select", over, zero, rest)
+        if any(zero_points):
+            near = b("add", near, self.laid([float(z) for z in zero_points], F32, axis, t))
+        return self.cast(near, to, name)
+
     def cast(self, x: Operand, dtype: DType, name: str = "") -> Value:
         """`x` in other elements."""
         if _dtype(x) is dtype and isinstance(x, Value):
@@ -779,6 +878,9 @@ _RULES: dict[str, Callable[..., Any]] = {
     "reduce_window": _Preparation.windows,
     "tile": _Preparation.tiled,
     TAKE: _Preparation.take,
+    "quantize": _Preparation.quantize,
+    "dequantize": _Preparation.dequantize,
+    "requantize": _Preparation.requantize,
     "scan": _Preparation.scan,
     "while": _Preparation.while_,
     "cond": _Preparation.cond,
@@ -822,10 +924,14 @@ def _needed(block: Region) -> set[Op]:
     return found
 
 
-def _fits(op: Op) -> bool:
+def _fits(op: Op, operands: Sequence[Operand]) -> bool:
     """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
-    named = not any(isinstance(x, Element) for x in op.operands)
-    return named and not any(unfit(operand_type(x)) for x in (*op.operands, *op.results))
+    types = [*map(operand_type, operands), *(t for v in op.results for t in _parts(v.type))]
+    return not any(map(unfit, types))
+
+
+def _parts(t: Type) -> Sequence[Type]:
+    return t.elements if isinstance(t, TupleType) else (t,)
 
 
 def _tensor(x: Operand) -> TensorType:
@@ -852,6 +958,12 @@ def _unraveled(at: int, shape: Sequence[int]) -> list[int]:
         found.append(at % n)
         at //= n
     return found[::-1]
+
+
+def _digits(look: Look, group: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Where index `at` of a dimension that is seen is in the extents that it is a product of."""
+    extents = [look.cuts[d][i][0] for d, i in group]
+    return zip(group, _unraveled(at, extents), strict=True)
 
 
 def _raveled(where: Sequence[int], shape: Sequence[int]) -> int:
@@ -888,6 +1000,15 @@ def _step(before: Value, after: Operand) -> int:
 
 def _accumulator(dtype: DType) -> DType:
     return F32 if dtype.is_float and dtype.bits < 64 else dtype
+
+
+def _bytes(x: float) -> bytes:
+    return pack("<f", x)
+
+
+def _f32(x: float) -> float:
+    found: float = unpack("<f", pack("<f", x))[0]
+    return found
 
 
 def _identity(short: str, dtype: DType) -> bytes:
