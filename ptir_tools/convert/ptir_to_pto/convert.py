@@ -8,14 +8,14 @@ for is refused at every op at once (`NotTranslatable`). The largest blocks that 
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.link import linked
-from ptir_tools.convert.ptir_to_pto.outline import Outline
+from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Program
+from ptir_tools.core.ir import Program, Value
+from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import A3, find
 
 
@@ -38,11 +38,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 
 
 def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
-    """Report the parameters and results that no memory holds."""
-    for p in outline.params:
-        if reason := unfit(p.type):
-            diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", outline.loc)
-            outline.lost.add(p)
+    """Report the results that no memory holds."""
     for x in outline.results:
-        if isinstance(x, Element) and x.value not in outline.lost:
+        tensor = isinstance(x, Value) and isinstance(x.type, TensorType)
+        if not tensor and not outline.lost.intersection(values_of([x])):
             diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor that an op makes", outline.loc)

@@ -117,13 +117,13 @@ class _Link:
                 to = operand_type(item.counter)
                 assert isinstance(to, TensorType)
                 self.values[item.counter] = self.builder.op("index_cast", body.params[0], to=scalar(to.dtype))
-                self.steps(step.blocks[0])
+                self.steps(step.steps[0])
             self.builder.op("scf.for", lower, upper, number(item.step), [], regions=[body])
             return
         assert isinstance(item, Branch)
         condition = self.read(item.condition)
         regions = [Region("then", isolated=False), Region("else", isolated=False)]
-        for region, block in zip(regions, step.blocks, strict=True):
+        for region, block in zip(regions, step.steps, strict=True):
             with self.inside(region):
                 self.steps(block)
         self.builder.op("scf.if", condition, regions=regions)

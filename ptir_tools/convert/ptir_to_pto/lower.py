@@ -212,6 +212,6 @@ RULES: dict[str, Rule] = {
     "argmax": position("argmax"),
     "argmin": position("argmin"),
     "dot_general": dot_general,
-    **dict.fromkeys((*MOVES, "slice", "dynamic_slice", "extract_patches"), copy),
+    **dict.fromkeys((*MOVES, "slice", "extract_patches"), copy),
     "take": take,
 }

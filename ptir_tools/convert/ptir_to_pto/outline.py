@@ -36,6 +36,11 @@ class Branch:
 Item = Op | Loop | Branch
 
 
+def blocks(item: Item) -> list[list[Item]]:
+    """The blocks of a loop or branch."""
+    return [] if isinstance(item, Op) else [item.body] if isinstance(item, Loop) else [item.then, item.otherwise]
+
+
 @dataclass(slots=True, frozen=True)
 class Write:
     """What a copy is for: its elements go to a part of `memory`, from `first` on, every `steps` elements."""

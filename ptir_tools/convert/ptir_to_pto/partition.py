@@ -11,7 +11,7 @@ from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
-from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, values_of
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
 from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
 from ptir_tools.core.opdef import operand_type
@@ -100,7 +100,7 @@ class Repeat:
     """A loop or branch of the source, and for each of its blocks the kernels and ops of scalars in order."""
 
     item: Loop | Branch
-    blocks: list[list[Step]]
+    steps: list[list[Step]]
 
 
 Step = int | Op | Repeat  # a kernel by its number, an op of scalars
@@ -141,7 +141,7 @@ class Partition:
                 for x in item.values():
                     self.users.setdefault(x, []).append(item)
             else:
-                for block in _blocks(item):
+                for block in blocks(item):
                     self._find_users(block)
 
     def run(self) -> None:
@@ -152,16 +152,18 @@ class Partition:
 
     def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
         outer, self.current = self.current, steps
+        numbers = 0  # which depend on numbers alone, come first
         for item in items:
             if isinstance(item, Loop | Branch):
-                made = Repeat(item, [[] for _ in _blocks(item)])
-                for block, inner in zip(_blocks(item), made.blocks, strict=True):
+                made = Repeat(item, [[] for _ in blocks(item)])
+                for block, inner in zip(blocks(item), made.steps, strict=True):
                     self.floor = len(self.kernels)
                     self._run(block, inner)
                 self.floor = len(self.kernels)
                 steps.append(made)
             elif item.result in self.outline.scalars:
-                steps.append(item)
+                steps.insert(numbers, item)
+                numbers += 1
             elif item.defn.is_constant or item.defn.short == COUNT:
                 continue
             elif not self.outline.is_view(item) or item.result in self.results:
@@ -327,10 +329,6 @@ class Partition:
         if op in inside:
             return False
         return self._escapes(op.result, inside) if self.outline.is_view(op) and op.result not in self.where else True
-
-
-def _blocks(item: Loop | Branch) -> list[list[Item]]:
-    return [item.body] if isinstance(item, Loop) else [item.then, item.otherwise]
 
 
 def _counts(v: Value) -> bool:

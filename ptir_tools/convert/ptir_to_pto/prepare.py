@@ -13,7 +13,7 @@ from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.axes import Look, Spot
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS, TAKE, unfit
-from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, values_of
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, blocks, values_of
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
@@ -65,7 +65,10 @@ class _Preparation:
         names = self.main.attrs.get("input_names") or [p.name for p in self.main.params]
         for p, name in zip(self.main.params, names, strict=True):
             self.values[p] = made = self.b.param(p.type, spelled(name))
-            if isinstance(p.type, TensorType) and not p.type.shape and not unfit(p.type):
+            if reason := unfit(p.type):
+                self.diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", self.main.loc)
+                outline.lost.add(made)
+            elif not p.type.shape:  # type: ignore[attr-defined]
                 outline.scalars.add(made)
         outline.params = self.top.params
         self.block(self.main)
@@ -113,6 +116,9 @@ class _Preparation:
             elif op.defn.is_constant and element_of(op.attr("value")) is None:
                 self.values[op.result] = self.constant(op.attr("value"), op.result.name, op.loc)
             else:
+                if not isinstance(op.result.type, TensorType) or op.regions:
+                    reasons = [*map(unfit, map(operand_type, operands)), f"no tile op does what {op.defn.short} does"]
+                    raise Violation(NOT_TRANSLATABLE, next(filter(None, reasons)))
                 self.values[op.result] = self.copy(op, operands)
         except Violation as violation:
             self.diagnostics.error(NOT_TRANSLATABLE, violation.message, violation.loc or op.loc, help=violation.help)
@@ -169,10 +175,7 @@ class _Preparation:
         self.b.block = outer
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
-        elif self.options.constants is None:
-            help = "`--constants FILE.npz` makes it a parameter and writes its value there"
-            self.diagnostics.error(NOT_TRANSLATABLE, "PTO has no constant tiles", loc, help=help)
-        else:
+        elif self.options.constants is not None:
             self.options.constants[made.name] = x
         return made
 
@@ -350,7 +353,7 @@ class _Preparation:
             return self.part(x, first, sizes, op.result.name)
         for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
             if n != size:
-                one = self.b.op("slice", start, starts=(d,), sizes=(1,))
+                one = self.part(start, [Spot((), d)], (1,), "start")
                 x = self.taken_along(x, d, self.places(one, n, size))
         return x
 
@@ -387,7 +390,7 @@ class _Preparation:
         for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
             if n == size:
                 continue
-            one, t = self.b.op("slice", start, starts=(d,), sizes=(1,)), _dtype(start)
+            one, t = self.part(start, [Spot((), d)], (1,), "start"), _dtype(start)
             one = self.b.op("clamp", one, _index(0, t, (1,)), _index(n - size, t, (1,)))
             count = self.b.op("iota", shape=(n,), dtype=t, axis=0)
             at = self.b.op("sub", count, self.b.op("broadcast_to", one, result_shape=(n,)))
@@ -518,6 +521,62 @@ class _Preparation:
             if value != values[0] + sum(k * s for k, s in zip(_unraveled(i, shape), steps, strict=True)):
                 return None
         return (Spot((), values[0]), steps) if min(steps) > 0 else None
+
+    # Order
+
+    def top_k(self, op: Op, x: Operand) -> list[Operand]:
+        """The first of what is ordered, and where they were."""
+        axis, k, t = op.attr("axis") % _tensor(x).rank, op.attr("k"), _tensor(x)
+        places = self.ranks([x], axis, op.attr("largest"))
+        count = self.b.op("iota", shape=t.shape, dtype=SI32, axis=axis)
+        found, where = self.ordered(x, places, axis, k), self.ordered(count, places, axis, k)
+        return [found, self.cast(where, op.attr("indices_dtype"))]
+
+    def sort(self, op: Op, *xs: Operand) -> list[Operand]:
+        """All operands in the order of the keys."""
+        axis, n = op.attr("axis") % _tensor(xs[0]).rank, op.attr("keys")
+        places = self.ranks(xs[:n], axis, op.attr("descending"))
+        return [self.ordered(x, places, axis, _static(x)[axis]) for x in xs]
+
+    def ranks(self, keys: Sequence[Operand], axis: int, descending: bool) -> Value:
+        """The place of every element along an axis, which is put last: how many come before it. In f32."""
+        b, rank = self.b.op, _tensor(keys[0]).rank
+        perm = [*(d for d in range(rank) if d != axis), axis]
+        shape = tuple(_static(keys[0])[d] for d in perm)
+        pairs = (*shape, shape[-1])
+        one, zero = (self.fill(tensor(F32, pairs), _bytes(n)) for n in (1.0, 0.0))
+        own, other = (b("iota", shape=pairs, dtype=SI32, axis=d) for d in (rank - 1, rank))
+        before: Operand = b("select", b("compare_lt", other, own), one, zero)
+        for x in reversed(keys):
+            x = self.cast(x, SI32) if _dtype(x) is I1 else x
+            key = self.transposed(x, perm)
+            mine = b("broadcast_to", b("reshape", key, new_shape=(*shape, 1)), result_shape=pairs)
+            yours = b("broadcast_to", b("reshape", key, new_shape=(*shape[:-1], 1, shape[-1])), result_shape=pairs)
+            first = b("select", b("compare_gt" if descending else "compare_lt", yours, mine), one, zero)
+            same = b("select", b("compare_eq", yours, mine), one, zero)
+            if _dtype(x).is_float:  # a NaN is the largest
+                nan = [b("select", b("compare_ne", v, v), one, zero) for v in (mine, yours)]
+                more, less = nan if not descending else nan[::-1]
+                first = b("maximum", first, b("maximum", b("sub", more, less), zero))
+                same = b("maximum", same, b("mul", *nan))
+            before = b("add", first, b("mul", same, before))
+        return b("reduce_sum", self.part_by_part("reduce_sum", before, rank), axes=(rank,), keepdims=False)
+
+    def ordered(self, x: Operand, places: Value, axis: int, k: int) -> Operand:
+        """The elements of `x` whose places are under `k`, in order."""
+        b, t, shape = self.b.op, _tensor(x), _static(places)
+        if t.dtype is I1:
+            found = self.ordered(self.cast(x, SI32), places, axis, k)
+            return self.cast(found, I1)
+        pairs, rank = (*shape[:-1], k, shape[-1]), t.rank
+        perm = [*(d for d in range(rank) if d != axis), axis]
+        between = (*shape[:-1], 1, shape[-1])
+        own = b("broadcast_to", b("reshape", self.transposed(x, perm), new_shape=between), result_shape=pairs)
+        at = b("broadcast_to", b("reshape", places, new_shape=between), result_shape=pairs)
+        here = b("compare_eq", at, b("iota", shape=pairs, dtype=F32, axis=rank - 1))
+        kept = b("select", here, own, self.fill(tensor(t.dtype, pairs), _identity("max", t.dtype)))
+        made = b("reduce_max", self.part_by_part("reduce_max", kept, rank), axes=(rank,), keepdims=False)
+        return self.transposed(made, [perm.index(d) for d in range(rank)])
 
     # Control flow
 
@@ -881,6 +940,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "quantize": _Preparation.quantize,
     "dequantize": _Preparation.dequantize,
     "requantize": _Preparation.requantize,
+    "top_k": _Preparation.top_k,
+    "sort": _Preparation.sort,
     "scan": _Preparation.scan,
     "while": _Preparation.while_,
     "cond": _Preparation.cond,
@@ -888,28 +949,50 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 def _prune(outline: Outline) -> None:
-    """Drop what nothing reads."""
-    live = set(values_of(outline.results))
+    """Drop what nothing reads, and what is written to memory that nothing reads."""
+    writers: dict[Value, list[Op]] = {}
+    for op in _ops(outline.items):
+        if (write := outline.writes.get(op.result)) is not None:
+            writers.setdefault(write.memory, []).append(op)
+    live: set[Value] = set()
+    todo = values_of(outline.results)
+    todo += [v for item in _nested(outline.items) for v in values_of(_bounds(item))]
+    while todo:
+        v = todo.pop()
+        if v not in live:
+            live.add(v)
+            for op in (*writers.get(v, ()), *([v.op] if v.op is not None else [])):
+                live.add(op.result)
+                look, write = outline.looks.get(op), outline.writes.get(op.result)
+                spots = (*(look.first if look else ()), *(write.first if write else ()))
+                todo += [*op.values(), *(v for s in spots for v, _ in s.shifts)]
 
     def kept(items: list[Item]) -> list[Item]:
-        found: list[Item] = []
-        for item in reversed(items):
-            if isinstance(item, Loop):
-                item.body = kept(item.body)
-                live.update(values_of([item.lower, item.upper]))
-            elif isinstance(item, Branch):
-                item.otherwise, item.then = kept(item.otherwise), kept(item.then)
-                live.update(values_of([item.condition]))
-            elif not (live.intersection(item.results) or item.result in outline.writes):
-                continue
-            else:
-                look, write = outline.looks.get(item), outline.writes.get(item.result)
-                spots = (*(look.first if look else ()), *(write.first if write else ()))
-                live.update(item.values(), (v for s in spots for v, _ in s.shifts))
-            found.append(item)
-        return found[::-1]
+        for item in items:
+            for block in blocks(item):
+                block[:] = kept(block)
+        return [i for i in items if not isinstance(i, Op) or live.intersection(i.results)]
 
     outline.items = kept(outline.items)
+
+
+def _nested(items: Sequence[Item]) -> Iterator[Loop | Branch]:
+    for item in items:
+        if not isinstance(item, Op):
+            yield item
+            for block in blocks(item):
+                yield from _nested(block)
+
+
+def _ops(items: Sequence[Item]) -> Iterator[Op]:
+    yield from (i for i in items if isinstance(i, Op))
+    for item in _nested(items):
+        for block in blocks(item):
+            yield from (i for i in block if isinstance(i, Op))
+
+
+def _bounds(item: Loop | Branch) -> list[Operand]:
+    return [item.lower, item.upper] if isinstance(item, Loop) else [item.condition]
 
 
 def _needed(block: Region) -> set[Op]:
