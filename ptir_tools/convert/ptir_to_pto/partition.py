@@ -61,8 +61,8 @@ class Tiler:
     def largest(self, kernel: Kernel, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
         """A kernel that fits, in the largest blocks that do."""
         for layout in layouts(shapes):
-            for blocks in layout.blocks():
-                made, report = self.made(shapes, layout, blocks, name, inputs, outputs)
+            for size in layout.blocks():
+                made, report = self.made(shapes, layout, size, name, inputs, outputs)
                 if not (wrong := _wrong(report)):
                     return made
                 if any(d.code != TOO_LARGE for d in wrong):

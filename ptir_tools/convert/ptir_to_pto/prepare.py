@@ -11,7 +11,7 @@ from typing import Any
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
-from ptir_tools.convert.ptir_to_pto.axes import Look, Spot
+from ptir_tools.convert.ptir_to_pto.axes import Look, Spot, equal, flat, fresh
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, blocks, values_of
 from ptir_tools.core import arrays
@@ -479,6 +479,16 @@ class _Preparation:
         )
         return self.seen("slice", look, x, starts=(0,) * len(shape), sizes=tuple(shape))
 
+    def reshape(self, op: Op, x: Operand) -> Operand:
+        """The same elements in other extents; where these have no common parts, through a vector in memory."""
+        shape = op.result.type.static_shape  # type: ignore[attr-defined]
+        try:
+            equal(flat(fresh(shape)), flat(fresh(_tensor(x).static_shape)))
+        except Violation:
+            x = self.b.op("stop_gradient", self.b.op("reshape", x, new_shape=(prod(shape),)))
+            self.outline.kept.add(x)
+        return self.b.op("reshape", x, new_shape=shape, name=op.result.name)
+
     def tiled(self, op: Op, x: Operand) -> Operand:
         """Repeated as a whole: more axes, then fewer."""
         shape, repeats = _tensor(x).static_shape, op.attr("repeats")
@@ -935,6 +945,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "pad": _Preparation.pad,
     "extract_patches": _Preparation.patches,
     "reduce_window": _Preparation.windows,
+    "reshape": _Preparation.reshape,
     "tile": _Preparation.tiled,
     TAKE: _Preparation.take,
     "quantize": _Preparation.quantize,
