@@ -190,7 +190,7 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], "not numbers"),
         ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], None),
         (f"%x: {F}", "tensor<i1, 4x8>", ["%y = compare_lt(%x, %x) -> tensor<i1, 4x8>"], None),
-        ("%x: tensor<f32, 6x4>", "tensor<f32, 8x3>", ["%y = reshape(%x) new_shape[8, 3] -> tensor<f32, 8x3>"], "rows of 3"),
+        ("%x: tensor<f32, 6x4>", "tensor<f32, 8x3>", ["%y = reshape(%x) new_shape[8, 3] -> tensor<f32, 8x3>"], None),
         ("%x: tensor<si32, 4x8>", "tensor<si8, 4x8>", ["%y = cast(%x) -> tensor<si8, 4x8>"], None),
         ("%x: tensor<ui32, 4x8>", "tensor<ui32, 4x8>", ["%y = add(%x, %x) -> tensor<ui32, 4x8>"], "add has no u32 on a3"),
         ("%x: tensor<f32, 4x99991>", "tensor<f32, 4>", ["%y = reduce_sum(%x) axes[1] -> tensor<f32, 4>"], "bytes"),

@@ -73,12 +73,12 @@ class _Link:
         key = partition.key(kernel)
         if (name := self.names.get(key)) is None:
             self.names[key] = name = f"{program.main.name}_{len(self.names)}"
-            inputs = [(v, spelled(v.name)) for v in kernel.inputs]
+            inputs = [(v, spelled(v.name)) for v in partition.inputs(kernel)]
             outputs = [(v, spelled(v.name)) for v in kernel.outputs]
             made = partition.tiler.largest(kernel, partition.shapes(kernel), name, inputs, outputs)
             program.functions.insert(len(program.functions) - 1, made.main)
             program.attrs = made.attrs
-        given = [self.values[v] for v in (*kernel.inputs, *map(self.outline.memory, kernel.outputs))]
+        given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
         self.builder.op("func.call", given, callee=name, to=())
 
     def scalar(self, op: Op) -> Value:

@@ -20,7 +20,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
-CLEAN, EVENTS = "pto-canonicalize", "pto-canonicalize,pto-insert-events"
+EVENTS = "pto-canonicalize,pto-insert-events"
 TOO_LARGE = "CapacityExceeded"
 _LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
@@ -35,8 +35,8 @@ class Kernel:
     body: list[Op]
     stored: Container[Value]  # what kernels before it make
     shared: bool = True  # whether what is read twice is the same block
-    inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
+    shapes: Shapes | None = None  # when they were asked for
 
 
 class Tiler:
@@ -46,12 +46,12 @@ class Tiler:
         self.target = target
         self.source = source
 
-    def smallest(self, kernel: Kernel, shapes: Shapes) -> Diagnostics:
-        """What is wrong with a kernel in the smallest blocks of its best frame."""
+    def smallest(self, kernel: Kernel, shapes: Shapes, read: Sequence[Value]) -> Diagnostics:
+        """What is wrong with a kernel in the smallest blocks of its best frame; it reads `read`."""
         first = Diagnostics(self.source)
         for i, layout in enumerate(layouts(shapes)):
             *_, least = layout.blocks()
-            inputs, outputs = ([(v, v.name) for v in values] for values in (kernel.inputs, kernel.outputs))
+            inputs, outputs = ([(v, v.name) for v in values] for values in (read, kernel.outputs))
             _, report = self.made(shapes, layout, least, "main", inputs, outputs, events=False)
             if not _wrong(report):
                 return report
@@ -85,7 +85,8 @@ class Tiler:
         program = emit.run(inputs, outputs)
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:
-            run_pipeline(program, EVENTS if events else CLEAN, PassContext(verify_each=False))
+            if events:
+                run_pipeline(program, EVENTS, PassContext(verify_each=False))
             verify(program, report)
         return program, report
 
@@ -148,27 +149,65 @@ class Partition:
         """Place every op; views only where memory is wanted."""
         self._run(self.outline.items, self.steps)
         for kernel in self.kernels:
-            self._signature(kernel, self.shapes(kernel))
+            kernel.outputs = self._outputs(kernel)
 
     def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
         outer, self.current = self.current, steps
-        numbers = 0  # which depend on numbers alone, come first
+        numbers = [i for i in items if isinstance(i, Op) and i.result in self.outline.scalars]
+        steps += numbers  # they depend on numbers alone
+        ready: list[Op] = []
         for item in items:
             if isinstance(item, Loop | Branch):
+                self._place(ready)
+                ready = []
                 made = Repeat(item, [[] for _ in blocks(item)])
                 for block, inner in zip(blocks(item), made.steps, strict=True):
                     self.floor = len(self.kernels)
                     self._run(block, inner)
                 self.floor = len(self.kernels)
                 steps.append(made)
-            elif item.result in self.outline.scalars:
-                steps.insert(numbers, item)
-                numbers += 1
-            elif item.defn.is_constant or item.defn.short == COUNT:
-                continue
-            elif not self.outline.is_view(item) or item.result in self.results:
-                self.place(item)
+            elif item.result not in self.outline.scalars and self._computes(item):
+                ready.append(item)
+        self._place(ready)
         self.current = outer
+
+    def _computes(self, op: Op) -> bool:
+        if op.defn.is_constant or op.defn.short == COUNT:
+            return False
+        return not self.outline.is_view(op) or op.result in self.results
+
+    def _place(self, ops: Sequence[Op]) -> None:
+        """Place ops in order, as many at once as join the last kernel together."""
+        at, many = 0, 4
+        while at < len(ops):
+            joined = self._joined(ops[at : at + many])
+            if not joined:
+                self.place(ops[at])
+            many = 2 * many if joined >= many else max(joined, 4)
+            at += joined or 1
+
+    def _joined(self, ops: Sequence[Op]) -> int:
+        """How many of `ops`, which follow each other, now are ops of the last kernel."""
+        k = len(self.kernels) - 1
+        if k < self.floor:
+            return 0
+        body = self.kernels[k].body
+        inside: set[Value] = set()
+        fit: list[Op] = []
+        for op in ops[: _LONGEST - len(body)]:
+            if op.result in self.where or op.result in self.outline.writes or op.defn.short == PRODUCT or _unsaid(op):
+                break
+            bases = values_of([self.outline.base(x, Either(self.where, inside))[0] for x in op.operands])
+            made = max((k if b in inside else self.where[b] for b in bases if b in inside or b in self.where), default=-1)
+            if made != k or self.lost.intersection(bases) or any(self.written.get(b, -1) >= k for b in bases):
+                break
+            inside.add(op.result)
+            fit.append(op)
+        while len(fit) > 1:
+            if not self._fits([*body, *fit], k):
+                return len(fit)
+            fit = fit[: len(fit) // 2]
+        return 0
 
     def place(self, op: Op) -> None:
         """Let a kernel compute `op`, or report why none can."""
@@ -200,7 +239,7 @@ class Partition:
         last = len(self.kernels) - 1
         if (write := self.outline.writes.get(op.result)) is not None:
             kernel = self.kernels[last] if last >= self.floor else None
-            touched = kernel is None or write.memory in kernel.inputs or self.written.get(write.memory) == last
+            touched = kernel is None or write.memory in self.inputs(kernel) or self.written.get(write.memory) == last
             return [] if touched else [last]
         made = max((self.where[b] for b in bases if b in self.where), default=0)
         least = max((self.written[b] + 1 for b in bases if b in self.written), default=0)
@@ -219,11 +258,10 @@ class Partition:
                 if k == len(self.kernels):
                     self.current.append(k)
                 self.kernels[k : k + 1] = [kernel]
-                v = body[-1].result
-                self.where[v] = k
-                if v in self.outline.writes:
-                    self.written[self.outline.memory(v)] = k
-                kernel.inputs = self._inputs(kernel)
+                for op in body:
+                    self.where[op.result] = k
+                    if op.result in self.outline.writes:
+                        self.written[self.outline.memory(op.result)] = k
                 return []
             found = found or wrong
         return found
@@ -255,14 +293,16 @@ class Partition:
 
     def shapes(self, kernel: Kernel) -> Shapes:
         """The axes of a kernel."""
-        return Shapes(self.outline, kernel.body, kernel.stored, kernel.shared)
+        if kernel.shapes is None:
+            kernel.shapes = Shapes(self.outline, kernel.body, kernel.stored, kernel.shared)
+        return kernel.shapes
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""
         try:
             shapes = self.shapes(kernel)
-            self._signature(kernel, shapes)
-            report = self.tiler.smallest(kernel, shapes)
+            kernel.outputs = self._outputs(kernel)
+            report = self.tiler.smallest(kernel, shapes, self.inputs(kernel))
         except Violation as violation:
             report = Diagnostics(self.tiler.source)
             report.violation(violation, violation.loc or kernel.body[-1].loc)
@@ -306,18 +346,17 @@ class Partition:
             made[op.result] = len(made)
         return kernel.shared, tuple(steps)
 
-    def _inputs(self, kernel: Kernel) -> list[Value]:
+    def inputs(self, kernel: Kernel) -> list[Value]:
         """What a kernel reads."""
         shapes = self.shapes(kernel)
         bases = (r.base for r in shapes.reads.values())
         read = (b for b in bases if isinstance(b, Value) and b not in shapes.made and not _counts(b))
         return list(dict.fromkeys((*read, *shapes.scalars())))
 
-    def _signature(self, kernel: Kernel, shapes: Shapes) -> None:
-        """What a kernel reads and leaves in memory."""
+    def _outputs(self, kernel: Kernel) -> list[Value]:
+        """What a kernel leaves in memory."""
         inside = set(kernel.body)
-        kernel.inputs = self._inputs(kernel)
-        kernel.outputs = [v for v in shapes.made if self._escapes(v, inside)]
+        return [op.result for op in kernel.body if self._escapes(op.result, inside)]
 
     def _escapes(self, v: Value, inside: set[Op]) -> bool:
         """Whether something outside of a kernel reads a value, views looked through."""
