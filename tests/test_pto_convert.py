@@ -145,11 +145,11 @@ class AnyBlocks(Tiler):
         super().__init__(target, source)
         self.data = data
 
-    def largest(self, kernel, shapes, *ports):
+    def largest(self, shapes, *ports):
         layout = self.data.draw(st.sampled_from(layouts(shapes)))
-        blocks = self.data.draw(st.sampled_from(list(layout.blocks())))
+        blocks = self.data.draw(st.sampled_from(list(layout.blocks(self.target))))
         made, report = self.made(shapes, layout, blocks, *ports)
-        return super().largest(kernel, shapes, *ports) if report.errors else made
+        return super().largest(shapes, *ports) if report.errors else self.finished(made)
 
 
 @settings(max_examples=40, deadline=None)

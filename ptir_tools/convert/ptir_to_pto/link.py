@@ -32,7 +32,7 @@ def linked(partition: Partition) -> Program:
     outputs = list(zip(results, map(spelled, outline.attrs.get("output_names") or [x.name for x in results]), strict=True))
     if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results):
         kernel = partition.kernels[0]
-        return partition.tiler.largest(kernel, partition.shapes(kernel), spelled(outline.name), inputs, outputs)
+        return partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
     return _Link(partition, inputs, outputs).run()
 
 
@@ -75,7 +75,7 @@ class _Link:
             self.names[key] = name = f"{program.main.name}_{len(self.names)}"
             inputs = [(v, spelled(v.name)) for v in partition.inputs(kernel)]
             outputs = [(v, spelled(v.name)) for v in kernel.outputs]
-            made = partition.tiler.largest(kernel, partition.shapes(kernel), name, inputs, outputs)
+            made = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
             program.functions.insert(len(program.functions) - 1, made.main)
             program.attrs = made.attrs
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]

@@ -13,14 +13,16 @@ from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
-from ptir_tools.core.ir import Literal, Op, Operand, Program, Value
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Value
 from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.pto import capacity
+from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
-EVENTS = "pto-canonicalize,pto-insert-events"
+FINISH = "pto-canonicalize,pto-software-pipeline,pto-canonicalize,pto-insert-events"
 TOO_LARGE = "CapacityExceeded"
 _LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
@@ -50,34 +52,45 @@ class Tiler:
         """What is wrong with a kernel in the smallest blocks of its best frame; it reads `read`."""
         first = Diagnostics(self.source)
         for i, layout in enumerate(layouts(shapes)):
-            *_, least = layout.blocks()
             inputs, outputs = ([(v, v.name) for v in values] for values in (read, kernel.outputs))
-            _, report = self.made(shapes, layout, least, "main", inputs, outputs, events=False)
+            _, report = self.made(shapes, layout, layout.least, "main", inputs, outputs)
             if not _wrong(report):
                 return report
             first = report if i == 0 else first
         return first
 
-    def largest(self, kernel: Kernel, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
-        """A kernel that fits, in the largest blocks that do."""
+    def largest(self, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
+        """A kernel in the best blocks that fit, of these the first with room to load the next block while one is computed."""
         for layout in layouts(shapes):
-            for size in layout.blocks():
+            tight: Blocks | None = None
+            for size in layout.blocks(self.target):
                 made, report = self.made(shapes, layout, size, name, inputs, outputs)
-                if not (wrong := _wrong(report)):
-                    return made
+                wrong = _wrong(report)
+                if not wrong and self._has_room(made.main):
+                    return self.finished(made)
+                tight = tight or (None if wrong else size)
                 if any(d.code != TOO_LARGE for d in wrong):
                     break
+            if tight is not None:
+                return self.finished(self.made(shapes, layout, tight, name, inputs, outputs)[0])
         raise AssertionError(f"{name} fitted before")
 
+    def _has_room(self, function: Function) -> bool:
+        """Whether what innermost loops load fits twice."""
+        tiles = infer(function, self.target)
+        left = self.target.capacity | {}
+        for space in capacity.spaces(function, self.target):
+            left[space.name] -= space.peak
+        for op in function.ops():
+            if op.defn.short == "scf.for" and not any(inner.defn.short == "scf.for" for inner in op.regions[0].ops()):
+                for load in op.regions[0].body:
+                    if load.defn.short == "tile.load":
+                        t = tiles[load.result]
+                        left[t.loc or "Vec"] -= tile_bytes(t)
+        return min(left.values()) >= 0
+
     def made(
-        self,
-        shapes: Shapes,
-        layout: Layout,
-        blocks: Blocks,
-        name: str,
-        inputs: Signature,
-        outputs: Signature,
-        events: bool = True,
+        self, shapes: Shapes, layout: Layout, blocks: Blocks, name: str, inputs: Signature, outputs: Signature
     ) -> tuple[Program, Diagnostics]:
         """A kernel as a function in blocks of one size, and what is wrong with it."""
         report = Diagnostics(self.source)
@@ -85,10 +98,13 @@ class Tiler:
         program = emit.run(inputs, outputs)
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:
-            if events:
-                run_pipeline(program, EVENTS, PassContext(verify_each=False))
             verify(program, report)
         return program, report
+
+    def finished(self, program: Program) -> Program:
+        """A kernel that loads ahead and says what waits for what."""
+        run_pipeline(program, FINISH, PassContext(verify_each=False))
+        return program
 
 
 def _wrong(report: Diagnostics) -> list[Diagnostic]:
