@@ -31,7 +31,7 @@ from ptir_tools.core.opdef import operand_type
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
-REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
+REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 POSITIONS = ("argmax", "argmin")  # reduce one axis, to where the extreme is
 PRODUCT = "dot_general"
 TAKE = "take"  # of a table, by indices that are data

@@ -131,7 +131,7 @@ def reduction(short: str) -> TileRule:
     """A reduction of rows or columns: sums go in f32, as PTIR's do by default."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
-        accum = op.attr("accum_dtype")
+        accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
         same = _dtype(op.result) is x.dtype and accum in (None, F32 if x.dtype.is_float else x.dtype)
         require(same, NOT_TRANSLATABLE, f"a row of {x.dtype} is reduced in f32 to {x.dtype}, not in {accum}")
         dims = emit.shapes.reads[op, 0].dims
@@ -198,6 +198,10 @@ RULES: dict[str, Rule] = {
     "log": unary("log"),
     "rsqrt": unary("rsqrt"),
     "reciprocal": unary("recip"),
+    "bitwise_and": binary("and"),
+    "bitwise_or": binary("or"),
+    "bitwise_xor": binary("xor"),
+    "bitwise_not": unary("not"),
     **{f"compare_{mode.lower()}": comparison(mode) for mode in ("EQ", "NE", "LT", "LE", "GT", "GE")},
     "select": select,
     "round_even": rounding("CAST_RINT"),
@@ -207,6 +211,7 @@ RULES: dict[str, Rule] = {
     "clamp": clamp,
     "cast": cast,
     "reduce_sum": reduction("sum"),
+    "reduce_prod": reduction("prod"),
     "reduce_max": reduction("max"),
     "reduce_min": reduction("min"),
     "argmax": position("argmax"),

@@ -394,4 +394,4 @@ def _unsaid(op: Op) -> str:
     """Why no tile op can do what `op` does, whatever is around it; nothing when one may."""
     types = (*map(operand_type, op.operands), *(v.type for v in op.results))
     known = "" if op.defn.short in RULES else f"no tile op does what {op.defn.short} does"
-    return known or next(filter(None, map(unfit, types)), "")
+    return next(filter(None, map(unfit, types)), known)

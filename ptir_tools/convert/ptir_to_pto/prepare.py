@@ -12,7 +12,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.axes import Look, Spot, equal, flat, fresh
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, REDUCTIONS, TAKE, unfit
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, blocks, values_of
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
@@ -581,12 +581,46 @@ class _Preparation:
         pairs, rank = (*shape[:-1], k, shape[-1]), t.rank
         perm = [*(d for d in range(rank) if d != axis), axis]
         between = (*shape[:-1], 1, shape[-1])
-        own = b("broadcast_to", b("reshape", self.transposed(x, perm), new_shape=between), result_shape=pairs)
         at = b("broadcast_to", b("reshape", places, new_shape=between), result_shape=pairs)
         here = b("compare_eq", at, b("iota", shape=pairs, dtype=F32, axis=rank - 1))
+        return self.one_of(self.transposed(x, perm), here, perm)
+
+    def one_of(self, x: Operand, here: Operand, perm: Sequence[int]) -> Operand:
+        """Of `x`, whose last axis is the one that `perm` put there, the element that the mask `here` [..., k, n] holds for."""
+        b, t, pairs = self.b.op, _tensor(x), _static(here)
+        own = b("broadcast_to", b("reshape", x, new_shape=(*pairs[:-2], 1, pairs[-1])), result_shape=pairs)
         kept = b("select", here, own, self.fill(tensor(t.dtype, pairs), _identity("max", t.dtype)))
-        made = b("reduce_max", self.part_by_part("reduce_max", kept, rank), axes=(rank,), keepdims=False)
-        return self.transposed(made, [perm.index(d) for d in range(rank)])
+        made = b("reduce_max", self.part_by_part("reduce_max", kept, t.rank), axes=(t.rank,), keepdims=False)
+        return self.transposed(made, [perm.index(d) for d in range(t.rank)])
+
+    def gather(self, op: Op, x: Operand, indices: Operand) -> Operand:
+        """Elements along an axis by data."""
+        b, t, axis = self.b.op, _tensor(x), op.attr("axis") % _tensor(x).rank
+        if t.dtype is I1:
+            x = self.cast(x, SI32)
+        perm = [*(d for d in range(t.rank) if d != axis), axis]
+        rows, at = self.transposed(x, perm), self.transposed(self.cast(indices, SI32), perm)
+        pairs = (*_static(at), _static(rows)[-1])
+        spread = b("broadcast_to", b("reshape", at, new_shape=(*_static(at), 1)), result_shape=pairs)
+        here = b("compare_eq", spread, b("iota", shape=pairs, dtype=SI32, axis=t.rank))
+        return self.cast(self.one_of(rows, here, perm), t.dtype, op.result.name)
+
+    def running(self, op: Op, x: Operand) -> Operand:
+        """The sum or extreme of what comes before every element, itself included or not."""
+        b, t, axis, kind = self.b.op, _tensor(x), op.attr("axis") % _tensor(x).rank, op.defn.short.removeprefix("cum")
+        accum = _accumulator(t.dtype) if kind == "sum" else t.dtype
+        perm = [*(d for d in range(t.rank) if d != axis), axis]
+        rows = self.transposed(self.cast(x, accum), perm)
+        shape = _static(rows)
+        pairs = (*shape, shape[-1])
+        own, other = (b("iota", shape=pairs, dtype=SI32, axis=d) for d in (t.rank - 1, t.rank))
+        compare = ("compare_gt" if op.attr("exclusive") else "compare_ge") if op.attr("reverse") else (
+            "compare_lt" if op.attr("exclusive") else "compare_le"
+        )  # fmt: skip
+        spread = b("broadcast_to", b("reshape", rows, new_shape=(*shape[:-1], 1, shape[-1])), result_shape=pairs)
+        kept = b("select", b(compare, other, own), spread, self.fill(tensor(accum, pairs), _identity(kind, accum)))
+        made = b(f"reduce_{kind}", self.part_by_part(f"reduce_{kind}", kept, t.rank), axes=(t.rank,), keepdims=False)
+        return self.cast(self.transposed(made, [perm.index(d) for d in range(t.rank)]), t.dtype, op.result.name)
 
     # Control flow
 
@@ -861,7 +895,7 @@ class _Preparation:
         """One axis after the other, from the last; in the accumulator's elements where the result is not rounded alone."""
         t = _tensor(x)
         axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
-        sums, to = op.defn.short == "reduce_sum", _dtype(op.result)
+        sums, to = op.defn.short in ("reduce_sum", "reduce_prod"), _dtype(op.result)
         accum = (op.attr("accum_dtype") or (F32 if t.dtype.is_float and t.dtype.bits < 64 else t.dtype)) if sums else t.dtype
         if accum is not t.dtype and (len(axes) > 1 or to is not t.dtype or accum is not F32):
             x = self.cast(x, accum)
@@ -874,12 +908,77 @@ class _Preparation:
         """`x`, whose extent no block has all of, with that of its parts reduced."""
         shape = _tensor(x).static_shape
         longest = self.target.capacity["Vec"] // ALIGNMENT
+        if not _dtype(x).is_float:  # rows of integers are turned
+            longest //= 3
         n = shape[axis]
-        parts = next((k for k in range(min(n, longest), 0, -1) if n % k == 0 and n // k <= longest), n)
-        if n <= longest or parts == n:
+        if n <= longest:
             return x
+        parts = next((k for k in range(longest, 1, -1) if n % k == 0 and n // k <= longest), 0)
+        if not parts:  # what is missing to a number with such parts changes nothing
+            parts = -(-n // -(-n // longest))
+            more = [-n % parts if d == axis else 0 for d in range(len(shape))]
+            kind, none = short.removeprefix("reduce_"), [0] * len(shape)
+            x = self.padded(x, none, more, none, _identity(kind, _dtype(x)), "padded")
+            shape, n = _tensor(x).static_shape, n + more[axis]
         split = self.b.op("reshape", x, new_shape=(*shape[:axis], n // parts, parts, *shape[axis + 1 :]))
         return self.b.op(short, split, axes=(axis + 1,), keepdims=False)
+
+    def extreme(self, op: Op, x: Operand) -> Operand:
+        """The first place of the largest or smallest element: as it is, where tiles have that; else the least of all places where
+        that element is."""
+        t = _tensor(x)
+        axis, short = op.attr("axis") % t.rank, op.defn.short.removeprefix("arg")
+        n = t.static_shape[axis]
+        if t.dtype.is_float and n <= self.target.capacity["Vec"] // ALIGNMENT:
+            return self.copy(op, [x])
+        b = self.b.op
+        best = b(f"reduce_{short}", self.part_by_part(f"reduce_{short}", x, axis), axes=(axis,), keepdims=False)
+        kept = tuple(1 if d == axis else k for d, k in enumerate(t.static_shape))
+        best = b("broadcast_to", b("reshape", best, new_shape=kept), result_shape=t.shape)
+        count, none = b("iota", shape=t.shape, dtype=SI32, axis=axis), _index(n, SI32, t.static_shape)
+        where = b("select", b("compare_eq", x, best), count, none)
+        if t.dtype.is_float:  # a NaN wins
+            where = b("select", b("compare_ne", x, x), count, where)
+        first = b("reduce_min", self.part_by_part("reduce_min", where, axis), axes=(axis,), keepdims=False)
+        made = b("reshape", first, new_shape=op.result.type.static_shape)  # type: ignore[attr-defined]
+        return self.cast(made, _dtype(op.result), op.result.name)
+
+    def every(self, op: Op, x: Operand) -> Operand:
+        """Whether all, or some, of a mask hold: the smallest or largest of zeros and ones."""
+        require(_dtype(x) is I1, NOT_TRANSLATABLE, f"no tile op does what {op.defn.short} does")
+        short, made = "reduce_min" if op.defn.short == "reduce_and" else "reduce_max", self.cast(x, F32)
+        for a in sorted({a % _tensor(x).rank for a in op.attr("axes")}, reverse=True):
+            made = self.b.op(short, self.part_by_part(short, made, a), axes=(a,), keepdims=op.attr("keepdims"))  # type: ignore[assignment]
+        return self.cast(made, I1, op.result.name)
+
+    def logical(self, op: Op, *xs: Operand) -> Operand:
+        """Bits of masks by choice; those of numbers are ops of tiles."""
+        if _dtype(xs[0]) is not I1:
+            return self.copy(op, list(xs))
+        short, a, b = op.defn.short, xs[0], xs[-1]
+        if short == "bitwise_xor":
+            return self.b.op("compare_ne", self.cast(a, F32), self.cast(b, F32), name=op.result.name)
+        if short == "bitwise_not":
+            return self.b.op(
+                "compare_eq", self.cast(a, F32), self.fill(_tensor(a).with_dtype(F32), bytes(4)), name=op.result.name
+            )
+        chosen = (a, b, a) if short == "bitwise_and" else (a, a, b)
+        return self.b.op("select", *chosen, name=op.result.name)
+
+    def sign(self, op: Op, x: Operand) -> Operand:
+        """-1, 0 or 1; what is no number stays."""
+        t = _tensor(x)
+        one, less, zero = (
+            self.fill(t, self.element(numbers.Scalar(numbers.FLOAT if t.dtype.is_float else numbers.SIGNED, v), t.dtype))
+            for v in ((1.0, -1.0, 0.0) if t.dtype.is_float else (1, -1, 0))
+        )
+        made = self.b.op("select", self.b.op("compare_lt", x, zero), less, x) if t.dtype.is_signed or t.dtype.is_float else x
+        return self.b.op("select", self.b.op("compare_gt", x, zero), one, made, name=op.result.name)
+
+    def finite(self, op: Op, x: Operand) -> Operand:
+        """Whether the absolute is less than infinity."""
+        whole = self.fill(_tensor(x), _identity("min", _dtype(x)))
+        return self.b.op("compare_lt", self.b.op("abs", x), whole, name=op.result.name)
 
     def product(self, op: Op, a: Operand, b: Operand) -> Value:
         """Both operands with the inner extents where the matrix unit wants them: [batch, M, K] by [batch, K, N]."""
@@ -951,6 +1050,13 @@ _RULES: dict[str, Callable[..., Any]] = {
     "quantize": _Preparation.quantize,
     "dequantize": _Preparation.dequantize,
     "requantize": _Preparation.requantize,
+    **dict.fromkeys(POSITIONS, _Preparation.extreme),
+    **dict.fromkeys(("reduce_and", "reduce_or"), _Preparation.every),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), _Preparation.logical),
+    **dict.fromkeys(("cumsum", "cummax", "cummin"), _Preparation.running),
+    "sign": _Preparation.sign,
+    "is_finite": _Preparation.finite,
+    "gather": _Preparation.gather,
     "top_k": _Preparation.top_k,
     "sort": _Preparation.sort,
     "scan": _Preparation.scan,
@@ -1106,9 +1212,12 @@ def _f32(x: float) -> float:
 
 
 def _identity(short: str, dtype: DType) -> bytes:
-    """What changes no sum, maximum or minimum."""
+    """What changes no sum, product, maximum or minimum."""
     if short == "sum":
         return bytes(dtype.size)
+    if short == "prod":
+        one = numbers.Scalar(numbers.FLOAT, 1.0) if dtype.is_float else numbers.Scalar(numbers.SIGNED, 1)
+        return arrays.pack(numbers.element(one, dtype).reshape(1), dtype)
     if dtype.is_float:
         infinite = numbers.Scalar(numbers.FLOAT, float("-inf" if short == "max" else "inf"))
         return arrays.pack(numbers.element(infinite, dtype).reshape(1), dtype)
