@@ -7,7 +7,7 @@ from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, size
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import Product
 from ptir_tools.convert.ptir_to_pto.layout import FULL
-from ptir_tools.convert.ptir_to_pto.memory import Part, reshaped, window
+from ptir_tools.convert.ptir_to_pto.memory import Part, out, reshaped, window
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
@@ -30,8 +30,9 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     product = emit.shapes.products[[o for o in emit.shapes.body if o.defn is op.defn].index(op)]
     require(bool(product.inner), NOT_TRANSLATABLE, "a product over an extent of 1 is no matmul", help="multiply the two")
     acc = _accumulated(emit, op, product, tile(accumulator, (emit.blocks.rows, emit.blocks.columns), "Acc"))
-    to = tile(_dtype(op.result), (emit.blocks.rows, emit.blocks.columns), "Vec")
-    return BlockValue(FULL, emit.builder.op("tile.mov.a2v", acc, [], [], to=to))
+    if not any(r.base is op.result for r in emit.shapes.reads.values()):  # it is only stored
+        return BlockValue(FULL, acc)
+    return BlockValue(FULL, out(emit, acc, _dtype(op.result)))
 
 
 def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:

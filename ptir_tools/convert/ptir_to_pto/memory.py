@@ -13,7 +13,7 @@ from ptir_tools.convert.ptir_to_pto.kernel import Read
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, POINT, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.pto.affine import constant
@@ -214,20 +214,30 @@ def _point(emit: KernelEmit, x: Value) -> BlockValue:
 
 
 def store(emit: KernelEmit, piece: BlockValue, memory: Value, spots: Spots) -> None:
-    """The block of what a kernel makes into its memory."""
+    """The block of what a kernel makes into its memory; an accumulator as it is, where it need not change its shape."""
     spots = spots or (Spot(),)
     kind = emit.layout.kind(tuple(s.axes for s in spots))
     parts, turned = _parts(emit, spots)
-    piece = _fitting(emit, piece, kind)
+    t, dtype = piece.value.type, memory.type.dtype  # type: ignore[attr-defined]
+    direct = isinstance(t, TileType) and t.loc == "Acc"
+    if direct and (kind != FULL or turned or len(spots) != 2):
+        piece, direct = BlockValue(piece.kind, out(emit, piece.value, dtype)), False
+    piece = piece if direct else _fitting(emit, piece, kind)
     made = piece.value
     assert isinstance(made.type, TileType)
     if kind == POINT or not parts:
         parts = {len(spots) - 1: Part(None, number(0), prod(made.type.shape), number(1))}  # type: ignore[arg-type]
     if turned:
-        made = emit.builder.op("tile.trans", made, [], [], to=tile(piece.dtype, made.type.shape[::-1]), name=made.name)
+        made = emit.builder.op("tile.trans", made, [], [], to=tile(dtype, made.type.shape[::-1]), name=made.name)
     w = window(emit, memory, spots, parts)
-    made = reshaped(emit, made, tile(piece.dtype, w.shape), w.valid)
+    if not direct:
+        made = reshaped(emit, made, tile(dtype, w.shape), w.valid)
     emit.builder.op("tile.store", made, w.memory, w.indices, w.valid, [])
+
+
+def out(emit: KernelEmit, acc: Value, dtype: DType) -> Value:
+    """An accumulator in Vec, in elements of the result."""
+    return emit.builder.op("tile.mov.a2v", acc, [], [], to=tile(dtype, acc.type.shape, "Vec"))  # type: ignore[attr-defined]
 
 
 def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:

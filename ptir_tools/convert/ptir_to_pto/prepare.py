@@ -867,6 +867,10 @@ class _Preparation:
     def halves(self, x: Operand) -> tuple[Operand, Operand]:
         """An f32 as the sum of two of half as many digits (Veltkamp)."""
         t = _tensor(x)
+        if isinstance(x, Literal):
+            (value,) = unpack("<f", element_of(x) or b"")
+            near = _f32(_f32(4097.0 * value) - _f32(_f32(4097.0 * value) - value))
+            return self.fill(t, _bytes(near)), self.fill(t, _bytes(value - near))
         much = self.b.op("mul", x, self.fill(t, _bytes(4097.0)))
         first = self.b.op("sub", much, self.b.op("sub", much, x))
         return first, self.b.op("sub", x, first)
