@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, flat
-from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.layout import FULL, POINT, ROW
-from ptir_tools.convert.ptir_to_pto.memory import Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI8, SI32, DType

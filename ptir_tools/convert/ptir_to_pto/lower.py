@@ -8,11 +8,10 @@ from struct import pack
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_pto.axes import MOVES
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
-from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, reshaped
 from ptir_tools.convert.ptir_to_pto.kernel import reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
-from ptir_tools.convert.ptir_to_pto.memory import reshaped
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, SI32, DType

@@ -106,11 +106,11 @@ class _Preparation:
             if self.outline.lost.intersection(values_of(operands)):
                 raise _Lost
             if op.regions and rule is not None:
-                self.tuple(op, rule(self, op, *operands))
+                self.several(op, rule(self, op, *operands))
             elif rule is not None and _fits(op, operands):
                 made = rule(self, op, *operands)
                 if isinstance(made, list):
-                    self.tuple(op, made)
+                    self.several(op, made)
                 else:
                     self.values[op.result] = made
             elif op.defn.is_constant and element_of(op.attr("value")) is None:
@@ -126,7 +126,7 @@ class _Preparation:
         except _Lost:
             self.lose(op)
 
-    def tuple(self, op: Op, made: Sequence[Operand]) -> None:
+    def several(self, op: Op, made: Sequence[Operand]) -> None:
         """Let an op have several results, the elements of its value where they are not one."""
         if len(made) == 1:
             self.values[op.result] = made[0]
@@ -776,7 +776,7 @@ class _Preparation:
                         raise _Lost
                     self.write(memory, self.operand(x))
                 blocks.append(items)
-        self.add(Branch(known, *blocks, loc=op.loc))
+        self.add(Branch(known, blocks[0], blocks[1], op.loc))
         return list(memories)
 
     def chosen(self, flag: Operand, a: Operand, b: Operand) -> Operand:
@@ -952,7 +952,7 @@ class _Preparation:
         require(_dtype(x) is I1, NOT_TRANSLATABLE, f"no tile op does what {op.defn.short} does")
         short, made = "reduce_min" if op.defn.short == "reduce_and" else "reduce_max", self.cast(x, F32)
         for a in sorted({a % _tensor(x).rank for a in op.attr("axes")}, reverse=True):
-            made = self.b.op(short, self.part_by_part(short, made, a), axes=(a,), keepdims=op.attr("keepdims"))  # type: ignore[assignment]
+            made = self.b.op(short, self.part_by_part(short, made, a), axes=(a,), keepdims=op.attr("keepdims"))
         return self.cast(made, I1, op.result.name)
 
     def logical(self, op: Op, *xs: Operand) -> Operand:
